@@ -13,10 +13,8 @@ import pytest
 
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
 from analysis.characterize.operation_mix import Mix
-from reports.characterize import variants as characterize_variants
 from reports.characterize.text import CharacterizeAnswer, look, paper_name
 from reports.characterize.text_mix import to_text
-from reports.shared.layout import page
 from results.records.characterization import PROFILED
 from runners.characterize import files as characterize_files
 from workloads.catalogue import fathom_sizes
@@ -85,9 +83,3 @@ def test_steps_had_their_core_as_the_readme_says(seen):
 
 def test_the_report_says_that_some_shares_are_of_one_step(seen):
     assert to_text(seen).startswith("Share of a step by group, per cent (median of 1 to 100 profiled steps)\n")
-
-
-def test_the_documentation_tells_what_was_recorded(seen):
-    text = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
-    for line in page(characterize_variants.to_lines(seen), 10_000).splitlines():
-        assert line.rstrip() in text

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from analysis.characterize.execution_modes import ratio_of_means
+from analysis.characterize.execution_modes import ratio_of_means, ways
 from analysis.characterize.fathom_groups import FATHOM
 from analysis.characterize.group_costs import densities, group_costs
 from analysis.characterize.operation_mix import cumulative, mix, types_for, vectors
@@ -140,29 +138,6 @@ def test_costs_by_group_are_sums_and_the_optimizer_is_f():
     assert (second.group, second.flop) == ("F", 10)
 
 
-def test_a_group_with_a_call_that_has_no_time_has_no_rate():
-    """One of two calls of 100 FLOP took 2 s: what the group took is 2 s at least, and its rate is not 200 ÷ 2."""
-    data = together()
-    first, second = data.costs
-    for untimed in ({"time_s": None}, {"untimed_calls": 1}):
-        found = {g.group: g for g in group_costs(replace(data, costs=(first, replace(first, **untimed), second)))}
-        at_least_s = 2 if untimed == {"time_s": None} else 4
-        convolutions = found["D"]
-        assert (convolutions.flop, convolutions.time_s, convolutions.at_least_time_s) == (200, None, at_least_s)
-        assert (convolutions.flop_per_s, convolutions.bytes_per_s) == (None, None)
-        assert convolutions.utilization_ratio({"fp32": 100.0, "": 100.0}) is None
-        assert (found["F"].flop_per_s is None, found["F"].untimed_calls) == (False, 0)
-    lost = densities(replace(data, costs=(replace(first, time_s=None), second)))
-    assert [(each.group, each.share_ratio) for each in lost] == [("F", 1.0), ("D", None)]
-
-
-def test_what_has_no_group_is_not_left_out_of_the_costs():
-    data = together()
-    unknown = replace(data.costs[0], name="mylib.spin", kind="", unit="", model_flop=0, other_flop=0)
-    (found,) = [each for each in group_costs(replace(data, costs=(*data.costs, unknown))) if not each.group]
-    assert (found.unknown_calls, found.flop, found.calls) == (1, None, 1)
-
-
 def test_a_step_is_not_put_together_of_a_part_of_its_calls():
     """Alone: D's two calls take 3 s each, a call without a group 1 s; a call that could not be run again leaves D and
     the whole with a lower bound, and no ratio."""
@@ -220,13 +195,6 @@ def test_a_step_without_launches_has_no_length_of_one():
     assert {(each.launches, each.launch_s, each.small_ratio) for each in launching(mixes(idle))} == {(0, None, None)}
 
 
-def test_a_step_under_the_profiler_stands_for_none_without():
-    data = together()
-    profiled = replace(data, steps=tuple(s for s in data.steps if s.recording != 1 or s.part == PROFILED))
-    found = {(each.workload, each.mode) for each in training_against_inference(profiled)}
-    assert found == {("net", "training"), ("talk", "training")}
-
-
 def test_a_ratios_interval_holds_it():
     ratio, low, high = ratio_of_means([2.0, 2.2, 1.8, 2.1], [1.0, 1.1, 0.9, 1.0])
     assert low is not None
@@ -236,8 +204,11 @@ def test_a_ratios_interval_holds_it():
     assert ratio_of_means([2.0], [1.0]) == (2, None, None)
 
 
-def test_a_launch_is_small_below_ten_microseconds() -> None:
-    """Of 10 launches, 3 of 9 µs each and 2 of just 10; the other 5 take 15 µs, as long as two small ones."""
-    kinds = [SimpleNamespace(launches=n, time_s=n * each) for n, each in ((3, 9e-6), (2, 10.1e-6), (5, 15e-6))]
-    mix: Any = SimpleNamespace(operations=kinds, label="net", profiled_s=1.0, groups={"H": SimpleNamespace(ratio=0.1)})
-    assert launching([mix])[0].small_ratio == 3 / 10
+def test_another_seed_is_told_against_the_mix():
+    data = together().with_rows(rows(recording(5, "net", why="repeat", seed=1, repeat=1), NET, scale=[2] * 12))
+    (way,) = ways(data)
+    assert (way.way, way.ratio) == ("seed 1", pytest.approx(2))
+    switched = together().with_rows(
+        rows(recording(5, "net", why="switch", execution="compiled"), NET, scale=[0.5] * 12)
+    )
+    assert [(each.way, each.ratio) for each in ways(switched)] == [("compiled", pytest.approx(0.5))]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from analysis.characterize.summary import comparable_mixes, mixes
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import look
 from reports.characterize.text_mix import to_text
+from reports.characterize.variants import figure as variants_figure
 from reports.shared import figure_style
 from results.records.characterization import Characterization
 from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows
@@ -65,3 +68,17 @@ def test_it_is_told_listed_and_drawn_on_one_scale(data):
     assert len({axes.get_xlim() for axes in drawn.axes}) == 1
     assert reproduced is not None
     assert len(reproduced.axes) == 3
+
+
+def test_nothing_is_told_of_variants_where_no_workload_has_two_or_stands_alone(data):
+    without = [each for each in mixes(data) if each.recording.recording < 2]
+    assert pictures(comparable_mixes(without)) == {}
+    alone = [each for each in mixes(data) if each.recording.recording != 1]
+    assert pictures(comparable_mixes(alone)) == {}
+
+
+def test_one_variant_is_no_picture_of_two() -> None:
+    merge = SimpleNamespace(members=("a", "b"), height=0.1)
+    for trees in ({"own": (merge,)}, {"own": (merge,), "as_paper": ()}):
+        seen: Any = SimpleNamespace(pictures=trees, reproduce=False)
+        assert variants_figure(seen) is None

@@ -526,3 +526,27 @@ def test_a_busy_gpu_draws_power_and_counts_energy():
     if method:
         assert 50 * 6 < joules < 2000 * 6
         assert "counter says" not in reason
+
+
+def test_an_empty_window_is_the_callers_mistake():
+    with pytest.raises(ValueError, match="ends after it starts"):
+        energy(steady(5), 102.0, 102.0)
+
+
+def test_closing_gives_nvml_back():
+    fake = FakeNvml()
+    with opened(fake):
+        assert fake.open == 1
+    assert fake.open == 0
+
+
+def test_the_sampler_waits_its_interval():
+    waited = []
+    sampler = Sampler(Polled(), 0.25, wait=lambda seconds: bool(waited.append(seconds)) or len(waited) == 3)
+    sampler.start()
+    sampler._thread.join(10)
+    assert waited == [0.25] * 3
+    with pytest.raises(ValueError, match="was not started"):
+        sampler.start()
+    with pytest.raises(ValueError, match="interval above 0"):
+        Sampler(Polled(), 0)

@@ -27,42 +27,9 @@ def test_costs_add_up() -> None:
         one + 1  # type: ignore[operator]
 
 
-def test_first_convolution_of_resnet() -> None:
-    """64 filters of 7 × 7 × 3 at 112 × 112 positions: 118 013 952 multiply-adds; a bias adds once a position."""
-    macs = 64 * 112 * 112 * 3 * 7 * 7
-    assert macs == 118_013_952
-    assert products.convolution(64 * 112 * 112, (64, 3, 7, 7)) == Cost(2 * macs)
-    assert products.convolution(64 * 112 * 112, (64, 3, 7, 7), bias=True) == Cost(2 * macs, 64 * 112 * 112)
-
-
-def test_grouped_backward_is_twice_forward() -> None:
-    """64 depthwise 3 × 3 filters on 16 × 16: forward 294 912 FLOP, backward 589 824, and not (1 + groups) × forward."""
-    forward = products.convolution(64 * 16 * 16, (64, 1, 3, 3))
-    assert forward.model_flop == 294_912
-    assert products.convolution_backward(forward, 64 * 16 * 16, (True, True, False)).model_flop == 589_824
-
-
-def test_transposed_convolution_counts_input_positions() -> None:
-    """Stride 2 makes 4 × as many outputs, each from a quarter of the taps: 4 × 5 × 5 inputs × 2 × 2 × 2 weights."""
-    assert products.convolution_transpose(4 * 5 * 5, (4, 2, 2, 2)) == Cost(2 * 4 * 5 * 5 * 2 * 2 * 2)
-
-
-def test_linear_and_its_backward() -> None:
-    """40 rows, 24 → 10: 9600 multiply-adds, 400 additions of the bias; backward twice the products, and 400."""
-    assert products.linear(40, 24, 10, bias=True) == Cost(19_200, 400)
-    assert products.linear_backward(40, 24, 10, (True, True, True)) == Cost(38_400, 400)
-    assert products.linear_backward(40, 24, 10, (False, True, False)) == Cost(19_200)
-
-
 def test_bilinear_form() -> None:
     """x1ᵀ W x2 on 2 rows, 24 × 24 → 10: 11 520 points, a multiply-add and one more factor each."""
     assert products.trilinear((2, 10, 24, 24)) == Cost(23_040, 11_520)
-
-
-def test_attention_as_decomposed() -> None:
-    """6 heads, 32 tokens, width 16: 6144 scores. Forward 430 080 FLOP, backward 817 152 (decomposed, math path)."""
-    assert products.attention(6 * 32, 32, 16, 16).all_flop == 430_080 == 2 * 6144 * 32 + 6 * 6144
-    assert products.attention_backward(6 * 32, 32, 16, 16).all_flop == 817_152 == 4 * 6144 * 32 + 5 * 6144
 
 
 def test_attention_executed_backward_is_two_and_a_half_times_forward() -> None:

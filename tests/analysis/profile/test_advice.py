@@ -88,11 +88,6 @@ def test_no_faster_unit_no_advice(peaks: dict[str, float]):
     assert "precision" not in told(found)
 
 
-def test_products_that_memory_bounds_gain_nothing_from_a_faster_unit():
-    step = (of_arithmetic(0, 40.0), of_arithmetic(1, 60.0, read_bytes=1000))
-    assert told(profile(*step))["precision"].startswith("40 % of the step's time is in fp32 products")
-
-
 def test_who_runs_on_the_fast_unit_already_is_told_nothing():
     assert "precision" not in told(profile(of_arithmetic(0, 80.0, unit="bf16")))
 
@@ -159,12 +154,6 @@ def test_the_largest_concern_comes_first_and_small_ones_not_at_all():
         ("layout", 0.4),
         ("feed", 0.26),
     ]
-
-
-@pytest.mark.parametrize(("copies_s", "speaks"), [(15.0, True), (14.0, False)])
-def test_from_which_share_on_it_is_said(copies_s: float, speaks: bool):
-    step = (of_memory(0, "copy", copies_s), of_arithmetic(1, 100.0 - copies_s, unit="bf16", model_flop=4000))
-    assert ("copies" in told(profile(*step))) is speaks
 
 
 def test_no_times_no_advice():

@@ -103,19 +103,6 @@ def test_a_sum_runs_with_the_later_of_two_branches() -> None:
     assert moved(step) == {0: x + w + y, 1: y + 25 * FLOAT + y}
 
 
-def test_a_depthwise_convolution_is_a_product_of_its_own() -> None:
-    """Pointwise, relu6, depthwise, relu6: two groups; the image between them is written and read."""
-    step = Step()
-    step.there(x=X, w=(5, 3, 1, 1), d=(5, 1, 3, 3))
-    step.run("convolution", "x w", {"p": Y})
-    step.run("hardtanh", "p", {"q": Y})
-    step.run("convolution", "q d", {"r": Y})
-    step.run("hardtanh", "r", {"s": Y})
-    step.keep("s")
-    assert groups(step) == [0, 0, 2, 2]
-    assert moved(step) == {0: x + 15 * FLOAT + y, 2: y + 45 * FLOAT + y}
-
-
 def test_the_update_of_a_parameter_is_one_group() -> None:
     """SGD with momentum: reads the buffer, the gradient, the weight; writes the buffer and the weight."""
     step = Step()
@@ -127,52 +114,6 @@ def test_the_update_of_a_parameter_is_one_group() -> None:
         step.run("add_", buffer, changes=weight)
     assert groups(step) == [0, 0, 0, 3, 3, 3]
     assert moved(step) == {0: 5 * w, 3: 5 * w}
-
-
-def test_two_moments_that_meet_are_one_group() -> None:
-    """Adam: the first moment and the second begin apart and meet in the weight. Reads 4 tensors, writes 3."""
-    step = Step()
-    step.there(w=W, m=W, v=W, g=W)
-    step.phase = "optimizer"
-    step.run("lerp_", "g", changes="m")
-    step.run("mul_", changes="v")
-    step.run("addcmul_", "g", changes="v")
-    step.run("sqrt", "v", {"root": W})
-    step.run("addcdiv_", "m root", changes="w")
-    assert groups(step) == [0, 0, 0, 0, 0]
-    assert moved(step) == {0: 7 * w}
-
-
-def test_a_mask_of_dropout_is_made_where_it_is_used() -> None:
-    """The mask is made after the product and joins it: it needs nothing. What the backward pass reads is written."""
-    step = Step()
-    step.there(x=X, w=W)
-    step.run("convolution", "x w", {"c": Y})
-    step.run("rand", "", {"mask": Y})
-    step.run("mul", "c mask", {"out": Y})
-    step.keep("out", "mask")
-    assert groups(step) == [0, 0, 0]
-    assert moved(step) == {0: x + w + 2 * y}
-
-
-def squeezed() -> Step:
-    """An image scaled by what a product made of its own average."""
-    step = Step()
-    step.there(x=X, w=W, s=(5, 5, 1, 1))
-    step.run("convolution", "x w", {"c": Y})
-    step.run("mean", "c", {"average": (2, 5, 1, 1)})
-    step.run("convolution", "average s", {"scale": (2, 5, 1, 1)})
-    step.run("mul", "c scale", {"out": Y})
-    step.run("relu", "out", {"r": Y})
-    step.keep("r")
-    return step
-
-
-def test_what_needs_a_later_kernel_is_no_epilogue_of_an_earlier_one() -> None:
-    """The image has to be written, and read again once its scale is known."""
-    small = 10 * FLOAT
-    assert groups(squeezed()) == [0, 0, 2, 3, 3]
-    assert moved(squeezed()) == {0: x + w + y + small, 2: small + 25 * FLOAT + small, 3: y + small + y}
 
 
 def test_a_tensor_is_not_changed_before_others_have_read_it() -> None:
@@ -238,21 +179,6 @@ def test_an_operation_without_storages_is_refused() -> None:
     blank = replace(operation("aten.relu", {"self": (3,)}, [(3,)]), reads=())
     with pytest.raises(ValueError, match=r"aten.relu at index 0: expected a storage for each of 1 tensors, got 0"):
         fused([blank], [])
-
-
-def test_two_groups_are_not_one_where_another_phase_lies_between() -> None:
-    """The sum reads a, what was calculated again after it, and b: a's group would have to run before and after that."""
-    step = Step()
-    step.there(x=X, w=W, g=Y, h=Y)
-    step.phase = "backward"
-    step.run("neg", "g", {"a": Y})
-    step.phase = "recompute"
-    step.run("convolution", "x w", {"again": Y})
-    step.phase = "backward"
-    step.run("neg", "h", {"b": Y})
-    step.run("addcmul", "a again b", {"out": Y})
-    step.keep("out")
-    assert groups(step) == [0, 1, 2, 2]
 
 
 def test_a_group_needs_what_those_that_joined_it_need() -> None:

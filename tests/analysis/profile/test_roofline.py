@@ -14,7 +14,6 @@ from analysis.profile.roofline import (
     BOUNDS,
     against,
     groups,
-    main_bound,
     moved_bytes,
     place,
     places,
@@ -125,14 +124,6 @@ def test_what_is_not_known_bounds_nothing(more: dict[str, Any], machine: dict[st
     assert place(op(**more), replace(MACHINE, **machine)).bound == ""
 
 
-def test_nothing_to_do_takes_no_time_at_an_unknown_rate():
-    found = place(op(read_bytes=8), replace(MACHINE, peak_by_unit={}))
-    assert (found.arithmetic_s, found.attained_ratio, found.bound) == (0.0, 0.02, "memory")
-    empty = place(op(time_s=None), Machine())
-    assert (empty.arithmetic_s, empty.memory_s, empty.launch_s) == (0.0, 0.0, None)
-    assert (empty.intensity, empty.model_intensity, empty.attained_ratio) == (None, None, None)
-
-
 def test_an_unknown_rate_leaves_its_ratios_unknown():
     found = place(product(read_bytes=8), replace(MACHINE, peak_by_unit={}))
     assert (found.arithmetic_s, found.roof_flop_per_s, found.attained_ratio) == (None, None, None)
@@ -166,25 +157,6 @@ def test_a_steps_ratios_by_hand():
     assert found.datasheet.utilization_ratio == 8 / 40
     assert found.datasheet.attainable_ratio == pytest.approx(8 / 9.6)
     assert found.datasheet.unfused_estimate_ratio == pytest.approx(8 / 22.4)
-
-
-def test_a_group_that_memory_bounds_takes_what_it_moves():
-    # 10 s of arithmetic in two products of one group, 60 bytes fused: 15 s
-    step = (product(0, 4000, group=1), product(1, 4000, group=1, fused_bytes=60))
-    assert against(step, 100.0, MACHINE.peak_by_unit, 4.0).attainable_ratio == pytest.approx(10 / 15)
-
-
-def test_units_have_their_own_peaks():
-    # 10 s on bf16, 400 / 50 = 8 s on fp32
-    step = (product(0, group=0), product(1, 400, unit="fp32", group=1))
-    assert against(step, 36.0, MACHINE.peak_by_unit, 4.0).utilization_ratio == 0.5
-
-
-def test_recomputation_takes_time_and_is_no_model_flop():
-    step = (product(0, group=0), product(1, phase="recompute", group=1), product(2, phase="backward", group=2))
-    found = against(step, 100.0, MACHINE.peak_by_unit, 4.0)
-    assert found.utilization_ratio == 0.2
-    assert found.attainable_ratio == pytest.approx(20 / 30)
 
 
 def test_attainable_is_never_below_what_was_measured():
@@ -256,21 +228,6 @@ def test_shares_of_a_step_add_up():
     assert found.share_by_bound["memory"] == 0.3
     assert sum(found.share_by_bound.values()) == pytest.approx(1)
     assert step_roof(profile()).share_by_bound == {}
-
-
-@pytest.mark.parametrize(
-    ("times", "bound"),
-    [
-        ({}, ""),
-        ({"memory": 3.0, "arithmetic": 2.0}, "memory"),
-        ({"memory": 3.0, "host": 2.0, BETWEEN: 2.0}, "host"),
-        ({"memory": 3.0, "": 4.0}, ""),
-        ({"launch": 0.0}, ""),
-        ({"launch": 1e-6}, "launch"),
-    ],
-)
-def test_a_module_is_bound_by_what_takes_most_of_it(times: dict[str, float], bound: str):
-    assert main_bound(times) == bound
 
 
 # --- laws ---

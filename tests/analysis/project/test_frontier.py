@@ -47,11 +47,6 @@ def made(**changes: Any) -> Domain:
     return frontier_domain.from_tables({**TABLES, **changes}, "mine")
 
 
-def test_a_batch_that_is_not_given_is_one() -> None:
-    assert SQUARE.exact("all_flop") == 6 * 1 * 10**2 * 3
-    assert SQUARE.exact("all_flop", batch=2) == 6 * 2 * 10**2 * 3
-
-
 def test_a_projection_follows_its_chain_by_hand() -> None:
     found = frontier.project(made(), SQUARE, TARGET)
     assert found.data_scale == pytest.approx(16.0), "a quarter of the error at an exponent of a half"

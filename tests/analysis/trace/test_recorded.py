@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.operators.registry import TABLE, cost
-from analysis.trace.operations import PRODUCTS, is_product, kind_of_call, product_flop, to_operation, torch_dtype
+from analysis.trace.operations import PRODUCTS, is_product, kind_of_call, product_flop, to_operation
 from analysis.trace.output_shapes import broadcast, spread, window
 from analysis.trace.signatures import FORMS, GONE
 from results.errors import Unavailable
 from tests.support.oracles.naive import Convolution
-from tests.support.recordings.recordings import Tensor, call, mm
+from tests.support.recordings.recordings import Tensor, call
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
@@ -58,26 +58,6 @@ def test_kinds_of_calls() -> None:
         assert kind_of_call(name) == ""
     assert is_product("aten::lstm")
     assert not is_product("aten::relu")
-
-
-@pytest.mark.parametrize(
-    ("word", "dtype"),
-    [
-        ("float", "float32"),
-        ("c10::BFloat16", "bfloat16"),
-        ("c10::Half", "float16"),
-        ("__nv_bfloat16", "bfloat16"),
-        ("double", "float64"),
-        ("long int", "int64"),
-        ("torch.float16", "float16"),
-        ("bfloat16", "bfloat16"),
-        ("ScalarList", ""),
-        ("TensorList", ""),
-        ("", ""),
-    ],
-)
-def test_words_for_dtypes(word: str, dtype: str) -> None:
-    assert torch_dtype(word) == dtype
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
@@ -279,12 +259,6 @@ def test_gradients_do_without_settings_that_sizes_tell() -> None:
     assert product_flop(one) == 2 * (2 * 4 * 9) * (3 * 16)
     with pytest.raises(Unavailable, match="does not say its weight_size"):
         product_flop(call("aten::cudnn_convolution_backward_weight", None, gradient, Tensor(2, 3, 9, 9), *[None] * 7))
-
-
-def test_a_recording_without_dtypes_is_counted_and_has_none() -> None:
-    bare = dataclasses.replace(mm(2, 3, 4), input_dtypes=())
-    assert product_flop(bare) == 2 * 2 * 3 * 4
-    assert to_operation(bare).input_dtypes == ("", "")
 
 
 # --- the other products ----------------------------------------------------------------------------------------------

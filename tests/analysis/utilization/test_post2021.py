@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from analysis.devices.peaks import lookup
 from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet, user
 from analysis.utilization.numerators import Numerator
@@ -37,7 +35,6 @@ RUN = Run(
     items_per_step=8,
 )
 NONE_KNOWN = Denominator("datasheet", reason="no datasheet peak for 'A card'")
-DOCUMENT = Path(__file__).parents[3] / "docs" / "post2021.md"
 
 
 def rebuilt(path: Path) -> Built:
@@ -199,27 +196,3 @@ def test_a_halved_theory_turns_the_check_red(tmp_path: Path, monkeypatch: pytest
 
 FORWARD_MAC = {"resnet50": 4_089_184_256, "resnet152": 11_513_626_624, "alexnet": 714_188_480, "vgg16": 15_470_264_320}
 """Of torchvision's models at 3 × 224 × 224 with 1000 classes, as fvcore and our own trace have it."""
-
-FIRST_MAC = {"resnet50": 49 * 3, "resnet152": 49 * 3, "alexnet": 121 * 3, "vgg16": 9 * 3}
-FIRST_OUTPUT = {"resnet50": 64 * 112**2, "resnet152": 64 * 112**2, "alexnet": 64 * 55**2, "vgg16": 64 * 224**2}
-
-
-def tables_of_the_document() -> list[list[str]]:
-    """The rows of models of both tables, without bars and blanks."""
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    return [row for row in rows if len(row) > 3 and re.fullmatch(r"[\d.]+", row[1])]
-
-
-def test_the_documents_table_follows_from_its_own_columns() -> None:
-    rows = [row for row in tables_of_the_document() if len(row) == 5]
-    assert [row[0] for row in rows] == list(FORWARD_MAC)
-    pcie, sxm2 = (lookup(f"Tesla P100-{form}-16GB") for form in ("PCIE", "SXM2"))
-    assert (pcie.peaks["fp32"], sxm2.peaks["fp32"]) == (9.3e12, 10.6e12)
-    for model, images, flop, as_the_post, in_flop in rows:
-        train = 2 * (3 * FORWARD_MAC[model] - FIRST_MAC[model] * FIRST_OUTPUT[model])
-        assert float(flop.removesuffix(" G")) * 1e9 == pytest.approx(train, rel=5e-4), model
-        rate = float(images)
-        assert float(as_the_post) == pytest.approx(rate * train / 2 / 9.3e12, abs=6e-4), model
-        assert float(in_flop) == pytest.approx(rate * train / 10.6e12, abs=6e-4), model
-        assert 0.28 < float(as_the_post) < 0.77  # the post's range, nearly

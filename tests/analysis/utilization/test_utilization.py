@@ -16,7 +16,6 @@ from analysis.utilization.numerators import (
     TableCount,
     count_table,
     exact,
-    input_dtype,
     no_less_than_known,
     of_loop,
     theory,
@@ -199,13 +198,6 @@ def test_units_follow_dtype_policy_and_device() -> None:
     assert units(precision="amp-bf16") == {"tf32": flop}  # what autocast leaves in float32 may be rounded to TF32
     half = count_table(run_fixture.operations("mobilenet_v2", 2, "amp-bf16"))
     assert exact(half, dataclasses.replace(RUN, precision="amp-bf16")).flop_by_unit == {"bf16": flop}
-
-
-def test_the_dtype_of_an_operation_is_that_of_its_first_floating_input() -> None:
-    table = run_fixture.operations("mobilenet_v2", 1, "amp-bf16")
-    indexed = dataclasses.replace(table[0], input_dtypes=("int64", "bfloat16", "float32"))
-    assert input_dtype(indexed) == "bfloat16"
-    assert input_dtype(dataclasses.replace(table[0], input_dtypes=("int8", "int8"))) == "int8"
 
 
 def test_a_dtype_without_unit_is_a_reason_not_a_partial_sum() -> None:
@@ -485,10 +477,6 @@ def test_a_ratio_above_one_by_one_counter_alone_is_that_counters_fault() -> None
     assert [row.warnings[0].partition(":")[0] for row in both] == ["ceiling_too_low"] * 2
 
 
-def test_warnings_of_the_cell_come_along() -> None:
-    assert fraction(FP32, "user", 80.0, warnings=("foreign_process: 1",)).warnings == ("foreign_process: 1",)
-
-
 def test_limits_name_what_lowered_the_clock_inside_the_window_only() -> None:
     def poll(time_s: float, *reasons: str) -> Telemetry:
         return Telemetry(cell_id="c", attempt=1, time_s=time_s, event_reasons=reasons)
@@ -514,34 +502,6 @@ def test_energy_of_the_row_is_used_first_and_needs_its_window() -> None:
     windowed = dataclasses.replace(RUN, window_start_s=10.0, window_end_s=12.0, energy_j=50.0)
     assert measurement(windowed, [block()], []).power_w == 25
     assert measurement(dataclasses.replace(RUN, energy_j=50.0), [block()], []).power_w is None
-
-
-def test_samples_of_other_cells_are_left_out() -> None:
-    assert measurement(dataclasses.replace(RUN, cell_id="d"), [block()], []).time is None
-
-
-def test_a_report_says_which_counter_counts_too_much(tmp_path: Path) -> None:
-    """ptflops' counts a thousand times: by them the cell is far beyond its peak, by the exact count below it."""
-    data = read_run(run_fixture.write_run(tmp_path / "run"))
-    counts = [
-        dataclasses.replace(row, native_value=1000 * row.native_value)
-        if row.counter == "ptflops" and row.native_value is not None
-        else row
-        for row in data.records(FlopCount)
-    ]
-    found = build(
-        dataclasses.replace(data, rows={**data.rows, "flop_counts.csv": counts}),
-        lambda trace_id: read_operations(tmp_path / "run", trace_id)[0],
-        partial(read_profile, tmp_path / "run"),
-    )
-    key = ("resnet18", 8, "fp32")
-    assert any(
-        mark.startswith("counter_too_high: ptflops: ")
-        for mark in row_of(found, key, "theory", "datasheet", "ptflops").warnings
-    )
-    for method, source in (("theory", "fvcore"), ("exact", "")):
-        row = row_of(found, key, method, "datasheet", source)
-        assert not any(mark.startswith("counter_too_high") for mark in row.warnings)
 
 
 def test_a_view_without_any_ratio_has_no_headline(built: Built) -> None:
@@ -580,3 +540,13 @@ def test_what_a_meter_counted_is_a_number_or_a_reason(flop: Any) -> None:
     )
     assert of_loop(run).flop_by_unit == {}
     assert of_loop(run).reason == "what the meter counted of these steps is no number"
+
+
+def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
+    total = FlopCount(
+        cell_id="c", attempt=1, counter="other", workload="m", batch_size=2, phase="forward", native_unit="mac", flop=50
+    )
+    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
+    numerator = theory([total], run, "other")
+    assert numerator.flop_by_unit == {"fp32": 150}
+    assert any(mark.startswith("convention") for mark in numerator.warnings)

@@ -194,17 +194,6 @@ def test_a_row_without_a_whole_interval_has_none_and_is_not_pooled() -> None:
     assert mine == list(widened(rows))
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(-0.1, 0.6), (0.4, -0.6), (0.0, 0.6), (0.55, 0.6), (0.4, 0.45), (0.4, math.inf), (math.nan, 0.6)]
-)
-def test_an_interval_that_is_none_is_not_pooled(low: float, high: float) -> None:
-    """Of a table of somebody else's, or of a time whose interval reaches below 0."""
-    rows = [fraction(model, repeat, 0.5 + 0.02 * repeat) for model in ("a", "b") for repeat in range(3)]
-    broken = fraction("c", 1, 0.5, utilization_low_ratio=low, utilization_high_ratio=high)
-    assert widened([*rows, broken])[-1] == broken
-    assert pools([*rows, broken]) == pools(rows)
-
-
 def test_windows_beyond_all_bounds_have_ends_that_are_numbers() -> None:
     rows = [fraction(model, repeat, 0.5 * 1e-100**repeat) for model in ("a", "b") for repeat in range(3)]
     for row in widened(rows):
@@ -215,8 +204,3 @@ def test_windows_beyond_all_bounds_have_ends_that_are_numbers() -> None:
     for pool in (None, between):
         _, low, high = mean_of_repeats([0.5, 5e-301], pool)
         assert 0 <= low < high < math.inf
-
-
-def test_a_run_without_repeats_is_left_as_it_is() -> None:
-    rows = tuple(fraction(model, 0, 0.5) for model in "abcdef")
-    assert widened(rows) == rows

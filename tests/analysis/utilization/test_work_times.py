@@ -96,15 +96,6 @@ def test_an_epoch_is_its_full_batches_and_its_last_one() -> None:
     assert (row.low_s, row.high_s) == pytest.approx(ends(row.time_s, expected), rel=1e-9)
 
 
-def test_an_epoch_that_comes_out_even_has_no_last_batch() -> None:
-    run = dataclasses.replace(RUN, epoch_images=640, methods=("epoch",))
-    rows = by_work(blocks(*BATCH), run)
-    assert list(rows) == ["batch", "epoch"]
-    epoch = rows["epoch"]
-    assert (epoch.time_s, epoch.steps) == (pytest.approx(21.0), 10)
-    assert epoch.high_s == pytest.approx(ends(epoch.time_s, 10 * half(BATCH))[1])
-
-
 def test_profiled_times_stand_beside_and_say_what_the_profiler_costs() -> None:
     profiled = [*blocks(0.020, 0.024, work="one", part="profiled"), *blocks(3.0, 3.3, 3.0, part="profiled")]
     profiled += blocks(1.2, work="last", part="profiled")
@@ -119,11 +110,6 @@ def test_profiled_times_stand_beside_and_say_what_the_profiler_costs() -> None:
     assert epoch.overhead_ratio == pytest.approx((156 * 3.1 + 1.2) / 328.2 - 1)
     assert (epoch.profiled_low_s, epoch.profiled_high_s) == (None, None)  # one of its two parts has none
     assert {row.reason for row in rows.values()} == {""}
-
-
-def test_a_profiled_batch_may_say_its_work_or_not() -> None:
-    said = by_work([*PLAIN, *blocks(3.0, part="profiled", work="batch")])["batch"]
-    assert said == by_work([*PLAIN, *blocks(3.0, part="profiled")])["batch"]
 
 
 def test_a_real_epoch_is_the_sum_of_its_segments_and_the_last_one_does_not_widen_it() -> None:

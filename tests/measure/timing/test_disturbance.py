@@ -287,3 +287,10 @@ def test_disturbed_blocks_that_are_used_are_counted_with_both_means() -> None:
     assert disturbance_warning(of(calm, calm)) == ""
     assert disturbance_warning(of(calm, block(0.5, None))) == ""
     assert disturbance_warning(of(calm, block(0.5, None), held)).startswith("disturbed: 1 of 3 blocks waited")
+
+
+def test_a_cell_of_one_placement_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    timing = timed(Machine(held=(), apart=range(1000)), monkeypatch)
+    assert (timing.status, len(timing.blocks), timing.aside) == ("ok", 5, ())
+    assert timing.summary.mean == pytest.approx(0.625)
+    assert placement_warning(timing) == ""

@@ -13,7 +13,7 @@ import pytest
 from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import clock_for
 from measure.timing.phases import measure_phases, measure_stretch
-from measure.timing.protocols import Protocol
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from measure.timing.stopping import step_time_s
 from results.errors import Inconsistent
 from results.records.samples import Sample
@@ -490,3 +490,39 @@ def test_a_step_that_waits_for_its_result_is_host_bound_on_cuda():
     clock = clock_for("cuda")
     timing = measure_blocks(step, clock, Protocol.for_device("cuda", quick=True))
     assert timing.host_bound is True
+
+
+def test_quick_divides_every_time_by_five():
+    for full, device in ((CUDA_PROTOCOL, "cuda"), (CPU_PROTOCOL, "cpu")):
+        quick = Protocol.for_device(device, quick=True)
+        assert quick.cap_s == full.cap_s / 5
+        assert quick.block_s == full.block_s / 5
+        assert quick.longest_s == pytest.approx(full.longest_s / 5)
+        assert 3 <= quick.min_blocks < full.min_blocks
+        assert quick.target_ci_ratio == full.target_ci_ratio
+
+
+def test_the_least_of_a_cell_is_that_of_its_own_step_and_of_each_work_that_is_timed():
+    # CPU: 1 s of warming up and 2 s of blocks; another work a third of a second and 2 s
+    assert CPU.least_s == 3.0
+    assert Protocol.for_device("cpu", works=("one", "batch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
+    assert Protocol.for_device("cpu", works=("batch", "last", "epoch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
+
+
+def test_a_cap_that_leaves_time_for_others_does_not_grow_with_the_step() -> None:
+    for short in (
+        Protocol.for_device("cpu", quick=True),
+        Protocol.for_device("cpu", time_left_s=10.0),
+        CPU.for_pass(),
+    ):
+        assert short.cap_with_s(1) == short.cap_s < 60
+    assert Protocol.for_device("cpu", time_left_s=1000.0).cap_with_s(11) == 120
+    assert CPU.cap_with_s(12) == 60
+
+
+def test_warm_up_of_a_slow_cpu_step_is_two_steps():
+    clock = FakeClock(has_device=False)
+    step = Steps(clock, (0.0, 9.0))
+    blocks, steady, _ = warm_up(step, clock, CPU)
+    assert step.calls == len(blocks) == 2
+    assert not steady

@@ -185,9 +185,3 @@ def test_it_is_the_same_in_every_process() -> None:
         for seed in ("1", "2")
     }  # fmt: skip
     assert len(said) == 1
-
-
-def test_sizes_have_to_be_numbers() -> None:
-    step = ledger([operation(0, (), (0,))], ("n",), ("temporary",), set())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="expected a number of bytes"):
-        of(step)

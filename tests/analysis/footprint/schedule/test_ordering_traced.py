@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 import torch
-from torch import nn
 
 from analysis.footprint.schedule.dependencies import graph, with_views
 from analysis.footprint.schedule.list_scheduling import PREFERENCES, listed
@@ -71,12 +70,6 @@ def test_the_order_of_a_small_net_is_the_bounds_or_near(name: str, optimizer: st
     assert sorted(found.order) == list(range(len(trace.operations)))
 
 
-@pytest.mark.parametrize("name", NETS)
-def test_a_larger_batch_needs_more(name: str) -> None:
-    small, large = (of(traced(name, "adamw", n)).minimal_bytes for n in (16, 64))
-    assert small < large < 4 * small
-
-
 def test_an_operation_on_a_storage_that_is_not_in_the_ledger() -> None:
     trace = traced("linear")
     with pytest.raises(Inconsistent, match=r"operation 0 uses storage \d+, which is not in the ledger"):
@@ -124,25 +117,6 @@ def test_a_step_in_another_order_trains_the_same_weights(name: str, optimizer: s
         assert all(torch.equal(after[number], wanted[number]) for number in wanted)
     now = {number: seen.tensors[number] for number in wanted}
     assert all(torch.equal(now[number], wanted[number]) for number in wanted)
-
-
-class Noisy(nn.Module):
-    """Dropout before and after a layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(8, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(self.layer(nn.functional.dropout(x)))
-
-
-def test_random_draws_keep_their_order() -> None:
-    trace = fake_trace(parts(Noisy, (4, 8), "sgd"))
-    drawing = [o.index for o in trace.operations if o.kind == "random" and not o.name.endswith("_backward")]
-    turn = {index: place for place, index in enumerate(of(trace).order)}
-    assert len(drawing) >= 2
-    assert [turn[index] for index in drawing] == sorted(turn[index] for index in drawing)
 
 
 def test_a_scaled_loss_is_looked_at_before_the_optimizer_steps() -> None:

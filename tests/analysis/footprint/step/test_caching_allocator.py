@@ -63,14 +63,6 @@ def test_runs_by_hand(sizes: tuple[int, ...], found: Reserved) -> None:
     assert replay(kept(*sizes), len(sizes)) == found
 
 
-def test_what_grows_leaves_its_segments_reserved() -> None:
-    """11, 13 and 15 MiB, one after the other: no freed segment holds the next. Falling, the first holds all."""
-    growing = [Storage(i, size * MIB, "temporary", i, i) for i, size in enumerate((11, 13, 15))]
-    assert replay(growing, 3) == Reserved(16 * MIB, (12 + 14 + 16) * MIB, 3)
-    falling = [Storage(i, size * MIB, "temporary", i, i) for i, size in enumerate((15, 13, 11))]
-    assert replay(falling, 3) == Reserved(16 * MIB, 16 * MIB, 1)
-
-
 def test_a_freed_block_joins_both_neighbours() -> None:
     """Three of 5 MiB and one of 4 fill 20 MiB but one; freed in any order, the whole holds 9 + 9 again."""
     for order in ((0, 1, 2, 3), (1, 3, 2, 0), (2, 0, 3, 1)):
@@ -184,12 +176,6 @@ def test_never_below_the_live_bytes(seed: int) -> None:
     found = replay(storages, 30)
     assert max(live_bytes(storages, 30)) <= found.allocated_bytes <= found.reserved_bytes
     assert found.reserved_bytes <= sum(segment(rounded(each.nbytes)) for each in storages)
-
-
-def test_storages_of_one_moment_come_in_order_of_number() -> None:
-    """10 MiB makes a segment of its own, then 9 MiB one of 20; the other way about both would share the 20."""
-    storages = [Storage(0, 10 * MIB, "weight", -1, None), Storage(1, 9 * MIB, "weight", -1, None)]
-    assert replay(storages[::-1], 0) == Reserved(19 * MIB, 30 * MIB, 2)
 
 
 def test_storages_of_unknown_size_are_left_out() -> None:

@@ -73,32 +73,6 @@ def test_ceiling_is_no_floor_of_a_negative() -> None:
     assert [value(formula, {"hidden": n}) for n in (1, 2, 7, 8)] == [-33, -32, 0, 1]  # -3 -30, -2 -30, 0, 1 + 0
 
 
-def terms(count: int) -> list[tuple[int, ...]]:
-    """Of each: its number, the powers of hidden and seq, c and the power of ⌊(batch + c)/2⌋, which x and its power."""
-    numbers = random.Random(5)
-    bounds = (10**9, 5, 4, 3, 3, 8, 3)
-    return [tuple(1 + numbers.randrange(bound) for bound in bounds) for _ in range(count)]
-
-
-def test_a_thousand_points_of_500_terms_take_under_a_second() -> None:
-    made = terms(600)
-    formula = sympy.Add(
-        *(n * H**h * S**s * sympy.floor((B + c) / 2) ** f * symbol(f"x{x}") ** p for n, h, s, c, f, x, p in made)
-    )
-    assert len(formula.args) >= 500
-    numbers = random.Random(6)
-    wanted = names(formula)
-    at = [{name: numbers.randrange(1, 10**6) for name in wanted} for _ in range(1000)]
-    start = time.process_time()  # the machine may have others to serve
-    found = values(formula / 7, at)
-    assert time.process_time() - start < 1
-    for worth, point in itertools.islice(zip(found, at, strict=True), 0, None, 50):
-        b, hidden, seq = (point[name] for name in NAMES)
-        plain = sum(n * hidden**h * seq**s * ((b + c) // 2) ** f * point[f"x{x}"] ** p for n, h, s, c, f, x, p in made)
-        assert plain > 2**63
-        assert worth == Fraction(plain, 7)
-
-
 def test_thousands_of_terms_are_no_deep_tree() -> None:
     formula = sympy.Add(*(symbol(f"a{i}") ** 2 for i in range(6_000)))
     assert value(formula, {f"a{i}": 2 for i in range(6_000)}) == 24_000
@@ -140,3 +114,29 @@ def test_a_model_s_symbol_that_a_formula_lacks_may_have_a_value() -> None:
 def test_what_has_no_exact_value_is_refused(formula: Any) -> None:
     with pytest.raises(ValueError, match=r"expected a formula with an exact value|expected whole powers"):
         value(formula, {"hidden": 2, "batch": 3}, NAMES)
+
+
+def terms(count: int) -> list[tuple[int, ...]]:
+    """Of each: its number, the powers of hidden and seq, c and the power of ⌊(batch + c)/2⌋, which x and its power."""
+    numbers = random.Random(5)
+    bounds = (10**9, 5, 4, 3, 3, 8, 3)
+    return [tuple(1 + numbers.randrange(bound) for bound in bounds) for _ in range(count)]
+
+
+def test_a_thousand_points_of_500_terms_take_under_a_second() -> None:
+    made = terms(600)
+    formula = sympy.Add(
+        *(n * H**h * S**s * sympy.floor((B + c) / 2) ** f * symbol(f"x{x}") ** p for n, h, s, c, f, x, p in made)
+    )
+    assert len(formula.args) >= 500
+    numbers = random.Random(6)
+    wanted = names(formula)
+    at = [{name: numbers.randrange(1, 10**6) for name in wanted} for _ in range(1000)]
+    start = time.process_time()  # the machine may have others to serve
+    found = values(formula / 7, at)
+    assert time.process_time() - start < 1
+    for worth, point in itertools.islice(zip(found, at, strict=True), 0, None, 50):
+        b, hidden, seq = (point[name] for name in NAMES)
+        plain = sum(n * hidden**h * seq**s * ((b + c) // 2) ** f * point[f"x{x}"] ** p for n, h, s, c, f, x, p in made)
+        assert plain > 2**63
+        assert worth == Fraction(plain, 7)

@@ -136,20 +136,6 @@ def test_the_largest_batch_that_fits_by_hand() -> None:
     assert found.why() == "for every whole number, by the roots of the polynomial"
 
 
-def test_the_largest_width_is_the_larger_root() -> None:
-    """12 h² + 800 h + 500 <= 10⁶: h = (-800 + √(640,000 + 48 · 999,500)) / 24 = 257.2…"""
-    found = asked("footprint <= 1 MB for hidden", {"batch": 8}, footprint=MEMORY)
-    assert found.value == 257
-    assert found.formula is not None
-    assert float(
-        found.formula.subs({"limit": 10**6, B: 8, sympy.Symbol("limit", positive=True): 10**6})
-    ) == pytest.approx(257.2, abs=0.1)
-    even = asked("footprint <= 1 MB for hidden multiple of 64", {"batch": 8}, footprint=MEMORY)
-    assert (even.value, even.beyond) == (256, 320)
-    odd = asked("footprint <= 1 MB for hidden = 3 mod 64", {"batch": 8}, footprint=MEMORY)
-    assert (odd.value, odd.beyond) == (195, 259)
-
-
 @pytest.mark.parametrize(
     ("text", "value_", "end", "beyond"),
     [
@@ -171,18 +157,6 @@ def test_ends_by_hand(text: str, value_: int, end: str, beyond: int | None) -> N
         value_, end, beyond = 10, "largest", 11
     found = asked(text, q=H)
     assert (found.value, found.end, found.beyond) == (value_, end, beyond)
-
-
-def test_several_stretches() -> None:
-    """(h - 3)(h - 7)(h - 20) is at most 0 up to 3 and from 7 to 20."""
-    q = sympy.expand((H - 3) * (H - 7) * (H - 20))
-    assert runs(q, "<=", H, Candidates()).runs == ((1, 3), (7, 20))
-    assert asked("q <= 0 for hidden", q=q).value == 20
-    assert asked("q > 0 for hidden", q=q).value == 4
-    assert asked("q == 0 for hidden", q=q).value == 3
-    assert asked("q <= 0 for hidden = 2 mod 9", q=q).value == 20
-    assert asked("q <= 0 for hidden = 3 mod 10", q=q).value == 13
-    assert asked("q > 0 for hidden = 1 mod 4", q=q).value == 5
 
 
 def test_beyond_floats_to_the_unit() -> None:

@@ -8,7 +8,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.derivation.interpolate import ONE, Atom, Fitter, plus, scaled, through, times, value_of
+from analysis.formula.derivation.interpolate import ONE, Atom, Fitter, plus, scaled, solve, through, times, value_of
 
 B, W, IMAGE = Atom("b"), Atom("w"), Atom("i")
 POINTS = [
@@ -112,3 +112,10 @@ def test_a_polynomial_through_points_is_that_polynomial(coefficients):
     seen = [sum(c * x**n for n, c in enumerate(coefficients)) for x in there]
     form = through(IMAGE, there, seen, 2)
     assert [form.get(((IMAGE, n),) if n else ONE, 0) for n in range(3)] == coefficients
+
+
+def test_equations_with_no_solution_or_many_have_none():
+    rows = [[Fraction(x) for x in row] for row in ((1, 1), (2, 2), (1, 0))]
+    assert solve(rows, [Fraction(x) for x in (3, 6, 1)]) == [1, 2]
+    assert solve(rows, [Fraction(x) for x in (3, 7, 1)]) is None
+    assert solve(rows[:2], [Fraction(x) for x in (3, 6)]) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
@@ -19,9 +18,7 @@ from analysis.formula.algebra.expressions import names, symbol
 from analysis.formula.algebra.monotonicity import direction
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation import derive
-from analysis.formula.derivation.footprint import QUANTITIES, Footprints, Labelled, footprints, pieces, value
-from analysis.formula.derivation.interpolate import ONE, Atom
-from analysis.formula.derivation.symbolic_table import CountKey
+from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, pieces, value
 from analysis.formula.derivation.totals import at_least, expression, parts, totals
 from runners.formula.footprints import UNKNOWN, WITHOUT
 from runners.formula.footprints import footprints as told_of
@@ -163,15 +160,3 @@ def test_steps_that_are_not_alike_have_no_formula() -> None:
     other = replace(sizes, samples=(*sizes.samples[:-1], replace(sample, storages=storages)))
     changed = replace(derived, levels=((fixed, other), *derived.levels[1:]))
     assert "storages live otherwise at" in footprints(changed, POINTS["synthetic_matmul"][0]).why[EAGER]
-
-
-def test_lines_by_hand() -> None:
-    """10 + b, 4 + 2 b, 3 b: up to 5 the first is the largest (15, 14, 15), from 6 on the last (16, 16, 18)."""
-    batch = ((Atom("batch"), 1),)
-    lines = [(1, 10), (2, 4), (3, 0)]
-    peaks = [
-        Labelled(CountKey("", "", "", str(i)), {m: Fraction(c) for m, c in ((batch, a), (ONE, c)) if c})
-        for i, (a, c) in enumerate(lines)
-    ]
-    found = pieces(peaks, "batch", {"batch": 1})
-    assert [(piece.start, piece.place.name) for piece in found] == [(1, "0"), (6, "2")]

@@ -1,6 +1,5 @@
 """Where symbols change the operations themselves: how often a step is looked at, and that nothing wrong is told."""
 
-import gc
 from dataclasses import replace
 from fractions import Fraction
 
@@ -9,8 +8,6 @@ import pytest
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import Atom, times
 from analysis.formula.derivation.sampling import Axis, Unfitted
-from results.garbage_collector import collector_off
-from runners.formula import points as formula_points
 from tests.analysis.formula.derivation.test_symbolic import product
 
 
@@ -37,16 +34,3 @@ def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
     narrow = formulas(layered, LAYERS).levels[1][1].samples[1].point["n"]
     with pytest.raises(Unfitted):
         formulas(lambda point: layered(point, lambda at: 5 if at["layers"] > 2 and at["n"] > narrow else 4), LAYERS)
-
-
-def test_garbage_is_collected_after_many_points_alone_and_then_as_before(monkeypatch):
-    collected = []
-    monkeypatch.setattr(formula_points.gc, "collect", lambda: collected.append(1))
-    with collector_off():
-        assert not gc.isenabled()
-        for points in range(1, 2 * formula_points.COLLECTED + 2):
-            formula_points.tidied(points)
-    assert gc.isenabled()
-    assert len(collected) == 2
-    formula_points.tidied(formula_points.COLLECTED)  # Python does so itself
-    assert len(collected) == 2

@@ -6,6 +6,7 @@ import einops
 import torch
 import torch.nn.functional as F
 from deepspeed.profiling.flops_profiler import get_model_profile, profiler
+from torch import nn
 
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters.adapters import deepspeed
@@ -108,3 +109,29 @@ def test_its_functions_are_all_known_to_analysis():
     patches = (profiler._patch_functionals, profiler._patch_tensor_methods, profiler._patch_miscellaneous_operations)
     hooks = {kind.__name__ for kind in profiler.MODULE_HOOK_MAPPING}
     assert replaced_functions(profiler, {**TORCH, "einops": einops}, patches) | hooks == set(OPERATORS["deepspeed"])
+
+
+class Functions(nn.Module):
+    """3 × 4 by 4 × 5, 60 MAC each: `@`, mm, einsum (2·60 and 1, by numpy), addmm with a bias of 15. On 15 elements
+    torch.add and torch.mul, and `a + b`, which no rule sees; 3 × 5 by 5: mv, which none sees."""
+
+    def forward(self, left):
+        right, bias = torch.ones(4, 5), torch.ones(3, 5)
+        scores = left @ right + torch.mm(left, right)
+        scores = torch.add(scores, torch.einsum("ij,jk->ik", left, right))
+        return torch.mv(torch.mul(scores, torch.addmm(bias, left, right)), torch.ones(5))
+
+
+def test_functions_of_torch():
+    total, *rows = count(Functions(), torch.randn(3, 4))
+    assert {name: flop for name, (flop, _, _) in by_operator(rows).items()} == {
+        "Tensor.__matmul__": 120,
+        "torch.mm": 120,
+        "torch.einsum": 121,
+        "torch.addmm": 120,
+        "torch.addmm elementwise": 15,
+        "torch.add": 15,
+        "torch.mul": 15,
+    }
+    assert (total.ignored, total.not_understood) == ({"aten.add": 1}, {"aten.mv": 1})
+    assert total.reason == f"note: its multiply-adds are {3 * 60}, with none for torch.einsum"

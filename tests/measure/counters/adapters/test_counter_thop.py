@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -93,3 +94,25 @@ def test_a_model_that_raises_is_left_as_it_was():
 def test_the_modules_with_products_are_known_to_analysis():
     assert set(OPERATORS["thop"].values()) <= set(PRODUCTS)
     assert set(OPERATORS["thop"]) <= {kind.__name__ for kind in register_hooks}
+
+
+@pytest.mark.parametrize(
+    ("layer", "gates", "beside"),
+    [
+        (nn.LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True), 4, 4 * (1 + 2) + 4),
+        (nn.GRU(8, 16, num_layers=2, bidirectional=True, batch_first=True), 3, 3 * (1 + 2) + 1 + 3),
+        (nn.RNN(8, 16, num_layers=2, bidirectional=True, batch_first=True), 1, 1 + 2),
+        (nn.LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True, bias=False), 4, 4 + 4),
+    ],
+)
+def test_recurrent_layers(layer, gates, beside):
+    """Weights gates·16·(8 + 16) and gates·16·(32 + 16) a direction; beside them so many operations a hidden unit."""
+    model = nn.Sequential(layer)
+    total, *rows = count(model, torch.randn(2, 5, 8), batch_size=2)
+    name, mac = type(layer).__name__, gates * 16 * (24 + 48) * 2 * 10
+    assert by_operator(rows) == {
+        name: (mac, "mac", 2 * mac),
+        f"{name} elementwise": (beside * 16 * 4 * 10, "flop", beside * 16 * 4 * 10),
+    }
+    assert printed(model, torch.randn(2, 5, 8))[0] == total.native_value
+    assert total.not_understood == {}

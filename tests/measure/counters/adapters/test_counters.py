@@ -15,6 +15,7 @@ from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS
 from measure.counters.adapters import fvcore, ptflops
 from results.errors import Inconsistent
+from tests.support.nets.counted_nets import Attention, Pair, Recurrent
 from workloads.catalogue.catalogue import SUITES
 from workloads.vision import models as vision_models
 
@@ -258,3 +259,29 @@ def test_ptflops_by_module_gives_functions_to_the_module_that_called_them():
         ("linear", "Linear"): 64,
         ("linear", "Linear elementwise"): 8,
     }
+
+
+def test_attention_as_a_module():
+    """Self-attention of 2 × 5 tokens of 12: projections 4·5·12² = 2,880, scores and sum 2·5·5·12 = 600 MAC a sample.
+
+    Elementwise, a sample: query scaling 60, biases 3·60, softmax 3 heads × 25, output bias 60. fvcore sees no scores.
+    """
+    tokens = torch.randn(2, 5, 12)
+    rows = by_operator(count(ptflops, Attention(), tokens, batch_size=2))
+    assert rows["MultiheadAttention"].native_value == 2 * (2_880 + 600)
+    assert rows["MultiheadAttention elementwise"].native_value == 2 * (60 + 180 + 75 + 60)
+    total, *rest = count(fvcore, Attention(), tokens, batch_size=2)
+    assert by_operator(rest)["linear"].native_value == 2 * 2_880
+    assert total.not_understood["aten::scaled_dot_product_attention"] == 1
+
+
+def test_a_recurrent_module_by_ptflops():
+    """LSTM 8→16, 2 layers, both directions: weights 4·16·(8 + 16) and 4·16·(32 + 16), 2 × 5 steps, two directions."""
+    rows = by_operator(count(ptflops, Recurrent(), torch.randn(2, 5, 8), batch_size=2))
+    assert rows["LSTM"].native_value == (64 * 24 + 64 * 48) * 10 * 2
+
+
+def test_two_inputs_and_a_dictionary_as_output():
+    for adapter, name in ((fvcore, "linear"), (ptflops, "Linear")):
+        rows = by_operator(count(adapter, Pair(), torch.randn(5, 4), torch.randn(5, 4), batch_size=5))
+        assert rows[name].native_value == 2 * 5 * 4 * 3
