@@ -592,3 +592,10 @@ def numerator(made: MadeUp, run: Run) -> Numerator:
     counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
     (made_of,) = profiled("batch", counts, found.operations, run)
     return made_of
+
+
+def test_kernels_of_a_graph_share_a_launch_and_are_no_doubles() -> None:
+    made = MadeUp()
+    call = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16))
+    made.kernel(call, SGEMM, SGEMM, correlation=5)
+    assert cleaned(made).faults == (("multi_kernel", 1, -1024),)

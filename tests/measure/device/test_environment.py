@@ -62,25 +62,10 @@ def test_a_processor_with_two_threads_a_core_has_half_as_many_cores(machine: Pat
     assert {flag for flag, present in flags.items() if not present} == {"asimd", "sve"}
 
 
-def test_an_arm_processor_names_its_features(machine: Path) -> None:
-    put(machine, "proc/cpuinfo", "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve\n")
-    flags = environment.isa_flags()
-    assert flags is not None
-    assert {flag for flag, present in flags.items() if present} == {"asimd", "sve"}
-    assert environment.physical_cores() is None
-
-
 @pytest.mark.parametrize(("text", "version"), [(OPEN_DRIVER, "580.95.05"), (OLD_DRIVER, "470.256.02"), ("?", None)])
 def test_driver_version(machine: Path, text: str, version: str | None) -> None:
     put(machine, "proc/driver/nvidia/version", text)
     assert environment.driver_version() == version
-
-
-def test_where_proc_says_nothing_of_the_driver_its_library_does(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("measure.device.nvml.driver_version", lambda: "580.159.03")
-    assert environment.driver_version() == environment.host_facts().driver == "580.159.03"
-    put(machine, "proc/driver/nvidia/version", OPEN_DRIVER)
-    assert environment.driver_version() == "580.95.05"
 
 
 @pytest.mark.parametrize(
@@ -95,21 +80,6 @@ def test_where_proc_says_nothing_of_the_driver_its_library_does(machine: Path, m
 def test_container(machine: Path, path: str, text: str, kind: str | None) -> None:
     put(machine, path, text)
     assert environment.container() == kind
-
-
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
-        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
-        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "400000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
-        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, None),
-    ],
-)
-def test_processor_quota_of_a_container(machine: Path, files: dict[str, str], quota: float | None) -> None:
-    for path, text in files.items():
-        put(machine, path, text)
-    assert environment.host_facts().cpu_quota == quota
 
 
 def test_host_facts_of_a_known_machine(machine: Path) -> None:

@@ -44,14 +44,6 @@ def test_fp32_on_cuda_is_ieee_in_convolutions_too():
     assert flags["cudnn.conv.fp32_precision"] == flags["cuda.matmul.fp32_precision"] == "tf32"
 
 
-def test_legacy_getters_still_read_after_every_policy():
-    # torch.compile reads them; a new-style setter anywhere would make them raise
-    for name in PRECISIONS:
-        apply(PRECISIONS[name], "cuda")
-        assert torch.backends.cuda.matmul.allow_tf32 is PRECISIONS[name].tf32
-        assert torch.backends.cudnn.allow_tf32 is PRECISIONS[name].tf32
-
-
 def test_a_cpu_never_rounds_float32():
     # amp-bf16 lets TF32 round float32 on CUDA; oneDNN would read the same flag on a CPU
     apply(PRECISIONS["amp-bf16"], "cpu")
@@ -105,13 +97,6 @@ def test_a_session_leaves_the_process_as_it_was():
         assert flags["deterministic_algorithms"] is True
         raise KeyError
     assert read_flags() == before
-
-
-def test_flags_are_values_for_a_row():
-    flags = read_flags()
-    assert all(isinstance(v, (str, int, bool, type(None))) for v in flags.values())
-    assert flags["num_threads"] == torch.get_num_threads()
-    assert {"cudnn.depthwise_kernel", "cudnn.benchmark", "float32_matmul_precision"} <= set(flags)
 
 
 def test_mixed_setters_are_reported_and_do_not_raise():

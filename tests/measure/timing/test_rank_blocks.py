@@ -78,11 +78,6 @@ def test_of_each_block_the_slowest_rank_is_taken_where_the_first_ran_it() -> Non
     ]
 
 
-def test_a_block_in_which_one_rank_was_suspended_is_not_used() -> None:
-    (found,) = slowest_blocks([block(2, 0.0, 1.0)], [[block(2, 9.0, 0.5, "suspended")]])
-    assert (found.part, found.wall_s) == ("suspended", 1.0)
-
-
 ASIDE_FIRST = [
     block(2, 0.0, 1.0, "warmup"),
     block(2, 3.0, 4.0),

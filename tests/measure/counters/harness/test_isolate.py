@@ -338,13 +338,6 @@ class TestExtrapolation:
         assert (conv.native_value, conv.status) == (None, "invalid")
         assert "none at [1]" in conv.reason
 
-    def test_what_was_said_of_one_batch_is_not_said_of_another(self):
-        told = {"reason": "y", "duration_s": 1.0, "peak_memory_bytes": 5, "printed": 10, "parameters": 7}
-        rows = [made(1, 10, reason="x", parameters=7), made(2, 20, **told)]
-        (row,) = extrapolate(rows, 10)
-        assert (row.reason, row.duration_s, row.peak_memory_bytes, row.printed) == ("", None, None, None)
-        assert row.parameters == 7  # the batch does not change them
-
     def test_two_points_suffice_if_the_third_failed(self):
         rows = [made(1, 10), made(2, 20), made(16, 0, native_value=None, flop=None, status="timeout", reason="late")]
         assert extrapolate(rows, 64)[0].native_value == 640
@@ -361,21 +354,6 @@ class TestExtrapolation:
         forward, backward = extrapolate([*rows, made(2, 11, phase="backward")], 10)
         assert (forward.phase, forward.native_value) == ("forward", 30)
         assert (backward.phase, backward.native_value) == ("backward", 59)  # 6 a sample, less one
-
-    def test_one_counted_batch_gives_no_law_to_either_phase(self):
-        rows = extrapolate([made(1, 3), made(1, 3, operator="conv"), made(1, 5, phase="backward")], 64)
-        assert [(row.phase, row.status, row.operator, row.flop) for row in rows] == [
-            ("forward", "unavailable", "", None),
-            ("backward", "unavailable", "", None),
-        ]
-
-    def test_modules_are_told_at_one_batch_and_have_no_law(self):
-        rows = [made(1, 3), made(1, 3, scope="layer1"), made(2, 6)]
-        assert [(row.scope, row.native_value) for row in extrapolate(rows, 4)] == [("total", 12)]
-        assert extrapolate(rows, 1) == rows[:1]
-
-    def test_nothing_gives_nothing(self):
-        assert extrapolate([], 4) == []
 
 
 def test_what_torchs_profiler_prints_is_nobodys_last_words():
