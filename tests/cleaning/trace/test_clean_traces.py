@@ -599,3 +599,27 @@ def test_kernels_of_a_graph_share_a_launch_and_are_no_doubles() -> None:
     call = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16))
     made.kernel(call, SGEMM, SGEMM, correlation=5)
     assert cleaned(made).faults == (("multi_kernel", 1, -1024),)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (IMPLICIT, "renamed_kernel"),
+        (EXPLICIT, "unlisted_kernel"),
+        (AMPERE, "unlisted_kernel"),
+        (UNKNOWN, "unknown_kernel"),
+    ],
+)
+def test_a_kernel_that_pyprof_does_not_know(name: str, reason: str) -> None:
+    found = one_convolution(OFFSETS, name)
+    assert states(found) == [0, 0, CONV]
+    assert found.faults == ((reason, 1, CONV),)
+    assert found.kernels["repaired_flop"].tolist() == [0, CONV]
+    assert found.kernels["fault"].tolist() == ["", reason]
+    assert (only(found).verdict, only(found).reason) == ("under", reason)
+
+
+def test_a_number_that_the_recorder_did_not_give_a_kernel_of_its_list() -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=0)
+    assert cleaned(made).faults == (("no_marker", 1, CONV),)

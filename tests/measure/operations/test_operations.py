@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from analysis.operators.registry import total
-from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace_step
 from results.records.operations import Storage
 from tests.support.nets.small_steps import (
@@ -197,42 +196,10 @@ def test_liveness_by_hand() -> None:
     assert max(live_bytes(recorded.storages, o.index) for o in recorded.operations) == 160
 
 
-def test_first_step_makes_its_optimizer_state() -> None:
-    mode = fake_mode()
-    recorded = run(parts(Small)(mode), mode, steps_before=0)
-    state = [s for s in recorded.storages if s.role == "optimizer_state"]
-    assert [s.nbytes for s in state] == [432, 16, 16, 32, 8]
-    assert all(s.born_index >= 0 and s.died_index is None for s in state)
-    assert not [s for s in recorded.storages if s.role == "gradient" and s.born_index < 0]
-
-
 def test_a_number_and_its_type_are_kept() -> None:
     recorded = fake_trace(parts(lambda: Calls(lambda s, x: (s.fc(x) + 1) + 1.0, fc=nn.Linear(3, 2)), (2, 3)))
     values = [o.attributes["other"] for o in named(recorded, "aten.add", "forward")]
     assert [(v, type(v)) for v in values] == [(1, int), (1.0, float)]
-
-
-def test_a_role_once_given_stays() -> None:
-    """A weight among the inputs is a weight; an input that is not used is there all the same."""
-    mode, built = product()
-    unused = to_fake(torch.ones(5), mode)
-    given = [built.model.weight, {"x": built.inputs, "unused": unused}]
-    recorded = run(StepParts(built.step, built.model, built.optimizer, given), mode)
-    roles = [(s.role, s.nbytes) for s in recorded.storages if s.born_index < 0 and s.died_index is None]
-    assert roles == [("weight", 48), ("input", 32), ("input", 20)]
-
-
-def test_what_was_made_before_the_forward_pass_is_no_activation() -> None:
-    mode, built = product()
-    kept: list[torch.Tensor] = []
-
-    def step(mark: Callable[[str], None]) -> None:
-        kept[:] = [torch.ones(11)]
-        built.step(mark)
-
-    recorded = trace_step(step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode)
-    (storage,) = (s for s in recorded.storages if s.nbytes == 44 and s.born_index >= 0)
-    assert (storage.role, storage.died_index) == ("temporary", None)
 
 
 def test_only_references_end_a_storage() -> None:

@@ -124,12 +124,6 @@ def test_gradient_scaling_takes_a_good_step(optimizer: str) -> None:
     one(recorded, "aten._amp_update_scale_")
 
 
-def test_notes_are_those_of_one_trace() -> None:
-    mode = fake_mode()
-    assert run(parts(Small, autocast=torch.float16)(mode), mode).notes
-    assert run(parts(Small)(mode), mode).notes == ()
-
-
 def test_data_dependent_operations_fall_back_to_real_tensors() -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         chosen = x[torch.nonzero(x.sum(1) > -1e9).flatten()]
@@ -142,15 +136,6 @@ def test_data_dependent_operations_fall_back_to_real_tensors() -> None:
     check_laws(recorded)
     assert recorded.notes == ("fake tensors cannot run aten.nonzero.default", "real tensors (cpu)")
     assert one(recorded, "aten.nonzero").output_shapes == ((2, 1),)
-
-
-def test_outputs_that_depend_on_data_are_described_each_time() -> None:
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        few, many = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
-        return self.fc(x) + torch.nonzero(few).sum() + torch.nonzero(many).sum()
-
-    recorded = real_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 2)), (2, 3)))
-    assert [o.output_shapes for o in named(recorded, "aten.nonzero")] == [((1, 1),), ((2, 1),)]
 
 
 def test_scalars_are_data_outside_of_the_optimizer() -> None:
@@ -189,19 +174,6 @@ def test_ctc_loss_is_traced_on_fake_tensors_where_its_lengths_are_tensors() -> N
     assert one(found, "aten._ctc_loss_backward", "backward").output_shapes == ((4, 2, 5),)
     with pytest.raises(Unavailable):
         recorded((4, 4), (2, 2))
-
-
-def test_default_dtype_is_part_of_what_is_remembered() -> None:
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        return self.fc(x) + (torch.ones(2, dtype=torch.long) * 0.5).sum()
-
-    build = parts(lambda: Calls(forward, fc=nn.Linear(3, 2)), (2, 3))
-    assert one(fake_trace(build), "aten.mul", "forward").output_dtypes == ("float32",)
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert one(fake_trace(build), "aten.mul", "forward").output_dtypes == ("float64",)
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def test_symbolic_batch() -> None:

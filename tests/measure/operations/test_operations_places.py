@@ -16,18 +16,15 @@ from torch.utils.checkpoint import checkpoint
 
 from measure.fake.mode import fake_mode, to_fake
 from measure.model.module_paths import Links
-from measure.operations.tracer import trace_step
 from results.records.operations import Operation
 from tests.support.nets.small_steps import (
     Calls,
-    Small,
     at_work,
     check_laws,
     fake_trace,
     named,
     one,
     parts,
-    product,
     real_trace,
     run,
 )
@@ -152,26 +149,6 @@ def test_functions_that_begin_with_a_detached_tensor_are_linked() -> None:
     assert [o.module for o in named(recorded, "aten.mm", "backward")] == ["last"] * 2 + ["first"]
 
 
-def test_what_saves_a_tensor_does_not_take_its_node() -> None:
-    """A hook for saved tensors runs when the node is there and its operation has not run yet."""
-
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
-            return self.fc(self.first(x))
-
-    recorded = fake_trace(parts(lambda: Calls(forward, first=nn.Linear(3, 3), fc=nn.Linear(3, 2)), (2, 3)))
-    check_laws(recorded)
-    for multiplied in named(recorded, "aten.mm", "backward"):
-        assert recorded.operations[multiplied.forward_index or 0].name == "aten.addmm"
-
-
-def test_gradients_are_attributed_to_the_module_of_their_parameter() -> None:
-    recorded = fake_trace(parts(Small))
-    accumulated = [o for o in recorded.operations if o.phase == "backward" and o.sequence_nr is None][1:]
-    assert [o.module for o in accumulated] == ["fc", "fc", "bn", "bn", "conv"]
-    assert all(o.forward_index is None for o in accumulated)
-
-
 def test_nodes_of_another_thread_are_kept_apart() -> None:
     """On CUDA a reentrant recomputation makes its nodes on autograd's thread, whose numbers start again."""
 
@@ -262,11 +239,3 @@ def test_modules_that_a_backward_pass_calls_are_recomputation() -> None:
         ("recompute", "block"),
     ]
     assert [o.module for o in named(recorded, "aten.mm", "backward")] == ["block"] * 2 + ["first"]
-
-
-def test_a_step_may_run_inside_a_module() -> None:
-    mode, built = product()
-    outer = Calls(lambda _self, mark: built.step(mark))
-    recorded = trace_step(outer, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode)
-    assert recorded == run(built, mode)
-    assert "recompute" not in {o.phase for o in recorded.operations}
