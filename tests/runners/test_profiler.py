@@ -441,3 +441,13 @@ def test_the_factor_and_both_words_for_strings_are_deepspeeds(capsys: pytest.Cap
     assert profiler._finished_profile().recompute_fwd_factor == 0.75
     for words in ({"as_string": False}, {"as_strings": False}):
         assert profile_model(mlp(), (3, 8), print_profile=False, **words)[1] == 3 * MLP_MACS
+
+
+def test_a_forward_pass_of_other_sizes_is_no_step_of_the_profile():
+    model = mlp()
+    profiler = Profiler(model)
+    profiler.start_profile()
+    for size in (3, 2, 3):
+        model(torch.ones(size, 8))
+    profiler.stop_profile()
+    assert len(profiler._finished_profile().step_times_s) == 2

@@ -623,3 +623,13 @@ def test_a_number_that_the_recorder_did_not_give_a_kernel_of_its_list() -> None:
     made = MadeUp()
     made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=0)
     assert cleaned(made).faults == (("no_marker", 1, CONV),)
+
+
+def test_both_units_without_a_number() -> None:
+    made = MadeUp()
+    forward = convolution(made, INPUT, WEIGHT)
+    made.kernel(forward, SCUDNN)
+    made.kernel(gradients(made, forward, OUTPUT), OFFSETS, AMPERE, AMPERE)
+    found = cleaned(made)
+    assert states(found, "backward") == [0, 0, 2 * CONV]
+    assert found.kernels["repaired_flop"].tolist() == [CONV, 0, CONV, CONV]

@@ -294,3 +294,21 @@ def test_a_cell_of_one_placement_says_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert (timing.status, len(timing.blocks), timing.aside) == ("ok", 5, ())
     assert timing.summary.mean == pytest.approx(0.625)
     assert placement_warning(timing) == ""
+
+
+def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps of 2 s. The first five meet the rules; two of them wait for 0.11 s. The next three wait for 3 s each: twice
+    the time of the first five is over, neither all nor the undisturbed three meet the rules, and the cap is far."""
+    waits = dict(enumerate((0.0, 0.11, 0.0, 0.11, 0.0, 3.0, 3.0, 3.0)))
+    machine = Machine(held={n for n, wait_s in waits.items() if wait_s}, step_s=2.0)
+
+    def step() -> None:
+        machine.extra_s = waits.get(machine.calls, 0.0)
+        Machine.step(machine)
+
+    monkeypatch.setattr(machine, "step", step)
+    timing = timed(machine, monkeypatch, replace(CPU, target_ci_ratio=0.05, interval_rule=LAG1))
+    assert (timing.status, len(timing.blocks), len(timing.aside)) == ("ok", 5, 5)
+    assert timing.summary.mean == pytest.approx(2.0)
