@@ -108,17 +108,25 @@ def test_the_suite_of_fathom_brings_each_workload_with_its_own_batch_and_optimiz
 
 
 def test_the_suite_of_a_gpu_measures_what_is_worth_most_first() -> None:
-    """15 models in bfloat16, fp32 and tf32, then at three other batches, then two compiled: 6 × 15 + 2."""
+    """15 models in bfloat16, of which alexnet at three batches and by a counter; in fp32 and tf32; then at three other
+    batches, two of which alexnet has had; then two compiled: 6 × 15 + 2."""
     stages = sweep_options.grids_of(parsed("--suite", "gpu"), {}, H100)
     planned = sweep_options.union(stages[0], stages[1:])
     assert len(planned) == 6 * 15 + 2
     everything = {cell.model for cell in planned}
     assert len(everything) == 15
-    for first, precision in ((0, "amp-bf16"), (15, "fp32"), (30, "tf32"), (45, "amp-bf16")):
-        part = planned[first : first + 15]
+    for first, cells_of, precision in (
+        (0, 17, "amp-bf16"),
+        (17, 15, "fp32"),
+        (32, 15, "tf32"),
+        (47, 45 - 2, "amp-bf16"),
+    ):
+        part = planned[first : first + cells_of]
         assert {cell.model for cell in part} == everything
         assert {cell.precision for cell in part} == {precision}
-    assert {(cell.model, cell.batch_size) for cell in planned[:15] if cell.batch_size != 256} == {("gpt", 16)}
+    assert {cell.batch_size for cell in planned[:47] if cell.model not in ("gpt", "alexnet")} == {256}
+    assert {cell.batch_size for cell in planned[14:17] if cell.model == "alexnet"} == {256, 64, 1}
+    assert {cell.counters for cell in planned if cell.model == "alexnet"} == {(), ("flop_counter_mode",)}
     assert {cell.layout for cell in planned if cell.model != "gpt"} == {"channels_last"}
     assert {(cell.model, cell.compile) for cell in planned[-2:]} == {("mobilenet_v2", True), ("efficientnet_b0", True)}
 
@@ -127,7 +135,7 @@ def test_stages_of_a_suite_follow_the_device_and_the_options() -> None:
     of_v100 = sweep_options.grids_of(parsed("--suite", "gpu"), {}, V100)
     assert {each.precisions for each in of_v100} == {("fp32",)}
     given = sweep_options.grids_of(parsed("--suite", "gpu", "--precisions", "amp-fp16", "--quick"), {}, V100)
-    assert len(given) == 13
+    assert len(given) == 14
     assert {(each.precisions, each.quick) for each in given} == {(("amp-fp16",), True)}
     for words in (("--models", "vgg11"), ("--batch-sizes", "auto")):
         with pytest.raises(ValueError, match=f"{words[0]}.*: expected without --suite gpu"):
