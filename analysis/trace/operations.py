@@ -150,6 +150,9 @@ def _read(call: ProfiledOperation) -> tuple[Form, CallArguments]:
     if not choices:
         raise Unavailable(f"{call.name}: its arguments are in no table")
     missing: list[str] = []
+    most = max(len(form.arguments) for form in choices)
+    if len(call.input_shapes) > most + 1:  # one more is that of the `out` of its other overload
+        raise Unavailable(f"{call.name}: {len(call.input_shapes)} sizes were recorded, and it has {most} arguments")
     for form in choices:
         given = _arguments_of(call, form)
         missing = [argument for argument in form.needs if given.values.get(argument) is None]

@@ -121,6 +121,8 @@ class Sizing:
             if self._least_inside(at) > units * flop:
                 raise Unavailable(f"{call.name}: the products inside are more than what was inferred of it")
             return units, flop
+        if kind_of_call(call.name) == "matmul" and not _is_gradient(call):
+            flop = self._flop_inside(at) or flop  # sizes of another call have been recorded of one
         asked = _mask_gradients(call)
         return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
 

@@ -180,6 +180,7 @@ def records(table: InstanceTable, products: Sequence[Product]) -> tuple[Operatio
     of = {product.index: product for product in products}
     index_of = {top: index for index, top in enumerate(table.owners)}
     times = table.kernels["time_ns"].tolist()
+    untimed = table.kernels["untimed"].tolist()
     cut = _without_all_kernels(table.calls)
     made = []
     for top, index in index_of.items():
@@ -189,7 +190,8 @@ def records(table: InstanceTable, products: Sequence[Product]) -> tuple[Operatio
         product = of.get(index)
         out = _out_of_time(product) if product else set()
         time_ns = sum(times[row] for row in rows if row not in out and not table.twins[row])
-        made.append(_record(table.calls, top, index, partner, rows, None if top in cut else time_ns, product))
+        known = top not in cut and not any(untimed[row] for row in rows)
+        made.append(_record(table.calls, top, index, partner, rows, time_ns if known else None, product))
     return tuple(made)
 
 

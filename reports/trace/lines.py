@@ -160,7 +160,8 @@ def _speaks_for(trace: Trace, rates: Sequence[Rate]) -> str:
     if cleaned.product_time_s:
         share = product_time_s(rates, cleaned.kernels) / cleaned.product_time_s
         parts.insert(0, f"{percent(share)} of the time of kernels that make products")
-    return f"it is of {', '.join(parts)}; of the rest it says nothing"
+    untimed = ", those without a usable duration aside" if (cleaned.kernels["untimed"] > 0).any() else ""
+    return f"it is of {', '.join(parts)}{untimed}; of the rest it says nothing"
 
 
 def impossible(trace: Trace, device: Device | None) -> list[str]:

@@ -31,7 +31,8 @@ from reports.trace.lines import (
     without_count,
 )
 from reports.trace.lines import impossible as impossible
-from reports.trace.timeline import sentence, timeline
+from reports.trace.rates import rates
+from reports.trace.timeline import Timeline, sentence, timeline
 from results.records import rows as records_rows
 from results.records.operations import Kernel, OperationInstance
 from results.records.rows import header
@@ -91,8 +92,8 @@ _NAME_LETTERS = 26
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-def document(trace: Trace) -> dict[str, Any]:
-    """The JSON document: FLOP of the whole recording, not of a step; None for unknown."""
+def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
+    """The JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as of `to_text`."""
     cleaned = trace.cleaned
     return {
         "totals": {state: {f"{phase}_flop": _total(trace, state, phase).flop for phase in PHASES} for state in STATES},
@@ -115,6 +116,10 @@ def document(trace: Trace) -> dict[str, Any]:
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
         **time_document(trace),
+        "device": trace.device_name or None,
+        "step": _step(timeline(trace)),
+        "rates": [] if device is None else _rates(trace, device),
+        "problems": list(trace.problems),
     }
 
 
@@ -150,6 +155,36 @@ def kernels_csv(trace: Trace) -> str:
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return out.getvalue()
+
+
+def _step(shown: Timeline | None) -> dict[str, Any] | None:
+    """The step that is shown: its time, and the shares in which kernels ran, copies or fills alone, and nothing."""
+    if shown is None or not shown.length_ns:
+        return None
+    length = shown.length_ns
+    return {
+        "number": shown.step,
+        "time_s": length * 1e-9,
+        "kernels_ratio": shown.kernels_ns / length,
+        "copies_ratio": (shown.busy_ns - shown.kernels_ns) / length,
+        "idle_ratio": 1 - shown.busy_ns / length,
+    }
+
+
+def _rates(trace: Trace, device: Device) -> list[dict[str, Any]]:
+    """The rate of the products of each unit, relative to its dense peak."""
+    return [
+        {
+            "unit": rate.unit,
+            "flop": rate.flop,
+            "time_s": rate.time_s,
+            "flop_per_s": rate.flop / rate.time_s,
+            "peak_flop_per_s": rate.peak_flop_per_s,
+            "peak_ratio": rate.ratio,
+            "mark": rate.mark,
+        }
+        for rate in rates(trace.cleaned.instances, trace.cleaned.kernels, device)
+    ]
 
 
 def _texts(column: pd.Series[Any]) -> list[str]:
@@ -190,6 +225,8 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
         parts += [largest_words(trace), "", operations, ""]
     if (shown := timeline(trace)) is not None:
         parts += [sentence(shown), ""]
+    elif (trace.cleaned.kernels["untimed"] > 0).any():
+        parts += ["No step has a known time: kernels in it have no usable duration.", ""]
     for table in time_tables(trace):
         parts += [table, ""]
     parts += [*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems]
@@ -313,13 +350,16 @@ def time_tables(trace: Trace) -> list[TextTable]:
     """Where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest first."""
     heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
     found = []
+    copies = trace.cleaned.kernels["what"].isin(("memcpy", "memset")).any()
+    if copies:
+        heads["kernels_by_time"] = "longest kernels and copies"
     for key, head in heads.items():
         rows = time_shares(trace.cleaned.kernels, GROUPS[key])
         if key == "modules_by_time" and not any(row.name for row in rows):
             continue
         names = [Column(head, wraps=True, right=False, least=24)]
         names += [Column("phase")] if key != "phases_by_time" else []
-        names += [Column("kernels"), Column("time", right=True), Column("share", right=True)]
+        names += [Column("count"), Column("time", right=True), Column("share", right=True)]
         lines = []
         for row in rows[:_LONGEST]:
             name = kernel_words(row.name, _KERNEL_LETTERS) if key == "kernels_by_time" else row.name

@@ -12,7 +12,7 @@ recorded operators, and not idle time of the processor.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -90,19 +90,28 @@ class Outside:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The window that is shown. step: the recorder's number; None: no step is marked. busy_ns: time in which any lane
-    ran something. lanes_left_out: those beyond MOST_LANES."""
+    """The window that is shown.
+
+    step: the recorder's number; None: no step is marked. busy_ns: time in which any lane ran something; kernels_ns: of
+    it, that in which a kernel ran. lanes_left_out: those beyond MOST_LANES. is_last: no kernel of a later step says
+    where the step ends, so that it is shown up to the end of its last kernel. others: number of each other device that
+    ran kernels in the window → their time in it, ns.
+    """
 
     step: int | None
     steps: int
     begin_ns: int
     end_ns: int
     busy_ns: int
+    kernels_ns: int
     lanes: tuple[Lane, ...]
     gaps: tuple[Gap, ...]
     outside: tuple[Outside, ...]
     calls: bool
     lanes_left_out: int = 0
+    is_last: bool = False
+    device: int = -1
+    others: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def length_ns(self) -> int:
@@ -110,31 +119,57 @@ class Timeline:
 
 
 def timeline(trace: Trace) -> Timeline | None:
-    """The middle step; None where no kernel has a time of day."""
+    """The middle one of the steps all of whose kernels have a usable duration; None where there is none, or where no
+    kernel has a time of day."""
     kernels = trace.cleaned.kernels
-    kernels = kernels[(kernels["start_ns"] >= 0) & (kernels["time_ns"] > 0) & ~kernels["fault"].isin(NO_STEP_TIME)]
-    if kernels.empty:
-        return None
-    device = kernels.groupby("device")["time_ns"].sum().idxmax()
-    kernels = kernels[kernels["device"] == device].sort_values("start_ns", kind="stable")
+    kernels = kernels[(kernels["start_ns"] >= 0) & ~kernels["fault"].isin(NO_STEP_TIME)]
     step_of = {each.index: each.step for each in trace.cleaned.instances if each.step is not None and each.step >= 0}
     steps = kernels["instance"].map(step_of).astype(float)
+    untimed = kernels["untimed"] > 0
+    if untimed.any() and steps[untimed].isna().any():
+        return None
+    kernels = kernels[(kernels["time_ns"] > 0) & ~steps.isin(steps[untimed])]
+    if kernels.empty:
+        return None
+    kernels = every = kernels.sort_values("start_ns", kind="stable")
+    times = kernels.groupby("device")["time_ns"].sum().to_dict()
+    device = int(str(max(times, key=lambda number: times[number])))
+    kernels = kernels[kernels["device"] == device]
+    steps = steps.loc[kernels.index]
     begin, end, step = _window(kernels, steps)
     shown = kernels[(kernels["start_ns"] >= begin) & (kernels["start_ns"] < end)]
     busy, gaps = _gaps(shown, end)
+    others = every[(every["device"] != device) & (every["start_ns"] >= begin) & (every["start_ns"] < end)]
     lanes = _lanes(shown, steps.loc[shown.index] == step if step is not None else None, (end - begin) / (WIDTH - LABEL))
     return Timeline(
         step=step,
-        steps=int(steps.nunique()),
+        steps=len({*step_of.values()}),
+        is_last=step is not None and end == int((kernels["start_ns"] + kernels["time_ns"]).max()),
         begin_ns=begin,
         end_ns=end,
         busy_ns=busy,
+        kernels_ns=_covered(shown[shown["what"].isin(("kernel", "call"))], end),
         lanes=tuple(lanes[:MOST_LANES]),
         gaps=gaps,
         outside=tuple(_outside(kernels, steps)) if step is not None else (),
         calls=bool((kernels["what"] == "call").any()),
         lanes_left_out=max(0, len(lanes) - MOST_LANES),
+        device=device,
+        others={
+            number: _covered(others[(others["what"] == "kernel") & (others["device"] == number)], end)
+            for number in sorted({*others["device"].tolist()})
+        },
     )
+
+
+def _covered(rows: pd.DataFrame, end: int) -> int:
+    """Time up to `end` in which at least one of the rows, in the order of start, ran, ns."""
+    if rows.empty:
+        return 0
+    start = rows["start_ns"].to_numpy(np.int64)
+    reach = np.maximum.accumulate(np.minimum(start + rows["time_ns"].to_numpy(np.int64), end))
+    before = np.append(start[0], reach[:-1])
+    return int(np.maximum(reach - np.maximum(start, before), 0).sum())
 
 
 def _window(kernels: pd.DataFrame, steps: pd.Series[float]) -> tuple[int, int, int | None]:
@@ -280,10 +315,18 @@ def sentence(timeline: Timeline) -> str:
     """What is shown, how much of it something ran, and that the picture is to scale."""
     what = "operators" if timeline.calls else "kernels"
     where = "The whole recording" if timeline.step is None else f"Step {timeline.step}, one of {timeline.steps} marked"
-    share = timeline.busy_ns / timeline.length_ns if timeline.length_ns else 0.0
-    free = timeline.length_ns - timeline.busy_ns
-    rest = f"nothing ran for {si_time(free / 1e9)} ({percent(free / timeline.length_ns)})" if free else "without a gap"
-    return f"{where}: {si_time(timeline.length_ns / 1e9)}, of which {what} ran for {digits(100 * share, 2)} %; {rest}."
+    where += ", from its first kernel to the end of its last" if timeline.is_last and not timeline.calls else ""
+    length = timeline.length_ns or 1
+    free, copies = timeline.length_ns - timeline.busy_ns, timeline.busy_ns - timeline.kernels_ns
+    rest = f"nothing ran for {si_time(free / 1e9)} ({percent(free / length)})" if free else "without a gap"
+    alone = f", copies and fills alone for {digits(100 * copies / length, 2)} %" if copies else ""
+    ran = f"{what} ran for {digits(100 * timeline.kernels_ns / length, 2)} %"
+    others = "".join(
+        f" Device {number}: kernels ran for {digits(100 * ns / length, 2)} % of the same time."
+        for number, ns in timeline.others.items()
+    )
+    device = f" of device {timeline.device}" if timeline.others else ""
+    return f"{where}: {si_time(timeline.length_ns / 1e9)}, of which {ran}{device}{alone}; {rest}.{others}"
 
 
 def outside_sentences(timeline: Timeline, whole_ns: int) -> list[str]:

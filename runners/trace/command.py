@@ -106,7 +106,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     if form == "csv":
         print(to_csv(trace.cleaned.instances, OperationInstance), end="")
     else:
-        print(json.dumps(document(trace), indent=1, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(document(trace, device), indent=1, ensure_ascii=False, allow_nan=False))
     for line in trace.problems:
         say(f"note: {line}")
 

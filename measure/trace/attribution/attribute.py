@@ -55,6 +55,8 @@ def attribute(recording: Recording) -> Recording:
     spans, sign = phases.steps(ranges)
     calls["step"] = phases.within(spans, "step", _ints(calls, "process"), _ints(calls, "start_ns"), -1)
     is_node = _nodes(calls, recording.flows)
+    if (begin := _cut_step(calls, is_node, spans)) is not None:
+        return attribute(_before(recording, *begin))
     place = nesting.place(calls, phases.modules(ranges), is_node, _fresh(calls, recording.source, is_node))
     # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
     # the maker says the module, since no module's range is open on autograd's thread.
@@ -63,7 +65,7 @@ def attribute(recording: Recording) -> Recording:
     _fill(calls, place, made_by, forward)
     calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)
     calls["lost_kernels"] = _lost_kernels(calls, recording.lost_launches, place.parent)
-    count, problems = _steps(recording, len(spans), sign)
+    count, problems = _steps(recording, _with_calls(spans, calls), sign)
     kernels = recording.kernels[recording.kernels["what"] != "call"]
     kernels = _linked(kernels, calls, recording) if len(kernels) or not len(calls) else _call_rows(calls)
     done = bool((recording.calls["phase"] != "").any())  # then numbers are no longer those that were recorded
@@ -132,6 +134,48 @@ def _lost_kernels(calls: pd.DataFrame, launches: pd.DataFrame, parent: Ints) -> 
         at = nesting.innermost(calls, parent, launches)
         np.add.at(found, at[at >= 0], 1)
     return found
+
+
+def _with_calls(spans: pd.DataFrame, calls: pd.DataFrame) -> int:
+    """How many steps are marked: marks with a call in them. A loop that ends while it records leaves one without."""
+    called = {*zip(_ints(calls, "process").tolist(), _ints(calls, "step").tolist(), strict=True)}
+    marks = [*zip(_ints(spans, "process").tolist(), _ints(spans, "step").tolist(), strict=True)]
+    return sum(mark in called for mark in marks) or len(marks)
+
+
+def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int] | None:
+    """Number and begin, ns, of a last step that was cut: it has no call of a backward pass, and all before it have.
+    None in a recording of several processes."""
+    step = _ints(calls, "step")
+    numbers = np.unique(step[step >= 0])
+    if len(numbers) < 2 or spans["process"].nunique() > 1:
+        return None
+    whole = np.isin(numbers, step[is_node])
+    if whole[-1] or not whole[:-1].all():
+        return None
+    last = int(numbers[-1])
+    return last, int(spans.loc[spans["step"] == last, "start_ns"].min())
+
+
+def _before(recording: Recording, step: int, begin_ns: int) -> Recording:
+    """What was recorded before the last step, which was cut."""
+    kernels = recording.kernels
+    launched = _ints(kernels, "launch_start_ns")
+    launched = np.where(launched >= 0, launched, _ints(kernels, "start_ns"))
+
+    def earlier(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+        return rows[_ints(rows, column) < begin_ns].reset_index(drop=True)
+
+    return replace(
+        recording,
+        calls=earlier(recording.calls, "start_ns"),
+        kernels=kernels[launched < begin_ns].reset_index(drop=True),
+        ranges=earlier(recording.ranges, "start_ns"),
+        flows=earlier(recording.flows, "forward_ns"),
+        gaps=earlier(recording.gaps, "before_ns"),
+        lost_launches=earlier(recording.lost_launches, "start_ns"),
+        problems=(*recording.problems, f"step {step} was cut: it has no backward pass, and is left out"),
+    )
 
 
 def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:

@@ -57,6 +57,7 @@ KERNEL_COLUMNS: Mapping[str, Any] = {
     "what": "kernel",  # memcpy, memset; call: the operator call itself, on a machine without a device
     "start_ns": -1,
     "time_ns": 0,
+    "untimed": 0,  # 1: its recorded duration is none, negative, infinite or longer than a day; time_ns is then 0
     "device": -1,
     "stream": -1,
     "process": -1,

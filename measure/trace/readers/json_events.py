@@ -29,6 +29,13 @@ HOW_TO_RECORD = (
     "then export_chrome_trace('trace.json.gz')"
 )
 
+MORE = "flopledger.more"
+"""Key of the header: whether something follows the document in the file."""
+
+_NO_NUMBER = re.compile(r"(?<=:)\s*-?(?:inf|nan)(?=\s*[,}\]])")
+_EVENT = 1 << 16
+"""Characters of an event that are looked at for such a value."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _SCAN: Any = json.JSONDecoder(strict=False, parse_float=str).scan_once  # type: ignore[attr-defined]
@@ -67,8 +74,8 @@ def _open(path: str | Path) -> IO[str]:
             zipped = file.read(2) == b"\x1f\x8b"
         if zipped:
             whole = io.BufferedReader(BoundedStream(gzip.GzipFile(path), str(path)), CHUNK)
-            return io.TextIOWrapper(whole, encoding="utf-8", errors="replace")
-        return open(path, encoding="utf-8", errors="replace")
+            return io.TextIOWrapper(whole, encoding="utf-8-sig", errors="replace")
+        return open(path, encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
 
@@ -87,6 +94,7 @@ class _Document:
         first = self._peek()
         if first == "[":
             yield from self._list()
+            self._after(header)
             return
         if first != "{":
             raise ValueError(f"{self._name}: expected a trace (JSON), it begins with {first!r}")
@@ -107,6 +115,14 @@ class _Document:
                 header[str(key)] = self._value()
         if not found:
             raise ValueError(f"{self._name}: no traceEvents, so no trace of torch.profiler; {HOW_TO_RECORD}")
+        self._at += 1
+        self._after(header)
+
+    def _after(self, header: dict[str, Any]) -> None:
+        """Whether anything follows the document."""
+        while not (rest := self._text[self._at :].strip()) and self._more():
+            self._at = 0
+        header[MORE] = bool(rest)
 
     def _list(self) -> Iterator[dict[str, Any]]:
         self._at += 1
@@ -124,8 +140,18 @@ class _Document:
             if at < len(self._text) and self._text[at] == "]":
                 self._at = at + 1
                 return
-            if not self._read_more():
+            if not self._repaired() and not self._read_more():
                 raise self._broken()
+
+    def _repaired(self) -> bool:
+        """Whether the next event holds `inf` or `nan` as a value, as Kineto wrote it; null takes its place."""
+        end = self._at + _EVENT
+        event = self._text[self._at : end]
+        repaired = _NO_NUMBER.sub("null", event)
+        if repaired == event:
+            return False
+        self._text, self._at = repaired + self._text[end:], 0
+        return True
 
     def _value(self) -> Any:
         """The next value of any kind. It must not end where the window does, since a number could go on."""

@@ -14,7 +14,8 @@ import ast
 import json
 import re
 from array import array
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from measure.trace.attribution.recording import (
     table,
 )
 from measure.trace.readers.event_numbers import gaps, is_numbered
-from measure.trace.readers.json_events import HOW_TO_RECORD, events, to_ns
+from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, events, to_ns
 from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, LAUNCH_COLUMNS, launch_of, one_each
 
 CATEGORIES = {
@@ -49,9 +50,27 @@ CATEGORIES = {
     "cuda_driver": "launch",
     "hip_runtime": "launch",
     "hip_driver": "launch",
+    "xpu_runtime": "launch",
+    "xpu_driver": "launch",
+    "mtia_runtime": "launch",
+    "privateuse1_runtime": "launch",
+    "privateuse1_driver": "launch",
+    "mtia_ccp_events": "kernel",
+    "hpu_op": "kernel",
     "cuda_profiler_range": "counters",
 }
 """Category of an event, in small letters (torch 1.8 wrote "Operator", "Kernel") → what it is to us."""
+
+NOT_READ = frozenset(
+    ("gpu_user_annotation", "trace", "overhead", "cuda_sync", "cuda_event", "external_correlation", "collective_comm")
+)
+"""Categories with durations that say nothing of what ran: mirrors, waits, the profiler's own."""
+
+LISTED = 3
+"""Names of kernels without a usable duration that are listed."""
+
+LONGEST_S = 86_400.0
+"""A kernel that lasts longer than a day has no usable duration: Kineto has written 236 years."""
 
 LONGEST = 1 << 16
 """Characters of a value that is read as a literal; a parser takes thousand times as many bytes."""
@@ -117,7 +136,7 @@ class _Columns:
     def __init__(self) -> None:
         place = ("process", "thread", "start_ns", "time_ns")
         self.calls = _Events(*place, "external_id", "sequence_nr", "forward_thread")
-        self.kernels = _Events("device", "stream", "start_ns", "time_ns", "correlation", "external_id")
+        self.kernels = _Events("device", "stream", "start_ns", "time_ns", "untimed", "correlation", "external_id")
         self.launches = _Events(*place, "correlation")
         self.ranges = _Events(*place)
         self.numbers = _Events("external_id", "event_index", "process", "thread", "start_ns")
@@ -125,6 +144,7 @@ class _Columns:
         self.kernels.objects = {"what": [], "grid": [], "block": []}
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
         self.counters = 0
+        self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
         self.end_ns = -1
         self._same: dict[Any, Any] = {}  # one object for equal names and shapes
@@ -153,6 +173,8 @@ class _Columns:
                 take(event, event.get("args") or {})
             elif category == WINDOW:
                 self.begins = True
+            elif str(category).lower() not in NOT_READ and str(category).lower() not in CATEGORIES:
+                self.unread[str(category)] += to_ns(event.get("dur")) > 0
         elif event.get("name") == WINDOW_END:
             self.ends = True
             self.end_ns = to_ns(event.get("ts"))
@@ -198,7 +220,10 @@ class _Columns:
         ints["device"].append(_int(args.get("device", event.get("pid"))))
         ints["stream"].append(_int(args.get("stream")))
         ints["start_ns"].append(_start_ns(event))
-        ints["time_ns"].append(max(to_ns(event.get("dur")), 0))
+        time_ns = to_ns(event.get("dur"))
+        usable = 0 <= time_ns <= LONGEST_S * 1e9
+        ints["time_ns"].append(time_ns if usable else 0)
+        ints["untimed"].append(not usable)
         ints["correlation"].append(_int(args.get("correlation")))
         ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
         kernels.objects["what"].append(CATEGORIES[str(event["cat"]).lower()])
@@ -310,7 +335,7 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
         calls=calls,
         kernels=kernels,
         device_name=_device_name(header, kernels),
-        problems=tuple(_problems(calls, kernels, doubles, len(lost))),
+        problems=(*_problems(calls, kernels, doubles, len(lost)), *_unread(columns, header)),
         ranges=ranges,
         flows=_flows(columns.flows, base_ns),
         lost_launches=lost,
@@ -367,7 +392,7 @@ def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
         launch_end_ns=of_launch("end_ns", base_ns),
         launch_thread=of_launch("thread"),
         link=np.where(graph, "graph", "none"),
-        **{name: ints[name] for name in ("time_ns", "device", "stream", "correlation", "external_id")},
+        **{name: ints[name] for name in ("time_ns", "untimed", "device", "stream", "correlation", "external_id")},
         **{name: _ordered(values, order) for name, values in found.objects.items()},
     )
     return kernels, doubles
@@ -429,6 +454,15 @@ def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
     return ", ".join(dict.fromkeys(name for name in ran if name))
 
 
+def _unread(columns: _Columns, header: Mapping[str, Any]) -> Iterator[str]:
+    """What the file holds that is not read."""
+    if header.get(MORE):
+        yield "the file goes on behind its first document: only that was read"
+    for category, count in columns.unread.items():
+        if count:
+            yield f"{count} events of category {_line(category)[:40]} are not read"
+
+
 def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> list[str]:
     problems = []
     if lost:
@@ -437,6 +471,13 @@ def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: in
         )
     if not len(kernels):
         problems.append("no kernels: operator calls take their place")
+    untimed = kernels["name"][kernels["untimed"] > 0].map(_line)
+    if len(untimed):
+        names = ", ".join(name[:40] for name in dict.fromkeys(untimed[:LISTED]))
+        problems.append(
+            f"{len(untimed)} kernels, copies or fills have no usable duration ({names}): no time, rate or busy share "
+            "that they touch is known"
+        )
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
         problems.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")

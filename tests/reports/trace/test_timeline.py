@@ -19,7 +19,7 @@ US = 1000
 def kernel(start: int, length: int, instance: int = -1, **more: Any) -> dict[str, Any]:
     """Times in µs."""
     row = {"name": f"k{start}", "what": "kernel", "start_ns": start * US, "time_ns": length * US, "device": 0}
-    rest = {"stream": 7, "instance": instance, "phase": "forward", "fault": "", "module": ""}
+    rest = {"untimed": 0, "stream": 7, "instance": instance, "phase": "forward", "fault": "", "module": ""}
     return {**row, **rest, **more}
 
 

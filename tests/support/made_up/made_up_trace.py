@@ -75,6 +75,7 @@ def kernels(made: tuple[OperationInstance, ...]) -> pd.DataFrame:
                     "what": "kernel",
                     "start_ns": now,
                     "time_ns": MS,
+                    "untimed": 0,
                     "device": 0,
                     "stream": 7,
                     "call": each.index,

@@ -1,0 +1,180 @@
+"""Recordings with one fault each, made here: what the command says of them, and of what it says nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.trace import command
+from tests.support.fakes.commands import running
+
+MM_FLOP = 2 * 1024**3
+"""Of a product of two matrices of 1024 × 1024."""
+
+
+class Trace:
+    """Events as Kineto writes them. `mm`: a call, its launch, and a kernel of 1 ms."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def add(self, cat: str, name: str, ts: float, dur: object, tid: int = 1, **args: Any) -> dict[str, Any]:
+        number = {} if cat not in ("cpu_op", "user_annotation") else {"External id": self.numbered + 1}
+        event = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args | number}
+        self.events.append(event)
+        return event
+
+    @property
+    def numbered(self) -> int:
+        return sum("External id" in event["args"] for event in self.events)
+
+    def step(self, number: int, ts: float) -> None:
+        self.add("user_annotation", f"ProfilerStep#{number}", ts, 5000)
+
+    def on_device(self, name: str, ts: float, dur: object, cat: str = "kernel", device: int = 0) -> dict[str, Any]:
+        self.add("cuda_runtime", "cudaLaunchKernel", ts, 2, correlation=len(self.events) + 1)
+        number = len(self.events)
+        return self.add(cat, name, ts + 100, dur, 7, correlation=number, device=device, stream=7)
+
+    def mm(self, ts: float, dur: object = 1000) -> dict[str, Any]:
+        self.add("cpu_op", "aten::mm", ts, 50, **{"Input Dims": [[1024, 1024]] * 2, "Input type": ["float"] * 2})
+        return self.on_device("sgemm", ts + 10, dur)
+
+    def text(self) -> str:
+        end = {"ph": "i", "cat": "Trace", "name": "Record Window End", "pid": "", "tid": "", "ts": 10**6}
+        header = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
+        return json.dumps({**header, "traceEvents": [*self.events, end]})
+
+
+@pytest.fixture
+def answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """answer(text) → (JSON document, text) of a recording."""
+
+    def of(text: str) -> tuple[dict[str, Any], str]:
+        path = tmp_path / "trace.json"
+        path.write_text(text, encoding="utf-8")
+        run = running(command.main, capsys)
+        return json.loads(run(path, "--format", "json")[1]), " ".join(run(path)[1].split())
+
+    return of
+
+
+@pytest.mark.parametrize("empty", [1, 3])
+def test_a_mark_without_a_call_is_no_step(answer: Any, empty: int) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200)
+    for number in range(empty):
+        trace.step(2 + number, 5200 + 6000 * number)
+    document, text = answer(trace.text())
+    assert document["steps"] == 1
+    assert "NVIDIA H100 80GB HBM3, 1 step " in text
+    assert "counted from recorded sizes 2.1475 G" in text  # MM_FLOP in one step
+
+
+def test_a_last_step_without_its_backward_pass_is_left_out(answer: Any) -> None:
+    trace = Trace()
+    for number in (1, 2, 3):
+        begin = 10_000 * number
+        trace.step(number, begin)
+        trace.mm(begin + 10)
+        if number < 3:
+            trace.add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", begin + 2000, 500)
+            trace.mm(begin + 2010)
+    document, text = answer(trace.text())
+    assert document["steps"] == 2
+    assert document["totals"]["repaired"] == {
+        "forward_flop": 2 * MM_FLOP, "backward_flop": 2 * MM_FLOP, "recompute_flop": None
+    }  # fmt: skip
+    assert "step 3 was cut: it has no backward pass, and is left out" in text
+
+
+def test_sizes_of_another_call_give_way_to_the_product_inside(answer: Any) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    strange = [[2048, 1953]] * 3 + [[2048, 1024], [541, 1024], [541]]
+    trace.add("cpu_op", "aten::linear", 200, 90, **{"Input Dims": strange, "Input type": ["float"] * 6})
+    sizes = [[541], [2048, 1024], [1024, 541], [], []]
+    trace.add("cpu_op", "aten::addmm", 220, 50, **{"Input Dims": sizes, "Input type": ["float"] * 5})
+    trace.on_device("sgemm", 230, 500)
+    document, _ = answer(trace.text())
+    assert document["totals"]["repaired"]["forward_flop"] == 2 * 2048 * 1024 * 541
+
+
+def test_copies_are_no_kernels(answer: Any) -> None:
+    """In a step of 102 ms a kernel of 1 ms and a copy of 99 ms."""
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200)
+    trace.add("cpu_op", "aten::copy_", 2000, 50)
+    trace.on_device("Memcpy HtoD", 3000, 99_000, "gpu_memcpy")
+    document, text = answer(trace.text())
+    length_s = (3100 + 99_000 - 310) * 1e-6
+    assert document["step"]["time_s"] == pytest.approx(length_s)
+    assert document["step"]["kernels_ratio"] == pytest.approx(1e-3 / length_s)
+    assert document["step"]["copies_ratio"] == pytest.approx(99e-3 / length_s)
+    assert "kernels ran for 0.98 %, copies and fills alone for 97 %" in text
+
+
+def test_each_device_has_its_own_share(answer: Any) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200, 2000)
+    trace.on_device("sgemm", 210, 500, device=1)
+    _, text = answer(trace.text())
+    assert "of device 0" in text
+    assert "Device 1: kernels ran for 25 % of the same time." in text  # 500 of 2,000 µs
+
+
+@pytest.mark.parametrize("duration", [float("nan"), float("inf"), -5, None, 7.45e15])
+def test_a_kernel_without_a_usable_duration_leaves_its_step_and_rate_unknown(answer: Any, duration: object) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200, duration)
+    trace.mm(2500)
+    document, text = answer(trace.text())
+    assert document["step"] is None
+    (rate,) = document["rates"]  # of the other product only
+    assert (rate["flop"], rate["time_s"]) == (MM_FLOP, pytest.approx(1e-3))
+    assert "No step has a known time" in text
+    assert "no usable duration" in text
+
+
+def test_a_value_that_is_no_number_of_json_is_no_end_of_the_file(answer: Any) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200)["args"]["memory bandwidth (GB/s)"] = float("inf")
+    document, _ = answer(trace.text().replace("Infinity", "inf"))
+    assert document["totals"]["repaired"]["forward_flop"] == MM_FLOP
+
+
+@pytest.mark.parametrize(
+    ("category", "runtime"),
+    [("kernel", "xpu_runtime"), ("kernel", "privateuse1_runtime"), ("mtia_ccp_events", "mtia_runtime")],
+)
+def test_kernels_of_other_accelerators_find_their_calls(answer: Any, category: str, runtime: str) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200)
+    text = trace.text().replace('"cuda_runtime"', f'"{runtime}"').replace('"kernel"', f'"{category}"')
+    document, _ = answer(text)
+    assert document["kernels"] == {"read": 1, "attributed": 1, "unattributed": 0}
+
+
+def test_what_is_not_read_is_named(answer: Any) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200)
+    trace.add("vendor_jobs", "job", 300, 850)
+    text = trace.text()
+    document, _ = answer("\ufeff" + text + text)
+    assert document["totals"]["repaired"]["forward_flop"] == MM_FLOP
+    assert document["problems"][:0] == []
+    named = [line for line in document["problems"] if "not read" in line or "first document" in line]
+    assert named == [
+        "the file goes on behind its first document: only that was read",
+        "1 events of category vendor_jobs are not read",
+    ]
