@@ -11,9 +11,12 @@ the flags that allow TF32. Not claimed: the dtype of products inside of a module
 from __future__ import annotations
 
 import collections
+import contextlib
+import random
+import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +29,7 @@ from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
+from measure.model.random_state import kept_random
 from measure.model.state_snapshot import copy_on_meta, on_meta
 from measure.operations.model_trace import DREW, trace_model
 from measure.operations.tracer import Trace
@@ -43,7 +47,11 @@ LATE = (
     "`with meter.step()` block, or before meter.update()"
 )
 
-WATCHED = "a call was counted as a watched step ran it, where masks are not seen"
+WATCHED = "a call was counted as an observed step ran it, where masks are not seen"
+
+NOT_OBSERVED = "the loop runs other products than its calls' counts, and no step with calls of these sizes was observed"
+
+CHANCE = "the model drew random numbers while it ran, and what it runs depends on them"
 
 _UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
 
@@ -119,12 +127,16 @@ class CallCosts:
         self._unit = unit
         self._budget_ratio = budget_ratio
         self._loss_of = loss_of
-        self.waiting: collections.OrderedDict[CallKey, tuple[Any, Any]] = collections.OrderedDict()
+        self._versions: set[int] = set()
+        self.waiting: collections.OrderedDict[CallKey, tuple[torch.nn.Module, Any, Any]] = collections.OrderedDict()
+        self._copies: dict[tuple[str, int], torch.nn.Module] = {}
         self._costs: dict[CallKey, CallCost] = {}
         self._rows: dict[CallKey, Mapping[tuple[str, str, str], int]] = {}
-        self.first_call: tuple[CallKey, Any, Any] | None = None
+        self._first_call: tuple[torch.nn.Module, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
         self.refused = ""  # why no call has a count
+        self.observed: set[CallKey] = set()
+        self.only_observed = False  # whether calls cost something else than their count, which observed steps show
         self.counting_s = 0.0
         self.began_s = time.perf_counter()
         self._at_once = True
@@ -140,26 +152,47 @@ class CallCosts:
             reason = f"more than {MAX_WAITING} shapes of inputs wait to be counted, or {MAX_COUNTED} were: use buckets"
             self._costs.setdefault(key, CallCost(unknown_calls={"forward": 1}, reason=reason))
             return
-        self.waiting[key] = on_meta((args, kwargs))
+        self._at_once = self._at_once or key.version not in self._versions
+        self._versions.add(key.version)
+        try:
+            with torch.inference_mode(False):
+                self.waiting[key] = self._copy(key), *on_meta((args, kwargs))
+        except MustRun as reason:
+            self._costs[key] = CallCost(unknown_calls={"forward": 1}, reason=str(reason), must_run=True)
 
-    def model_changed(self) -> None:
-        """What is counted from here on is the model as it is now."""
-        self.count_waiting(all_of_them=True)
-        self._at_once = True
+    def _copy(self, key: CallKey) -> torch.nn.Module:
+        """The module of a call as it is now, without values; the module itself where it cannot be copied."""
+        place = key.module, key.version
+        if place not in self._copies:
+            check_whole_layers(self._model)
+            module = self._model.get_submodule(key.module)
+            whole = unsharded(module) if is_sharded(module) else module
+            with contextlib.suppress(Exception), kept_random():  # a copy may draw its weights anew
+                whole = copy_on_meta(whole)
+            self._copies[place] = whole
+        return self._copies[place]
 
-    def count_waiting(self, all_of_them: bool = False) -> float:
-        """Count calls that wait: those of a model's first step in any case, others as long as the budget lasts.
+    def count_waiting(self, all_of_them: bool = False, keys: Iterable[CallKey] = ()) -> float:
+        """Count calls that wait: those of a new state of the model and of these keys in any case, others as long as the
+        budget lasts.
 
         Returns the seconds that it took.
         """
+        for key in keys:
+            if key in self.waiting:
+                self.waiting.move_to_end(key, last=False)
+        wanted = {key for key in keys if key in self.waiting}
         began_s = time.perf_counter()
         while self.waiting:
             now_s = time.perf_counter()
             spent_s = self.counting_s + now_s - began_s
-            if not (self._at_once or all_of_them) and spent_s > self._budget_ratio * (now_s - self.began_s):
+            at_once = self._at_once or all_of_them or next(iter(self.waiting)) in wanted
+            if not at_once and spent_s > self._budget_ratio * (now_s - self.began_s):
                 break
-            key, (args, kwargs) = self.waiting.popitem(last=False)
-            self._costs[key] = self._count(key, args, kwargs)
+            key, call = self.waiting.popitem(last=False)
+            self._costs[key] = self._count(key, *call)
+        if not self.waiting:
+            self._copies.clear()
         self._at_once = False
         taken_s = time.perf_counter() - began_s
         self.counting_s += taken_s
@@ -177,9 +210,12 @@ class CallCosts:
             self._rows.pop(key, None)
 
     @property
-    def wants_watch(self) -> bool:
-        """Whether a call that was seen has no count until a step with it is watched."""
-        return any(cost.must_run for cost in self._costs.values())
+    def wants_observation(self) -> bool:
+        """Whether a call that was seen has no count until a step with it is observed."""
+        return any(self._must_be_observed(key, cost) for key, cost in self._costs.items())
+
+    def _must_be_observed(self, key: CallKey, cost: CallCost) -> bool:
+        return cost.must_run or (self.only_observed and key not in self.observed and not cost.unknown_calls)
 
     def flop(self, passes: Mapping[CallKey, Passes]) -> StepFlop:
         """What these passes cost together."""
@@ -191,6 +227,8 @@ class CallCosts:
         attention = _AttentionOfCalls()
         for key, each in passes.items():
             cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
+            if self._must_be_observed(key, cost):
+                cost = CallCost(unknown_calls={"forward": 1}, reason=cost.reason or NOT_OBSERVED)
             times = {"forward": each.forward, "backward": each.backward}
             again = "again" if any(place[0] == "again" for place in cost.products) else "forward"
             for (phase, kind, unit), flop in cost.products.items():
@@ -218,7 +256,8 @@ class CallCosts:
         if self.refused:
             return None
         for key, each in passes.items():
-            if key not in self._rows or self._costs[key].unknown_calls or each.hidden or each.late:
+            cost = self._costs[key] if key in self._rows else None
+            if cost is None or cost.unknown_calls or each.hidden or each.late or self._must_be_observed(key, cost):
                 return None
             times = {"forward": each.forward, "backward": each.backward}
             for (phase, path, kind), flop in self._rows[key].items():
@@ -227,30 +266,24 @@ class CallCosts:
 
     def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
         """(phase, kind) → FLOP by torch's FlopCounterMode of the first call; None where that was not of the model."""
-        if self.first_call is None or self.first_call[0].module:
-            return None
-        _, args, kwargs = self.first_call
-        return flop_counter_by_kind(copy_on_meta(self._whole("")), args, kwargs)
+        return None if self._first_call is None else flop_counter_by_kind(*self._first_call)
 
-    def _count(self, key: CallKey, args: Any, kwargs: Any) -> CallCost:
+    def _count(self, key: CallKey, module: torch.nn.Module, args: Any, kwargs: Any) -> CallCost:
+        def traced() -> Trace:
+            return trace_model(module, args, kwargs, train=None, grad_inputs=None, loss_of=self._loss_of)
+
         try:
-            trace = trace_model(
-                self._whole(key.module), args, kwargs, train=None, grad_inputs=None, loss_of=self._loss_of
-            )
-            self.first_call = self.first_call or (key, args, kwargs)
-            return self._cost(trace, key)
-        except MustRun as reason:
-            return CallCost(unknown_calls={"forward": 1}, reason=str(reason), must_run=True)
+            trace = traced()
+            cost = self._cost(trace, key, module)
+            if DREW in trace.notes and any(self._cost(each, key, module) != cost for each in _by_chance(traced)):
+                return CallCost(unknown_calls={"forward": 1}, reason=CHANCE)
+            if not key.module:
+                self._first_call = self._first_call or (module, args, kwargs)
+            return cost
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
             return CallCost(unknown_calls={"forward": 1}, reason=f"not counted: {one_line(str(fault), 200)}")
 
-    def _whole(self, path: str) -> torch.nn.Module:
-        """The module at this path as it is now, with whole parameters."""
-        module = self._model.get_submodule(path)
-        check_whole_layers(self._model)
-        return unsharded(module) if is_sharded(module) else module
-
-    def _cost(self, trace: Trace, key: CallKey) -> CallCost:
+    def _cost(self, trace: Trace, key: CallKey, module: torch.nn.Module) -> CallCost:
         products: Counter[tuple[str, str, str]] = Counter()
         rows: Counter[tuple[str, str, str]] = Counter()
         less: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in BY_RULE}
@@ -262,7 +295,8 @@ class CallCosts:
             if not flop:
                 continue
             path = ".".join(filter(None, (key.module, operation.module)))
-            unit = self._unit_of(path, operation.kind, key.autocast)
+            dtype = self._dtype_of(path, key.autocast, module, operation.module)
+            unit = self.unit_of(operation.kind, dtype)
             products[phase, operation.kind, unit] += flop
             rows[phase, path, operation.kind] += flop
             pairs = kept_pairs(operation) if may_have_mask(operation) else None
@@ -284,9 +318,6 @@ class CallCosts:
             has_attention=bool(attention.calls),
         )  # fmt: skip
 
-    def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
-        return self._unit or self.unit_of(kind, self._dtype_of(path, autocast))
-
     def unit_of(self, kind: str, dtype: torch.dtype) -> str:
         """The unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""
         if self._unit is not None:
@@ -299,18 +330,29 @@ class CallCosts:
         allowed = torch.backends.cudnn.allow_tf32 if cudnn else torch.backends.cuda.matmul.allow_tf32
         return "tf32" if allowed else "fp32"
 
-    def _dtype_of(self, path: str, autocast: torch.dtype | None) -> torch.dtype:
+    def _dtype_of(self, path: str, autocast: torch.dtype | None, called: torch.nn.Module, inside: str) -> torch.dtype:
         """Autocast's dtype where it was on around the model; else what the module gave when the loop ran it; else that
         of its own weights, or the model's."""
         seen = self.output_dtypes.get(path) if autocast else dtype_at(path, self.output_dtypes)
         if seen is not None or autocast is not None:
             return seen or autocast or torch.float32
-        module = self._model.get_submodule(path) if path else self._model
-        for holder in (module, self._model):
+        for holder in (called.get_submodule(inside), called):
             for parameter in holder.parameters():
                 if parameter.is_floating_point() and parameter.ndim > 1:
                     return parameter.dtype
         return torch.float32
+
+
+def _by_chance(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
+    """The same trace with other random numbers. The loop's own go on where they were."""
+    numpy = sys.modules.get("numpy.random")
+    with kept_random():
+        for seed in range(times):
+            random.seed(seed)
+            torch.default_generator.manual_seed(seed)  # not those of devices
+            if numpy is not None:
+                numpy.seed(seed)
+            yield traced()
 
 
 class _AttentionOfCalls:

@@ -34,17 +34,16 @@ class CallKey:
     A hash of its sizes would be calculated each time that passes are added up.
 
     module: path of the module that was called, "" for the model. autocast: dtype, or None where autocast is off.
-    version: of the model, which is another one once parameters were frozen or layers replaced.
+    version: number of the state that the model was in (`measure/meter/model_state.py`).
     """
 
     module: str
     inputs: Hashable
-    training: bool
     autocast: torch.dtype | None
     version: int
 
 
-CallFields = tuple[str, Hashable, bool, torch.dtype | None, int]
+CallFields = tuple[str, Hashable, torch.dtype | None, int]
 """Those of a CallKey, by which the key of a call is found."""
 
 
@@ -161,42 +160,19 @@ class OpenStep:
     of a step share, so that few lines of memory have all that a step touches.
 
     begun: the mark where the step began; None: no step is open, and calls are not noted. calls: of the step so far.
-    shape, dtype, needs_grad, training, seen: of the latest call of one tensor; shape is None where there is none.
-    gradients: how often one parameter of the model got a gradient in the step.
-    compared: whether the step is only compared with what is expected of it: expected_calls calls of one kind, and
-    expected_gradients; then equal_calls is how many calls were of that kind, or DIFFERENT, and calls has none. check:
-    whether so many `tensors` are inputs of that kind; without it, tensors is -1.
+    shape, dtype, needs_grad, version, seen: of the latest call of one tensor; shape is None where there is none.
     """
 
-    __slots__ = (
-        "begun", "calls", "check", "compared", "dtype", "equal_calls", "expected", "expected_calls",
-        "expected_gradients", "gradients", "needs_grad", "seen", "shape", "tensors", "training",
-    )  # fmt: skip
+    __slots__ = ("begun", "calls", "dtype", "needs_grad", "seen", "shape", "version")
 
     def __init__(self) -> None:
         self.begun: Any = None
         self.calls: list[Call] = []
         self.shape: torch.Size | None = None
         self.dtype: torch.dtype | None = None
-        self.needs_grad = self.training = False
+        self.needs_grad = False
+        self.version = 0
         self.seen: SeenCall | None = None
-        self.gradients = 0
-        self.compared = False
-        self.equal_calls = self.expected_calls = self.expected_gradients = 0
-        self.expected: list[Call] = []
-        self.check: Callable[..., bool] | None = None
-        self.tensors = -1
-
-    def expect(self, calls: list[Call], gradients: int) -> None:
-        """Steps from here on are compared with these calls, all of one kind, and so many gradients."""
-        if not self.expected or self.expected[0].seen is not calls[0].seen:
-            self.check, self.tensors = None, -1
-        self.expected, self.expected_calls, self.expected_gradients = calls, len(calls), gradients
-        self.compared = True
-
-
-DIFFERENT = -(1 << 60)
-"""More than any number of calls below 0."""
 
 
 def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:

@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from measure.meter.calls import (
-    DIFFERENT,
     OUTSIDE,
     Call,
     CallFields,
@@ -33,6 +32,7 @@ from measure.meter.calls import (
     SeenCall,
     signature,
 )
+from measure.meter.model_state import ModelState
 from measure.model.run import tensors
 
 _graph_task = torch._C._current_graph_task_id
@@ -52,6 +52,7 @@ class ForwardCalls:
     on_new: called with the key, the arguments and the keyword arguments of each call whose key `known` has not.
     on_fault: called with what went wrong in here; the model's own call goes on.
     on_late: called with the key of a call of a step that has ended, for each backward pass of it while no step is open.
+    state: of the model, looked at in each call.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ForwardCalls:
         model: torch.nn.Module,
         device_type: str,
         step: OpenStep,
+        state: ModelState,
         on_new: Callable[[CallKey, tuple[Any, ...], dict[str, Any]], None],
         on_fault: Callable[[BaseException], None],
         on_late: Callable[[CallKey], None],
@@ -74,7 +76,7 @@ class ForwardCalls:
         self._children = children
         self._inside = 0
         self._step = step
-        self.version = 0
+        self._look = state.look
 
     def attach(self) -> None:
         """Begin to see calls. Compiled code leaves its graph for the hook, which is never part of one."""
@@ -83,9 +85,9 @@ class ForwardCalls:
         _never_compiled()
         self._inside = 0
         if self._children:
-            self._handles.append(self._model.register_forward_pre_hook(_Hook(self._enters)))
+            self._handles.append(self._model.register_forward_pre_hook(Hook(self._enters)))
         for path, module in _watched(self._model, self._children):
-            hook = _Hook(self._hook_at(path) if self._children else self._hook())
+            hook = Hook(self._hook_at(path) if self._children else self._hook())
             # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
@@ -102,12 +104,6 @@ class ForwardCalls:
         self._handles.clear()
         return was_attached
 
-    def model_changed(self) -> None:
-        """Calls from here on are those of another model: on_new is called for each shape again."""
-        self._known.clear()
-        self._step.shape = None
-        self.version += 1
-
     def drop(self) -> None:
         """The step that is open is none: it may have ended inside of a call."""
         self._step.begun = None
@@ -115,7 +111,7 @@ class ForwardCalls:
 
     def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
         """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
-        key = "", (signature(inputs), ()), self._model.training, self._autocast(), self.version
+        key = "", (signature(inputs), ()), self._autocast(), self._look()
         call = GeneralCall(self._known.get(key) or self._meet(key, inputs, {}), False)
         call.backward = 1
         return [call]
@@ -154,7 +150,7 @@ class ForwardCalls:
         """
 
         def on_call(
-            module: torch.nn.Module,
+            _module: torch.nn.Module,
             args: tuple[Any, ...],
             kwargs: dict[str, Any],
             output: Any,
@@ -167,27 +163,19 @@ class ForwardCalls:
             transformed: Any = _transformed,
             autocast: Any = _any_autocast,
             task: Any = _graph_task,
+            look: Any = self._look,
         ) -> None:
             try:
                 if step.begun is None:
                     return
-                if step.compared:
-                    if (
-                        length(args) == step.tensors
-                        and not kwargs
-                        and step.check(*args)  # type: ignore[misc]  # there is one where there is a number of tensors
-                        and module.training is step.expected[0].seen.key.training
-                    ):
-                        step.equal_calls += 1
-                        return
-                elif kind(output) is tensor_type and not kwargs and length(args) == 1:
+                if kind(output) is tensor_type and not kwargs and length(args) == 1:
                     one = args[0]
                     if (
                         kind(one) is tensor_type
                         and one.shape == step.shape
                         and one.dtype is step.dtype
                         and one.requires_grad is step.needs_grad
-                        and module.training is step.training
+                        and look() == step.version
                         and not autocast()
                         and task() == -1  # OUTSIDE
                         and transformed() is None
@@ -230,8 +218,6 @@ class ForwardCalls:
     def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """A call of any kind; the next one is compared with it."""
         step = self._step
-        if step.compared and self._compares(path, args, kwargs):
-            return
         calls = step.calls
         recomputed = _graph_task() != OUTSIDE
         if _transformed() is not None:
@@ -242,39 +228,23 @@ class ForwardCalls:
         if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor and not path and not call.seen.key.autocast:
             one = args[0]
             step.shape, step.dtype, step.needs_grad = one.shape, one.dtype, one.requires_grad
-            step.training, step.seen = self._model.training, call.seen
+            step.version, step.seen = call.seen.key.version, call.seen
         if _grad_enabled():
             for each in (output,) if type(output) is torch.Tensor else _tensors(output, call):
                 _hook_gradients(each, call)
 
-    def _compares(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """A call in a step that is only compared. Whether that is all to be done: not for the first one, if it is of
-        another kind; the step is one like any other then."""
-        step = self._step
-        inside = _transformed() is not None or _graph_task() != OUTSIDE
-        if not inside and self._call_kind(path, args, kwargs) is step.expected[0].seen:
-            step.equal_calls += 1
-            if step.check is None and not (path or kwargs or _any_autocast()):
-                step.check, step.tensors = _check_of(args)
-            return True
-        if step.equal_calls:
-            step.equal_calls = DIFFERENT
-            return True
-        step.compared, step.calls = False, []
-        return False
-
     def _transformed_kind(self, path: str) -> SeenCall:
-        key = path, TRANSFORMED, self._model.training, None, self.version
+        key = path, TRANSFORMED, None, self._look()
         return self._known.get(key) or self._meet(key, (), {})
 
     def _call_kind(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
         inputs = signature(args), signature(kwargs) if kwargs else ()
         autocast = self._autocast() if _any_autocast() else None
-        key = path, inputs, self._model.training, autocast, self.version
+        key = path, inputs, autocast, self._look()
         return self._known.get(key) or self._meet(key, args, kwargs)
 
 
-class _Hook(functools.partial[Any]):
+class Hook(functools.partial[Any]):
     """A hook of the meter in a model: a copy of that model, or the model read from a file, is not measured.
 
     A partial, because calling one runs no Python code.
@@ -292,16 +262,6 @@ def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torc
     yield "", model
     if children:
         yield from model.named_children()
-
-
-def _check_of(args: tuple[Any, ...]) -> tuple[Callable[..., bool] | None, int]:
-    """Whether other tensors are like these in sizes, strides, dtype, device, gradient, and modes that tensors have
-    (autocast, transforms), in one call of compiled code; and how many they are: -1 where that cannot be."""
-    guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
-    if guards is None or not args or any(type(each) is not torch.Tensor for each in args):
-        return None, -1
-    sizes, strides = [list(each.shape) for each in args], [list(each.stride()) for each in args]
-    return guards(*args, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check, len(args)
 
 
 def _hook_gradients(tensor: torch.Tensor, call: Call) -> None:
@@ -348,14 +308,14 @@ def _never_compiled() -> None:
         ForwardCalls._transformed_kind,
         ForwardCalls._enters,
         ForwardCalls._autocast,
-        ForwardCalls._compares,
         ForwardCalls._later_backward,
         ForwardCalls._meet,
         ForwardCalls._note,
+        ModelState.look,
         signature,
     )
     backward = (Call.__call__, EndedCall.__call__)
-    for function in (*each_call, _batch_size, _check_of, _hook_gradients, _tensors, tensors, *backward):
+    for function in (*each_call, _batch_size, _hook_gradients, _tensors, tensors, *backward):
         _skip_in_dynamo(function)
 
 

@@ -7,7 +7,12 @@
     print(meter.summary())
 
 It never waits for the device, never changes a result, and never stops a training: a fault in here is one warning, and
-the numbers are absent with that reason. What it costs: a forward hook, two marks and some additions a step.
+the numbers are absent with that reason. What it costs: a forward hook and a look at the model in each call, a hook on
+its gradient, two marks a step.
+
+A step's FLOP are those of its calls, each kind counted once. Some steps are observed (`measure/meter/observations.py`):
+those after the last one are "unverified", and where an observation differs, the steps since the one before have no
+FLOP.
 
 Not claimed: what ran on other devices than the model's; the time inside of a step that the device did not work, which
 is part of the step; any default for an unknown device or operation.
@@ -30,17 +35,19 @@ from analysis.devices.precisions import UNITS
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
 from measure.device.environment import device_facts
 from measure.meter.call_costs import LATE, CallCosts
-from measure.meter.calls import CallKey, Passes
+from measure.meter.calls import Call, CallKey
 from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import ForwardCalls
-from measure.meter.hooked_steps import DIFFERS, HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
+from measure.meter.model_state import ModelState
+from measure.meter.observations import OFF, ROLLING, Observations, why_opaque
+from measure.meter.observed_costs import Verdict
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
-from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepBlocks, StepTimes
-from measure.meter.summary import LoopDevice, MeterSummary, summary
-from measure.meter.watch.watches import Watches
+from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepTimes, add_passes, all_of
+from measure.meter.stretch import Stretch
+from measure.meter.summary import LoopDevice, MeterSummary, summary, without_flop
 from results.errors import one_line
 from results.records.samples import Ceiling
 
@@ -81,21 +88,21 @@ class UtilizationMeter:
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         self._step = MeteredStep(self, self._times)
         compiled = _is_compiled(model)
-        every = 1 if compiled else chosen.hook_every
-        self._hooked_steps = HookedSteps(self._inner, self._step, every, lambda: self._fault(LATE), self.fail)
-        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self.fail, self._late, chosen.children)
+        self._state = ModelState(self._inner)
+        self._calls = ForwardCalls(
+            model, device.type, self._step, self._state, self._meet, self.fail, self._late, chosen.children
+        )
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes, self.fail)
         self._probing = self._inner is model and chosen.unit is None
-        shows = chosen.watch and _shows_products(model)
-        self._watches = Watches(
-            model, self._calls.watched_modules, self._step, self._costs, shows, self._could_not_watch
-        )
-        self._warm, self._run, self._window = StepBlocks(), StepBlocks(), StepBlocks()
+        self._observations = Observations(
+            model, self._calls.watched_modules, self._step, self._costs, chosen.hook_every,
+            why_opaque(model) if chosen.watch else OFF, self._could_not_observe,
+        )  # fmt: skip
+        self._warm, self._run, self._window = Stretch(), Stretch(), Stretch()
         self._warm_up = chosen.warm_up_steps
         self._energy = LoopEnergy(str(device)) if chosen.energy else None
         if self._energy and not self._warm_up:
             self._energy.start()
-        self._parts = _parts(self._inner)
         self._faults: dict[str, None] = {}
         self._broken = False
         self._kept = 0  # steps that waited to be added up at the end of the last step that had more to do
@@ -104,7 +111,6 @@ class UtilizationMeter:
         self._began_s = time.perf_counter()
         self._loop_run = self._opened_run(device)
         self._calls.attach()
-        self._hooked_steps.attach()
 
     def step(self, *inputs: Any, items: float | None = None) -> MeteredStep:
         """A context around one optimizer step: every forward and backward pass in it, and the optimizer's.
@@ -136,7 +142,7 @@ class UtilizationMeter:
         """
         with self._guarded():
             if self._broken:
-                self._watches.leave()
+                self._observations.leave()
             elif self.is_open:
                 self._step.inputs, self._step.items = inputs, items
                 self._step.__exit__(None, None, None)
@@ -151,21 +157,22 @@ class UtilizationMeter:
         """Of the steps that completed since the last call of this method. Does not wait for the device."""
         with self._guarded():
             self._take(wait=False)
-            self._check_parts()
+            self._observations.window(self._step.number)
+            self._step.left = 0
         found = None
         with self._guarded():
-            blocks, self._window = self._window.blocks, StepBlocks()
-            found = self._summary(blocks, self._energy.since_window() if self._energy else None)
+            window, self._window = self._window, Stretch()
+            found = self._summary(window, self._energy.since_window() if self._energy else None)
         return found or self._no_summary()
 
     def summary(self) -> MeterSummary:
         """Of all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
         with self._guarded():
             self._take(wait=True)
-            self._count(all_of_them=True)
+            self._count()
         found = None
         with self._guarded():
-            found = self._summary(self._run.blocks, self._energy.since_start() if self._energy else None)
+            found = self._summary(self._run, self._energy.since_start() if self._energy else None)
         return found or self._no_summary()
 
     def module_flop(self) -> dict[tuple[str, str, str], float] | None:
@@ -176,12 +183,12 @@ class UtilizationMeter:
         found = None
         with self._guarded():
             self._take(wait=True)
-            self._count(all_of_them=True)
-            every = StepBlock()
-            for block in (*self._warm.blocks, *self._run.blocks):
-                every.add(block)
-            if every.steps and not every.unseen and (flop := self._costs.by_module(every.passes)) is not None:
-                found = {place: each / every.steps for place, each in flop.items()}
+            self._count()
+            every = all_of((*self._warm.blocks, *self._run.blocks))
+            add_passes(every.passes, every.observed_passes)
+            steps, is_whole = every.steps + every.observed, not (every.unseen or self._run.lost or self._warm.lost)
+            if steps and is_whole and (flop := self._costs.by_module(every.passes)) is not None:
+                found = {place: each / steps for place, each in flop.items()}
         return found
 
     def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
@@ -202,8 +209,8 @@ class UtilizationMeter:
             if loop_run is not None:
                 atexit.unregister(self.close)
                 self._take(wait=True)
-                self._count(all_of_them=True)
-                loop_run.close(self._measured_loop() if self._run.blocks else None)
+                self._count()
+                loop_run.close(self._measured_loop() if all_of(self._run.blocks).steps else None)
 
     def __enter__(self) -> Self:
         return self
@@ -214,28 +221,26 @@ class UtilizationMeter:
     def _meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call of a kind that was not seen before."""
         self._step.left = 0
+        self._observations.meet(key, self._step.number)
         self._costs.expect(key, args, kwargs)
 
     def _late(self, key: CallKey) -> None:
         """A backward pass of a step that has ended, while no step is open."""
         self._fault(LATE)
-        self._hooked_steps.observe_each()
-        for blocks in (self._run, self._window):
-            blocks.add_passes({key: Passes(late=1)})
+        for stretch in (self._run, self._window):
+            stretch.add_late(key)
 
     def prepare_step(self) -> bool:
-        """Before the first step, before one that is watched, and after one that was never ended. Whether to begin."""
+        """Before the first step, before one that is observed, and after one that was never ended. Whether to begin."""
         if self._broken:
-            self._watches.leave()
+            self._observations.leave()
             return False
         if self.is_open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
-        self._step.compared = False
         if self._probing:
             self._dtypes.attach()
-        if self._watches.at_next_step and not self._rolling:
-            self._check_parts()
-            self._watches.begin()
+        if self._observations.at_next_step(self._step.number) and not self._rolling:
+            self._observations.begin(self._step.number)
         return True
 
     def _end_rolling(self) -> bool:
@@ -248,53 +253,47 @@ class UtilizationMeter:
     def end_step(self, start: Any, end: Any) -> None:
         """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
         step, pending = self._step, self._times.pending
-        calls = [] if step.compared else step.calls
-        if step.compared and (step.equal_calls or step.gradients):
-            self._hooked_steps.leave_out()
-            self._check_parts()  # a layer may have been frozen
-            pending.append((start, end, None, step.items))
-            step.left = 0
-            return
+        calls = step.calls
         if not calls and step.inputs:
             calls = self._calls.assumed(step.inputs)
-        self._hooked_steps.saw(calls, step.gradients)
-        if self._hooked_steps.differs:
-            self._fault(DIFFERS)
-        pending.append((start, end, None if self._watches.end() else calls, step.items))
+        work, is_longer = self._observations.end()
+        pending.append((start, end, calls, step.items, is_longer))
         if self._probing:
             self._dtypes.detach()
             self._probing = False
         if self._costs.waiting:
-            self._times.exclude(self._count())
-        self._watches.judge(len(pending) - self._kept)
-        if len(pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
+            self._times.exclude(self._costs.count_waiting(keys=_kinds(calls) if work else ()))
+        verdict = self._observations.judge(work, step.number) if work else None
+        if verdict is not None:
+            pending.append(verdict)
+            if verdict.has_changed:
+                self._state.renumber()
+        if len(pending) - self._kept >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
-        self._kept = len(pending)
+            self._kept = len(pending)
         self._plan_steps()
 
     def _plan_steps(self) -> None:
         """How many steps there are until one before or after which there is something to do."""
-        step = self._step
-        step.left = 0
-        if self._warm_up > 0 or self._costs.waiting or self._watches.at_next_step or self._hooked_steps.wants_next:
-            return
-        step.left = self._hooked_steps.plan()
-        if step.left:
-            step.expect(*self._hooked_steps.expected)
-        else:
-            step.left = KEPT_STEPS - 1
+        before = KEPT_STEPS if self._rolling else self._observations.plan(self._step.number)
+        is_busy = self._warm_up > 0 or self._costs.waiting
+        self._step.left = 0 if is_busy else min(before, KEPT_STEPS - 1)
 
     def leave_step(self) -> None:
-        self._watches.leave()
+        self._observations.leave()
 
     def drop_step(self) -> None:
         self._calls.drop()
         self._dtypes.detach()
-        self._watches.drop()
+        self._observations.drop()
 
     def _take(self, wait: bool) -> None:
         """Completed steps into the run and the window."""
         for step in self._times.completed(wait):
+            if isinstance(step, Verdict):
+                for stretch in (self._warm, self._run, self._window):
+                    stretch.observed(step)
+                continue
             if self._warm_up > 0:
                 self._warm_up -= 1
                 self._warm.add(step)
@@ -308,16 +307,9 @@ class UtilizationMeter:
             self._run.add(step)
             self._window.add(step)
 
-    def _count(self, all_of_them: bool = False) -> float:
-        """Count calls that wait, without our own hook on the copy of the model; seconds that the host took."""
-        if not self._costs.waiting:
-            return 0.0
-        was_attached = self._calls.detach()
-        try:
-            return self._costs.count_waiting(all_of_them)
-        finally:
-            if was_attached:
-                self._calls.attach()
+    def _count(self) -> None:
+        """Count all calls that wait."""
+        self._costs.count_waiting(all_of_them=True)
 
     def _opened_run(self, device: torch.device) -> LoopRun | None:
         """The run directory that was asked for. It is written at the end of the process, if nobody closes the meter."""
@@ -331,42 +323,40 @@ class UtilizationMeter:
 
     def _measured_loop(self) -> MeasuredLoop:
         """All steps so far, as the run directory keeps them."""
-        passes = StepBlock()
-        for block in self._run.blocks:
-            passes.add(block)
+        passes = all_of(self._run.blocks)
         watts, reason = self._energy.since_start() if self._energy else (None, "")
         name, compiled = self._model_parts
         optimizer = self._options.optimizer
+        flop = self._costs.flop(passes.passes)
+        if self._run.lost_steps:
+            reasons = (*flop.reasons, without_flop(self._run))
+            flop = dataclasses.replace(flop, unknown_calls=flop.unknown_calls + self._run.lost_steps, reasons=reasons)
         return MeasuredLoop(
             model=self._options.name or name,
             device=self._place.device,
             compiled=compiled,
             optimizer=type(optimizer).__name__.lower() if optimizer is not None else "",
             parameters=sum(each.numel() for each in self._inner.parameters()),
-            warm_up=self._warm.blocks,
-            blocks=self._run.blocks,
-            flop=self._costs.flop(passes.passes),
+            warm_up=[block for block in self._warm.blocks if block.steps],
+            blocks=[block for block in self._run.blocks if block.steps],
+            flop=flop,
             began_s=self._began_s,
             power_w=watts,
             warnings=self._reasons(reason, passes.passes),
         )
 
-    def _check_parts(self) -> None:
-        """Notice parameters that were frozen, freed or replaced: calls from here on are counted anew."""
-        now = _parts(self._inner)
-        if now != self._parts:
-            self._parts = now
-            self._count(all_of_them=True)
-            self._calls.model_changed()
-            self._costs.model_changed()
-            self._watches.model_changed()
-            self._hooked_steps.model_changed()
-            self._step.left = 0
-
-    def _summary(self, blocks: list[StepBlock], energy: tuple[float | None, str] | None) -> MeterSummary:
+    def _summary(self, stretch: Stretch, energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
-        found = summary(blocks, self._costs, self._place, watts, self._reasons(reason, _keys(blocks)))
-        return dataclasses.replace(found, goodput_ratio=None) if self._rolling else found
+        found = summary(stretch, self._costs, self._place, watts, self._reasons(reason, _keys(stretch.blocks)))
+        observations = self._observations
+        unverified = min(found.steps, self._step.number - observations.last)
+        return dataclasses.replace(
+            found,
+            goodput_ratio=None if self._rolling else found.goodput_ratio,
+            unverified_steps=unverified,
+            unverified_since_step=observations.last if unverified else None,
+            unverified_reason=(observations.reason or (ROLLING if self._rolling else "")) if unverified else "",
+        )
 
     def _no_summary(self) -> MeterSummary:
         """Where not even a summary could be made."""
@@ -376,8 +366,7 @@ class UtilizationMeter:
 
     def _reasons(self, of_energy: str, keys: Iterable[CallKey]) -> tuple[str, ...]:
         """What is to be said beside numbers of these calls. of_energy: why there is none, or ""."""
-        notes = *self._watches.notes(keys), *self._hooked_steps.notes()
-        return (*self._faults, *([of_energy] if of_energy else []), *notes)
+        return (*self._faults, *([of_energy] if of_energy else []), *self._observations.notes(keys))
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -404,13 +393,13 @@ class UtilizationMeter:
 
     def _remove_hooks(self) -> None:
         """Each of them, whatever becomes of the others."""
-        parts = self._calls, self._hooked_steps, self._dtypes
-        for remove in (*(each.detach for each in parts), self._watches.drop):
+        parts = self._calls, self._dtypes
+        for remove in (*(each.detach for each in parts), self._observations.drop):
             with contextlib.suppress(Exception):
                 remove()
 
-    def _could_not_watch(self, fault: BaseException) -> None:
-        self._fault(f"steps are not watched any more: {type(fault).__name__}: {one_line(str(fault), 200)}")
+    def _could_not_observe(self, fault: BaseException) -> None:
+        self._fault(f"steps are not observed any more: {type(fault).__name__}: {one_line(str(fault), 200)}")
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
@@ -425,17 +414,12 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
             return model
 
 
-def _shows_products(model: torch.nn.Module) -> bool:
-    """Whether a dispatch mode sees what it runs: compiled code would not run, and copies run in threads."""
-    compiled = (each for each in model.modules() if each._compiled_call_impl or isinstance(each, _OPAQUE))
-    return next(compiled, None) is None
-
-
-_OPAQUE = (torch._dynamo.OptimizedModule, torch.nn.DataParallel, torch.jit.ScriptModule)
-
-
 def _keys(blocks: Sequence[StepBlock]) -> set[CallKey]:
-    return {key for block in blocks for key in block.passes}
+    return {key for block in blocks for key in (*block.passes, *block.observed_passes)}
+
+
+def _kinds(calls: Sequence[Call]) -> list[CallKey]:
+    return list(dict.fromkeys(each.seen.key for each in calls))
 
 
 def _is_compiled(model: torch.nn.Module) -> bool:
@@ -466,8 +450,3 @@ def _place(device: torch.device, peak_flop_per_s: float | None, ceilings: list[C
     if wrong:
         raise ValueError(f"expected ceilings of {name!r}, got those of {', '.join(map(repr, sorted(wrong)))}")
     return LoopDevice(str(device), name, peak, ceiling_of(ceilings))
-
-
-def _parts(model: torch.nn.Module) -> int:
-    """Changes when parameters are frozen, freed, added or replaced."""
-    return hash(tuple([(id(each), each.requires_grad) for each in model.parameters()]))

@@ -40,17 +40,17 @@ class MeteredStep(OpenStep):
     """The context of one step; one object for all steps of a meter.
 
     left: steps that may end before there is more to do than to keep their marks and calls; 0: there is, in the next.
-    inputs, items: as in `UtilizationMeter.step`.
+    number: steps that have ended. inputs, items: as in `UtilizationMeter.step`.
     """
 
-    __slots__ = ("_owner", "_pending", "inputs", "items", "left", "mark")
+    __slots__ = ("_owner", "_pending", "inputs", "items", "left", "mark", "number")
 
     def __init__(self, owner: StepOwner, times: StepTimes) -> None:
         super().__init__()
         self._owner = owner
         self._pending = times.pending
         self.mark = times.mark
-        self.left = 0
+        self.left = self.number = 0
         self.inputs: tuple[Any, ...] = ()
         self.items: float | None = None
 
@@ -58,11 +58,7 @@ class MeteredStep(OpenStep):
         try:
             if (self.left == 0 or self.begun is not None) and not self._owner.prepare_step():
                 return
-            if self.compared:
-                self.equal_calls = 0
-            else:
-                self.calls = []
-            self.gradients = 0
+            self.calls = []
             self.begun = self.mark()
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._owner.fail(fault)
@@ -75,18 +71,13 @@ class MeteredStep(OpenStep):
             if start is not None and kind is None:
                 end = self.mark()
                 self.begun = None
-                if self.compared:
-                    simple = self.equal_calls == self.expected_calls and self.gradients == self.expected_gradients
-                    calls = self.expected
-                else:
-                    calls = self.calls
-                    for call in calls:
-                        call.__class__ = call.ended
-                    simple = self.left != 0 and 0 < len(calls) <= KEPT_CALLS
-                if simple:
-                    self._pending.append((start, end, calls, self.items))
-                    if self.left:
-                        self.left -= 1
+                self.number += 1
+                calls = self.calls
+                for call in calls:
+                    call.__class__ = call.ended
+                if self.left and 0 < len(calls) <= KEPT_CALLS:
+                    self._pending.append((start, end, calls, self.items, False))
+                    self.left -= 1
                 else:
                     self._owner.end_step(start, end)
             elif start is not None:

@@ -26,11 +26,10 @@ class MeterOptions:
     and unit, or none. ceilings: rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second
     utilization. loss_of: the model's outputs → what the loss is made of; None: all of them. children: whether the loop
     may call the model's direct children instead of the model. energy: whether to read the device's energy counter.
-    watch: whether to hold the count against the products that some steps really run: the first ones, and later ones as
-    long as that takes less than a thousandth of the time.
-    hook_every: in one of how many steps, in the mean, hooks see the backward pass of each call; 1: in each. The
-    others are compared with those: their calls by sizes and modes, and how often one parameter gets a gradient. A
-    compiled model has hooks in each.
+    watch: whether to observe what some steps really run and hold the count against it: the first ones, those after a
+    change, and others drawn at random.
+    hook_every: in one of how many steps, in the mean, one is observed at random; None: as long as that takes less than
+    a thousandth of the time. The time of a step that is observed is in no number.
     out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
     model is called there; "": its class.
     Raises ValueError, in one line, for what cannot be right.
@@ -46,7 +45,7 @@ class MeterOptions:
     children: bool = False
     energy: bool = True
     watch: bool = True
-    hook_every: int = 16
+    hook_every: int | None = None
     out: str | Path | None = None
     name: str = ""
 
@@ -57,7 +56,7 @@ class MeterOptions:
             raise ValueError(f"expected a torch.optim.Optimizer or None as optimizer, got {came}")
         if not isinstance(self.warm_up_steps, int) or self.warm_up_steps < 0:
             raise ValueError(f"expected a number of steps from 0 as warm_up_steps, got {self.warm_up_steps!r}")
-        if not isinstance(self.hook_every, int) or self.hook_every < 1:
+        if self.hook_every is not None and (not isinstance(self.hook_every, int) or self.hook_every < 1):
             raise ValueError(f"expected a number of steps from 1 as hook_every, got {self.hook_every!r}")
         if self.unit is not None and self.unit not in UNITS:
             raise ValueError(f"expected one of {', '.join(UNITS)} as unit, got {self.unit!r}")

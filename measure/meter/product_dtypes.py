@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from measure.meter.forward_calls import Hook
+
 _NO_PRODUCTS = (torch.nn.Embedding, torch.nn.EmbeddingBag, torch.nn.LayerNorm, torch.nn.RMSNorm)
 
 
@@ -32,7 +34,7 @@ class ProductDtypes:
     def attach(self) -> None:
         for path, module in self._model.named_modules():
             if not isinstance(module, _NO_PRODUCTS) and any(p.ndim > 1 for p in module.parameters(recurse=False)):
-                self._handles.append(module.register_forward_hook(self._hook_at(path)))
+                self._handles.append(module.register_forward_hook(Hook(self._hook_at(path))))
 
     def detach(self) -> None:
         for handle in self._handles:

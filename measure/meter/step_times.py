@@ -20,12 +20,13 @@ from typing import Any
 import torch
 
 from measure.meter.calls import Call, CallKey, Passes, passes_of, samples_of
+from measure.meter.observed_costs import Verdict
 
 MAX_BLOCKS = 512
 
-Marked = tuple[Any, Any, list[Call] | None, float | None]
-"""A step between its marks: start, end, calls (None: it is left out of all numbers), items (None: those of its inputs).
-A plain tuple, made once a step."""
+Marked = tuple[Any, Any, list[Call], float | None, bool]
+"""A step between its marks: start, end, calls, items (None: those of its inputs), whether it took longer because it was
+observed. A plain tuple, made once a step."""
 
 
 class CpuMarks:
@@ -77,7 +78,8 @@ class StepBlock:
     """Steps in a row, added up. passes: key → its passes. items: samples, or what the caller counts instead.
 
     unseen: steps in which no pass of the model was seen. given: steps whose items the caller gave. without_items:
-    steps whose items are not known; `items` has those of the others.
+    steps whose items are not known; `items` has those of the others. observed, observed_passes: steps whose time was
+    not that of a step, since they were observed; they are in no other field but `unseen`.
     """
 
     steps: int = 0
@@ -89,6 +91,8 @@ class StepBlock:
     unseen: int = 0
     given: int = 0
     without_items: int = 0
+    observed: int = 0
+    observed_passes: dict[CallKey, Passes] = field(default_factory=dict)
 
     @property
     def known_items(self) -> float | None:
@@ -104,44 +108,55 @@ class StepBlock:
         self.given += other.given
         self.without_items += other.without_items
         self.samples += other.samples
-        self.add_passes(other.passes)
+        self.observed += other.observed
+        add_passes(self.passes, other.passes)
+        add_passes(self.observed_passes, other.observed_passes)
 
-    def add_passes(self, passes: Mapping[CallKey, Passes]) -> None:
-        """Passes that are of no further step."""
-        for key, each in passes.items():
-            mine = self.passes.get(key)
-            if mine is None:
-                mine = self.passes[key] = Passes()
-            mine.add(each)
+
+def add_passes(total: dict[CallKey, Passes], passes: Mapping[CallKey, Passes]) -> None:
+    """Add passes to others, key by key."""
+    for key, each in passes.items():
+        mine = total.get(key)
+        if mine is None:
+            mine = total[key] = Passes()
+        mine.add(each)
 
 
 class StepBlocks:
     """Any number of steps in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last."""
 
     def __init__(self) -> None:
-        self.blocks: list[StepBlock] = []
+        self._blocks: list[StepBlock] = []
         self._length = 1
         self._early = StepBlock()
 
+    @property
+    def blocks(self) -> list[StepBlock]:
+        """In order. Observed steps before any other are a block of their own only as long as there is no other."""
+        return self._blocks or ([self._early] if self._early.observed else [])
+
     def add_passes(self, passes: Mapping[CallKey, Passes]) -> None:
         """Passes outside of the steps: of the block that is last, or will be the first."""
-        (self.blocks[-1] if self.blocks else self._early).add_passes(passes)
+        add_passes((self._blocks[-1] if self._blocks else self._early).passes, passes)
 
     def add(self, step: StepBlock) -> None:
-        if self.blocks and self.blocks[-1].steps < self._length:
-            self.blocks[-1].add(step)
+        if not step.steps:
+            (self._blocks[-1] if self._blocks else self._early).add(step)
             return
-        if len(self.blocks) == MAX_BLOCKS:
+        if self._blocks and self._blocks[-1].steps < self._length:
+            self._blocks[-1].add(step)
+            return
+        if len(self._blocks) == MAX_BLOCKS:
             self._halve()
         fresh, self._early = self._early, StepBlock()
         fresh.add(step)
-        self.blocks.append(fresh)
+        self._blocks.append(fresh)
 
     def _halve(self) -> None:
-        pairs = list(zip(self.blocks[::2], self.blocks[1::2], strict=True))
+        pairs = list(zip(self._blocks[::2], self._blocks[1::2], strict=True))
         for first, second in pairs:
             first.add(second)
-        self.blocks = [first for first, _ in pairs]
+        self._blocks = [first for first, _ in pairs]
         self._length *= 2
 
 
@@ -151,7 +166,7 @@ class StepTimes:
     def __init__(self, marks: CpuMarks | CudaMarks) -> None:
         self._marks = marks
         self.mark = marks.mark
-        self.pending: collections.deque[Marked | float] = collections.deque()
+        self.pending: collections.deque[Marked | Verdict | float] = collections.deque()
         self._before: Any = None  # the end of the step before the next one to be completed
         self._excluded_s = self._outside_s = 0.0
 
@@ -159,8 +174,8 @@ class StepTimes:
         """So many seconds after the last step are not the loop's."""
         self.pending.append(seconds)
 
-    def completed(self, wait: bool = False) -> Iterator[StepBlock]:
-        """Steps that have completed, in order.
+    def completed(self, wait: bool = False) -> Iterator[StepBlock | Verdict]:
+        """Steps that have completed, in order, and after one that was observed what came of that.
 
         wait: for all of them. It waits for the end of the last step that was begun, and not for the device: work that
         was given to it afterwards may go on. For the end of a loop (`UtilizationMeter.summary`), never inside of one.
@@ -171,7 +186,11 @@ class StepTimes:
                 self.pending.popleft()
                 self._excluded_s += marked
                 continue
-            start, end, calls, items = marked
+            if isinstance(marked, Verdict):
+                self.pending.popleft()
+                yield marked
+                continue
+            start, end, calls, items, is_observed = marked
             if wait:
                 self._marks.wait(end)
             elif not self._marks.is_complete(end):
@@ -181,12 +200,14 @@ class StepTimes:
                 self._outside_s += max(0.0, self._marks.between_s(self._before, start) - self._excluded_s)
                 self._marks.free(self._before)
             self._before, self._excluded_s = end, 0.0
-            if calls is None:
+            passes = passes_of(calls)
+            if is_observed:
                 self._marks.free(start)
+                yield StepBlock(observed=1, observed_passes=passes, unseen=int(not passes))
                 continue
             outside_s, self._outside_s = self._outside_s, 0.0
             samples, time_s = samples_of(calls), self._marks.between_s(start, end)
-            passes, given = passes_of(calls), items is not None
+            given = items is not None
             counted = float(samples) if items is None else items
             known = _is_amount(counted) and (given or samples > 0)
             yield StepBlock(

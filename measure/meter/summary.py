@@ -18,6 +18,7 @@ from analysis.utilization.denominators import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
 from measure.meter.framework_flop import FrameworkFlop
 from measure.meter.step_times import StepBlock, all_of
+from measure.meter.stretch import Stretch
 from results.errors import Unavailable
 
 CONVENTION: Mapping[str, str] = {
@@ -48,6 +49,9 @@ class MeterSummary:
     causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: with attention counted up to
     the diagonal where it is causal, or by the pairs that its masks keep; all others count it dense. None: not known,
     and attention_reasons says why.
+    unverified_steps: those after the last step that was observed, that of number unverified_since_step (0: none was).
+    unverified_reason: why they cannot be observed, "" if they can. lost_steps: those without FLOP, because an observed
+    step ran something else.
     frameworks: what the framework around the loop said a step costs, with the difference by cause.
     low, high: ends of the 95 % interval; None below two blocks.
     """
@@ -62,6 +66,10 @@ class MeterSummary:
     recompute_flop_per_step: float | None = None
     at_least_flop_per_step: float | None = None
     unknown_calls: int = 0
+    unverified_steps: int = 0
+    unverified_since_step: int | None = None
+    unverified_reason: str = ""
+    lost_steps: int = 0
     model_flop_per_s: float | None = None
     peak_flop_per_s: float | None = None
     peak_source: str = ""
@@ -106,6 +114,10 @@ class MeterSummary:
                 f"{_short(self.model_flop_per_step / 1e9)} GFLOP a step, {_short(self.model_flop_per_s / 1e9)} GFLOP/s"
             )
             lines += [f"model FLOP  {rate}", *self._attention()]
+            if self.unverified_steps:
+                why = f": {self.unverified_reason}" if self.unverified_reason else ""
+                since = f"since step {self.unverified_since_step} ({self.unverified_steps} steps){why}"
+                lines.append(f"unverified  {since}")
         if self.items_per_s is not None:
             lines.append(f"items       {_short(self.items_per_s)} a second")
         if self.energy_per_item_j is not None:
@@ -176,62 +188,81 @@ class LoopDevice:
     ceiling: Denominator
 
 
+def without_flop(stretch: Stretch) -> str:
+    """What is said of steps that have no FLOP."""
+    return f"{stretch.lost_steps} steps have no FLOP: {stretch.why_lost}"
+
+
 def summary(
-    blocks: Sequence[StepBlock],
+    stretch: Stretch,
     costs: CallCosts,
     place: LoopDevice,
     power_w: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MeterSummary:
-    """Sums up blocks of steps. power_w: mean power of the device over them."""
-    blocks = [block for block in blocks if block.steps and block.time_s > 0]
-    if not blocks:
+    """Sums up steps. power_w: mean power of the device over them."""
+    whole, blocks = all_of(stretch.blocks), [block for block in stretch.blocks if block.steps and block.time_s > 0]
+    if not blocks and not whole.observed:
         reason = "no step was completed after the warm-up"
         return MeterSummary(steps=0, device=place.device, device_name=place.device_name, warnings=(*warnings, reason))
-    whole = all_of(blocks)
-    steps, time_s, outside_s, items = whole.steps, whole.time_s, whole.outside_s, whole.known_items
+    row: dict[str, Any] = {"steps": whole.steps + whole.observed, "lost_steps": stretch.lost_steps}
+    row["counting_s"] = costs.counting_s
+    every = [costs.flop(whole.passes), costs.flop(whole.observed_passes)]
+    counts, reasons = _counts(stretch, whole, every, costs)
+    if blocks:
+        row |= _times(whole, blocks, power_w)
+        reasons += _items_reasons(whole)
+    else:
+        reasons.append("each step was observed, which takes longer: there is no time of a step")
+    if blocks and "model_flop_per_step" in counts:
+        rates, no_rates = _rates(blocks, [costs.flop(block.passes) for block in blocks], place, whole.time_s)
+        counts |= rates
+        reasons += no_rates
+    notes = tuple(dict.fromkeys((*warnings, *reasons)))
+    return MeterSummary(device=place.device, device_name=place.device_name, warnings=notes, **(row | counts))
+
+
+def _times(whole: StepBlock, blocks: Sequence[StepBlock], power_w: float | None) -> dict[str, Any]:
+    """What depends on the time of steps."""
+    time_s, outside_s, items = whole.time_s, whole.outside_s, whole.known_items
     times = summarise([block.time_s / block.steps for block in blocks], [block.steps for block in blocks])
-    flop = [costs.flop(block.passes) for block in blocks]
-    row: dict[str, Any] = {
-        "steps": steps,
-        "step_time_s": time_s / steps,
+    return {
+        "step_time_s": time_s / whole.steps,
         "step_time_low_s": times.low,
         "step_time_high_s": times.high,
         "goodput_ratio": time_s / (time_s + outside_s),
         "items_per_s": items / time_s if items else None,
         "energy_per_item_j": power_w * (time_s + outside_s) / items if power_w is not None and items else None,
-        "counting_s": costs.counting_s,
     }
-    rates, reasons = _rates(blocks, flop, place, time_s, steps)
-    every = tuple(dict.fromkeys((*warnings, *reasons, *_items_reasons(whole))))
-    return MeterSummary(device=place.device, device_name=place.device_name, warnings=every, **(row | rates))
 
 
-def _items_reasons(whole: StepBlock) -> tuple[str, ...]:
+def _items_reasons(whole: StepBlock) -> list[str]:
     """Why there are no items a second."""
     if whole.known_items is not None:
-        return ()
+        return []
     if whole.without_items:
         lacking = f"those of {whole.without_items} of {whole.steps} steps are not known"
     else:
         lacking = f"they were given for {whole.given} of {whole.steps} steps, and others count samples"
-    return (f"no items/s and J/item: {lacking}: give step() a finite number from 0 as items in each step",)
+    return [f"no items/s and J/item: {lacking}: give step() a finite number from 0 as items in each step"]
 
 
-def _rates(
-    blocks: Sequence[StepBlock], flop: Sequence[StepFlop], place: LoopDevice, time_s: float, steps: int
+def _counts(
+    stretch: Stretch, whole: StepBlock, flop: Sequence[StepFlop], costs: CallCosts
 ) -> tuple[dict[str, Any], list[str]]:
-    """What depends on counts, and why something of it is absent."""
-    by_unit: Counter[str] = Counter()
-    for each in flop:
-        by_unit.update(each.by_unit)
-    total, recomputed = sum(by_unit.values()), sum(each.recompute_flop for each in flop)
-    unseen = sum(block.unseen for block in blocks) if total else 0  # a graph that is replayed without its inputs
-    unknown = sum(each.unknown_calls for each in flop) + unseen
+    """FLOP of the mean step, and why something of it is absent. flop: of all steps, in parts."""
+    steps = whole.steps + whole.observed
+    total = sum(sum(each.by_unit.values()) for each in flop)
+    unseen = whole.unseen if total else 0  # a graph that is replayed without its inputs
+    unknown = sum(each.unknown_calls for each in flop) + unseen + stretch.lost_steps
     reasons = list(dict.fromkeys(reason for each in flop for reason in each.reasons))
     if unseen:
         reasons.append(f"no forward pass of the model was seen in {unseen} of {steps} steps: give step() their inputs")
-    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(by_unit))}
+    if stretch.lost_steps:
+        total -= sum(costs.flop(stretch.lost).by_unit.values())
+        reasons.append(without_flop(stretch))
+    units = {unit for each in flop for unit in each.by_unit}
+    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(units))}
     row["at_least_flop_per_step"] = total / steps if total else None
     if unknown:
         return row, reasons
@@ -240,16 +271,27 @@ def _rates(
             *reasons,
             "no forward pass of the model was seen inside of a step: is it the model that is called?",
         ]
-    row |= {"model_flop_per_step": total / steps, "recompute_flop_per_step": recomputed / steps}
-    row["model_flop_per_s"] = total / time_s
-    by_convention = {name: _by_unit(name, flop) for name in BY_RULE}
-    row |= _attention_flop(by_convention, flop, steps)
+    row["model_flop_per_step"] = total / steps
+    row["recompute_flop_per_step"] = sum(each.recompute_flop for each in flop) / steps
+    return row | _attention_flop({name: _by_unit(name, flop) for name in BY_RULE}, flop, steps), reasons
+
+
+def _rates(
+    blocks: Sequence[StepBlock], flop: Sequence[StepFlop], place: LoopDevice, time_s: float
+) -> tuple[dict[str, Any], list[str]]:
+    """FLOP over time and over peaks, and why something of it is absent. flop: of each block."""
+    by_unit: Counter[str] = Counter()
+    for each in flop:
+        by_unit.update(each.by_unit)
+    total, recomputed = sum(by_unit.values()), sum(each.recompute_flop for each in flop)
+    row: dict[str, Any] = {"model_flop_per_s": total / time_s}
+    reasons = []
     try:
         peak = place.peak.peak(by_unit)
         row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
         row |= {"utilization_ratio": total / time_s / peak, "hfu_ratio": (total + recomputed) / time_s / peak}
         row |= _interval(blocks, flop, place.peak)
-        row |= _attention_ratios(by_convention, time_s, place.peak)
+        row |= _attention_ratios({name: _by_unit(name, flop) for name in BY_RULE}, time_s, place.peak)
         row |= _of_one_unit(by_unit, time_s, place.peak)
     except Unavailable as reason:
         reasons.append(f"no utilization: {reason}")

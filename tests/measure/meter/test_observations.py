@@ -15,12 +15,12 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+from measure.meter import observed_step
 from measure.meter.meter import UtilizationMeter
-from measure.meter.watch import watched_step, watches
 from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
-AS_IT_RAN = "counted as a watched step ran it"
+AS_IT_RAN = "counted as an observed step ran it"
 OUTSIDE = "ran outside of the model's calls"
 
 
@@ -78,11 +78,6 @@ def _gradients_of_the_input(model):
     torch.autograd.grad(model(x).sum(), x)
 
 
-def _frozen_copies(model):
-    values = {name: each.detach() for name, each in model.named_parameters()}
-    functional_call(model, values, (samples().requires_grad_(),)).sum().backward()
-
-
 def _one_head(model):
     model(samples())[0].sum().backward()
 
@@ -119,7 +114,6 @@ LOOPS = {
     "gradients of some parameters": (net, _some_gradients, 3 + 1),
     # three forward; the inputs of three, and no weight's gradient
     "gradients of the input": (net, _gradients_of_the_input, 3 + 3),
-    "other parameters than the model's, frozen": (net, _frozen_copies, 3 + 3),
     # three forward; the head's weight and input, the body's weight
     "one of two outputs": (Two, _one_head, 3 + 3),
     # the body's weight twice
@@ -325,80 +319,7 @@ def test_a_course_by_chance_leaves_no_number_and_dropout_is_none():
     assert _measured(model, lambda _number: model(samples()).sum().backward()).model_flop_per_step == 2 * LAYER
 
 
-def test_what_changes_later_is_noticed(monkeypatch):
-    monkeypatch.setattr(watches, "APART", 10)
-    monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
-    model = Varying()
-
-    def step(number):
-        model.depth = 3 if number < 50 else 2
-        model(samples()).sum().backward()
-
-    found = _measured(model, step, steps=200)
-    assert found.model_flop_per_step is None
-    assert any("equal calls of the model ran 24,576 FLOP in one step and 16,384 in" in w for w in found.warnings)
-
-
-def test_frozen_layers_are_noticed_without_a_window(monkeypatch):
-    monkeypatch.setattr(watches, "APART", 10)
-    monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
-    model = net()
-    meter = _meter(model)
-    for number in range(200):
-        model[0].requires_grad_(number < 50)
-        with meter.step():
-            model(samples()).sum().backward()
-        if number == 150:
-            meter.window()
-    assert meter.window().model_flop_per_step == (3 + 3) * LAYER
-
-
-def test_steps_that_are_watched_later_are_in_no_number(monkeypatch):
-    monkeypatch.setattr(watches, "APART", 10)
-    monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
-    model = net()
-    begun = []
-    original = watches.StepWatch.begin
-    monkeypatch.setattr(watches.StepWatch, "begin", lambda self: begun.append(self) or original(self))
-    found = _measured(model, lambda _number: model(samples()).sum().backward(), steps=200)
-    assert len(begun) > 3
-    assert found.steps == 200 - (len(begun) - watches.FIRST)
-    assert found.model_flop_per_step == 8 * LAYER
-
-
-@pytest.mark.parametrize("watch", [True, False])
-def test_a_model_becomes_what_it_would_have_become(watch):
-    """Bit for bit: where gradients meet, where a checkpoint calculates again, where random numbers are drawn."""
-
-    class Residual(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.drop = net(2), net(1), torch.nn.Dropout(0.5)
-
-        def forward(self, x):
-            y = self.a(x)
-            y = y + self.drop(self.b(y)) + y
-            return checkpoint(self.b, y, use_reentrant=False)
-
-    def trained(metered):
-        torch.manual_seed(0)
-        model = Residual()
-        optimizer = torch.optim.AdamW(model.parameters())
-        meter = _meter(model, watch=watch) if metered else None
-        for _ in range(4):
-            if meter:
-                meter.begin()
-            optimizer.zero_grad()
-            model(samples()).square().mean().backward()
-            optimizer.step()
-            if meter:
-                meter.update()
-        return torch.cat([each.detach().flatten() for each in model.parameters()])
-
-    assert torch.equal(trained(True), trained(False))
-
-
-def test_threads_of_the_loop_are_not_watched_and_counted_as_before():
+def test_threads_of_the_loop_are_not_observed_and_counted_as_before():
     model = net()
 
     def step(_number):
@@ -414,6 +335,7 @@ def test_threads_of_the_loop_are_not_watched_and_counted_as_before():
 
     found = _measured(model, step)
     assert (found.model_flop_per_step, found.unknown_calls) == (3 * 8 * LAYER, 0)
+    assert found.unverified_steps == 3
 
 
 class Passing(TorchDispatchMode):
@@ -422,7 +344,7 @@ class Passing(TorchDispatchMode):
 
 
 def test_dispatch_modes_of_the_caller_go_first():
-    """None is watched that begins inside of one; one that is entered in a step is left by its own."""
+    """None is observed that begins inside of one; one that is entered in a step is left by its own."""
     model = net()
     meter = _meter(model)
     for _ in range(3):
@@ -457,11 +379,11 @@ def test_meters_that_end_in_the_order_in_which_they_began():
 
 
 @pytest.mark.parametrize("place", ["begin", "_note", "_enters", "end"])
-def test_a_fault_in_the_watch_is_no_fault_of_the_training(place, monkeypatch):
+def test_a_fault_in_an_observation_is_no_fault_of_the_training(place, monkeypatch):
     def broken(*_args, **_kwargs):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(watched_step.StepWatch, place, broken)
+    monkeypatch.setattr(observed_step.StepObserver, place, broken)
     model = net(1)
     before = model[0].weight.detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -475,11 +397,11 @@ def test_a_fault_in_the_watch_is_no_fault_of_the_training(place, monkeypatch):
         meter.summary()
     assert not torch.equal(model[0].weight, before)
     assert torch._C._len_torch_dispatch_stack() == 0
-    what = "the meter stopped" if place in ("begin", "end") else "steps are not watched any more"
+    what = "the meter stopped" if place in ("begin", "end") else "steps are not observed any more"
     assert [str(each.message) for each in seen] == [f"flopledger: {what}: RuntimeError: planted"]
 
 
-def test_the_watch_can_be_turned_off():
+def test_observations_can_be_turned_off():
     model = net()
     found = _measured(model, lambda _number: _some_gradients(model), watch=False)
     assert found.model_flop_per_step == 8 * LAYER  # as if it had gone through the whole model

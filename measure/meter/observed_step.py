@@ -6,7 +6,7 @@ other parameters in. A dispatch mode around a step sees each product that runs, 
 to which call of the model the node belongs that runs it. The values are those of any step: what is shown is executed as
 it came.
 
-Not claimed: the time of such a step; what runs in compiled code (a model that is compiled is not watched), in threads
+Not claimed: the time of such a step; what runs in compiled code (a model that is compiled is not observed), in threads
 of the loop's own, or in kernels that are given no operator's name.
 """
 
@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import (
 from analysis.operators import registry
 from measure.dispatch.schemas import Plan, tensors_in
 from measure.meter.calls import Call
+from measure.meter.forward_calls import Hook
 from measure.model.module_paths import in_checkpoint
 from results.records.operations import Operation
 
@@ -42,7 +43,7 @@ Amounts = Counter[tuple[str, torch.dtype]]
 
 
 @dataclass(slots=True)
-class WatchedCall:
+class ObservedCall:
     """What a call of the model ran. passes: its backward passes in the step. backward: in nodes that the call made.
     recompute: what checkpoints in the model compute again for these passes."""
 
@@ -54,7 +55,7 @@ class WatchedCall:
 
 
 @dataclass(frozen=True)
-class WatchedWork:
+class ObservedWork:
     """What a step ran.
 
     outside_flop: of no call, with their backward passes. elsewhere: in backward passes, by nodes that were made neither
@@ -62,14 +63,14 @@ class WatchedWork:
     step took.
     """
 
-    calls: tuple[WatchedCall, ...]
+    calls: tuple[ObservedCall, ...]
     outside_flop: int
     elsewhere: Amounts
     host_s: float
 
 
-class StepWatch(TorchDispatchMode):
-    """Watches one step, from `begin` to `end`, of modules whose calls are noted by others (`ForwardCalls`).
+class StepObserver(TorchDispatchMode):
+    """Observes one step, from `begin` to `end`, of modules whose calls are noted by others (`ForwardCalls`).
 
     fault: what went wrong in here first, if anything did; the step goes on, and nothing of it is known.
     """
@@ -87,9 +88,9 @@ class StepWatch(TorchDispatchMode):
         self._running: Amounts = Counter()
         self._outside_flop = 0
         self._outside_nodes: set[int] = set()
-        self._watched: list[WatchedCall] = []
-        self._ranges: list[tuple[int, int, WatchedCall]] = []
-        self._made_again: dict[int, WatchedCall | None] = {}
+        self._observed: list[ObservedCall] = []
+        self._ranges: list[tuple[int, int, ObservedCall]] = []
+        self._made_again: dict[int, ObservedCall | None] = {}
         self._backward: list[tuple[int, bool, tuple[str, torch.dtype], int]] = []
         self._is_complete = True
         self.fault: Exception | None = None
@@ -97,19 +98,19 @@ class StepWatch(TorchDispatchMode):
         self._began_s = 0.0
 
     def begin(self) -> bool:
-        """Begin to watch; whether it can be done: not inside of a dispatch mode of the caller's."""
-        if any(not isinstance(mode, StepWatch) for mode in _get_current_dispatch_mode_stack()):
+        """Begin to observe; whether it can be done: not inside of a dispatch mode of the caller's."""
+        if any(not isinstance(mode, StepObserver) for mode in _get_current_dispatch_mode_stack()):
             return False
         for module in self._modules:
-            self._handles.append(module.register_forward_pre_hook(self._before_call, prepend=True))
-            self._handles.append(module.register_forward_hook(self._after_call, always_call=True))
+            self._handles.append(module.register_forward_pre_hook(Hook(self._before_call), prepend=True))
+            self._handles.append(module.register_forward_hook(Hook(self._after_call), always_call=True))
         self._began_s = time.perf_counter()
         self._is_on = True
         self.__enter__()  # type: ignore[no-untyped-call]
         return True
 
-    def end(self) -> WatchedWork | None:
-        """No more is watched; `leave` comes before or after. What was seen; None where a part of it was not."""
+    def end(self) -> ObservedWork | None:
+        """No more is observed; `leave` comes before or after. What was seen; None where a part of it was not."""
         host_s = time.perf_counter() - self._began_s
         self._is_on = False
         for handle in self._handles:
@@ -119,18 +120,18 @@ class StepWatch(TorchDispatchMode):
             return None
         elsewhere: Amounts = Counter()
         for number, again, what, flop in self._backward:
-            watched = self._owner(number)
-            if watched is not None:
-                (watched.recompute if again else watched.backward)[what] += flop
+            observed = self._owner(number)
+            if observed is not None:
+                (observed.recompute if again else observed.backward)[what] += flop
             elif number in self._outside_nodes:
                 self._outside_flop += flop
             else:
                 elsewhere[what] += flop
-        for watched in self._watched:
-            watched.passes = watched.call.backward
-        if not self._backward and any(each.passes and each.forward for each in self._watched):
+        for observed in self._observed:
+            observed.passes = observed.call.backward
+        if not self._backward and any(each.passes and each.forward for each in self._observed):
             return None  # autograd's engine ran where the mode was not
-        return WatchedWork(tuple(self._watched), self._outside_flop, elsewhere, host_s)
+        return ObservedWork(tuple(self._observed), self._outside_flop, elsewhere, host_s)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = {} if kwargs is None else kwargs
@@ -141,7 +142,7 @@ class StepWatch(TorchDispatchMode):
             if self._is_on:
                 plan = _plan_of(func)
                 shapes = [each.shape for each in tensors_in((*args, *kwargs.values()))] if plan is not None else []
-        except Exception as fault:  # noqa: BLE001  the user's step goes on, unwatched
+        except Exception as fault:  # noqa: BLE001  the user's step goes on, unobserved
             self._fails(fault)
         out = func(*args, **kwargs)
         try:
@@ -176,7 +177,7 @@ class StepWatch(TorchDispatchMode):
                 self._made_again[_next_number() - 1] = self._owner(number)
             self._backward.append((number, again, what, flop))
 
-    def _owner(self, number: int) -> WatchedCall | None:
+    def _owner(self, number: int) -> ObservedCall | None:
         """The call that made the autograd node of a number."""
         place = bisect_right(self._ranges, number, key=lambda each: each[0]) - 1
         if place >= 0 and number < self._ranges[place][1]:
@@ -214,9 +215,9 @@ class StepWatch(TorchDispatchMode):
         if len(calls) != self._calls_before + 1:
             self._is_complete = False  # the model calls itself
             return
-        watched = WatchedCall(calls[-1], self._running)
-        self._watched.append(watched)
-        self._ranges.append((self._began, _next_number(), watched))
+        observed = ObservedCall(calls[-1], self._running)
+        self._observed.append(observed)
+        self._ranges.append((self._began, _next_number(), observed))
 
     def leave(self) -> bool:
         """Take this mode off the stack, if it is the last that was entered; whether it is off. A mode that was entered

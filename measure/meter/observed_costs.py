@@ -1,10 +1,9 @@
-"""Whether the calls of a step that was watched ran what was counted of them, and what each of them ran if not.
+"""Did an observed step run what was counted of its calls?
 
-A call that ran something else is counted as it ran, from then on. Where equal calls (same sizes and modes) ran one
-thing in one step and another in the next, there is no count: sizes and modes do not say what they cost. What ran
-outside of the model's calls is said.
+The first observation of a kind of call corrects its count: what ran is what such a call costs. Every later one has to
+see the same, or the model is not the one that was counted. What ran outside of the model's calls is told.
 
-Not claimed: anything of steps that were not watched.
+Not claimed: anything of steps that were not observed.
 """
 
 from __future__ import annotations
@@ -13,25 +12,36 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import torch
-
-from measure.meter.call_costs import CallCost
+from measure.meter.call_costs import CallCost, CallCosts
 from measure.meter.calls import CallKey
-from measure.meter.watch.watched_step import Amounts, WatchedCall, WatchedWork
-
-UnitOf = Callable[[str, torch.dtype], str]
-"""(kind of product, dtype) → the unit that runs it."""
+from measure.meter.observed_step import Amounts, ObservedCall, ObservedWork
 
 OTHER_KERNELS = ("attention", "recurrent")
-"""Kinds whose kernels on a GPU are others than on the CPU, and may calculate gradients that nobody asked for."""
+"""Kinds whose kernels on a GPU are others than on the CPU, and may calculate gradients that nobody asked for. There an
+observation is compared with the first one, and corrects no count."""
 
 FORWARD, AGAIN, BACKWARD, RECOMPUTE = PHASES = ("forward", "again", "backward", "recompute")
 """Phases of a cost. again: of a call that a checkpoint around the model makes again; recompute: what checkpoints inside
 of the model compute again, for each backward pass."""
 
 
+DIFFERS = "an observed step ran other products than were counted of its calls"
+
+
 class Unsteady(Exception):
     """There is no count; the message says why."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an observed step says. seen: the kinds of calls that it ran; differing: those of them that ran something
+    else than in the steps before. reason: what differs. has_changed: whether they were observed before, so that the
+    model is another one now."""
+
+    seen: frozenset[CallKey]
+    differing: frozenset[CallKey] = frozenset()
+    reason: str = ""
+    has_changed: bool = False
 
 
 @dataclass
@@ -54,51 +64,70 @@ class _Ran:
         return all(flop * self.times == times * self.amounts.total() for flop, times in self.shares)
 
 
-class WatchedCosts:
-    """What is known of calls from watched steps.
+class ObservedCosts:
+    """Holds observed steps against the counts of calls, and corrects those.
 
-    unit_of: as above. other_kernels: whether the device has kernels of its own for OTHER_KERNELS.
-    refused: why there can be no count; "" if there can. outside_flop: the most that ran outside of the model's calls in
-    a step. replaced: calls that are counted as they ran; parts: those that have no other count.
+    other_kernels: whether the device has kernels of its own for OTHER_KERNELS.
+    outside_flop: the most that ran outside of the model's calls in a step. replaced: calls that are counted as they
+    ran; parts: those that have no other count.
     """
 
-    def __init__(self, unit_of: UnitOf, other_kernels: bool) -> None:
-        self._unit_of = unit_of
+    def __init__(self, costs: CallCosts, other_kernels: bool) -> None:
+        self._costs = costs
         self._other_kernels = other_kernels
-        self._known: dict[tuple[CallKey, str], int] = {}
-        self.refused = ""
+        self._observed: set[tuple[CallKey, str]] = set()
+        self._first: dict[tuple[CallKey, str], int] = {}
         self.outside_flop = 0
         self.replaced: set[CallKey] = set()
         self.parts: set[CallKey] = set()
 
-    def judge(self, work: WatchedWork, costs: Mapping[CallKey, CallCost]) -> dict[CallKey, CallCost]:
-        """Hold a step against the costs of its calls. Returns the costs of calls that did not run what was counted."""
-        ran = _by_key(work.calls)
-        if any(key not in costs or not _is_comparable(costs[key]) for key in ran):
-            return {}
+    def judge(self, work: ObservedWork, is_new: Callable[[CallKey], bool]) -> Verdict | None:
+        """What a step says of its calls; None where a call has no count to hold it against. is_new: whether a kind of
+        call is so new that no step before can have been counted wrongly. Raises Unsteady."""
+        costs, ran = self._costs.cost_by_key, _by_key(work.calls)
+        if not ran or any(key not in costs or not _is_comparable(costs[key]) for key in ran):
+            return None
         self.outside_flop = max(self.outside_flop, work.outside_flop)
-        try:
-            if self._is_as_counted(ran, work, costs):
-                self._hold(ran, costs)
-                return {}
-            self._add_elsewhere(ran, work)
-            found = {key: self._cost(key, ran[key], costs[key]) for key in ran}
-        except Unsteady as reason:
-            self.refused = self.refused or str(reason)
-            return {}
-        changed = {key: cost for key, cost in found.items() if cost is not None}
+        seen = frozenset(ran)
+        kinds = {kind for each in work.calls for kind, _ in (*each.forward, *each.backward)}
+        if self._other_kernels and kinds & set(OTHER_KERNELS):
+            differing = frozenset(key for key in ran if not self._is_as_first(key, ran[key]))
+            return Verdict(seen, differing, DIFFERS if differing else "", bool(differing))
+        if self._is_as_counted(ran, work, costs):
+            self._observed |= {(key, phase) for key in ran for phase, each in ran[key].items() if each.times}
+            self._costs.observed |= seen
+            return Verdict(seen)
+        self._add_elsewhere(ran, work)
+        before = set(self._observed)
+        found = {key: self._cost(key, ran[key], costs[key]) for key in ran}
+        changed = {key: cost for key, (cost, _) in found.items() if cost is not None}
+        reasons = {
+            key: reason or DIFFERS
+            for key, (cost, reason) in found.items()
+            if reason or (cost is not None and not is_new(key) and not any((key, phase) in before for phase in PHASES))
+        }
+        if any(reason for _, reason in found.values()):
+            return Verdict(seen, frozenset(reasons), next(iter(reasons.values())), has_changed=True)
         for key in changed:
             (self.parts if costs[key].must_run else self.replaced).add(key)
-        return changed
+        self._costs.replace(changed)
+        self._costs.observed |= seen
+        self._costs.only_observed = bool(self.replaced)
+        return Verdict(seen, frozenset(reasons), next(iter(reasons.values()), ""))
+
+    def _is_as_first(self, key: CallKey, phases: Mapping[str, _Ran]) -> bool:
+        """Whether a call ran as much as when it was first observed."""
+        return all(
+            self._first.setdefault((key, phase), each.amounts.total()) == each.amounts.total()
+            for phase, each in phases.items()
+            if each.times
+        )
 
     def _is_as_counted(
-        self, ran: Mapping[CallKey, Mapping[str, _Ran]], work: WatchedWork, costs: Mapping[CallKey, CallCost]
+        self, ran: Mapping[CallKey, Mapping[str, _Ran]], work: ObservedWork, costs: Mapping[CallKey, CallCost]
     ) -> bool:
         if any(costs[key].must_run for key in ran):
             return False
-        kinds = {kind for each in work.calls for kind, _ in (*each.forward, *each.backward)}
-        if self._other_kernels and kinds & set(OTHER_KERNELS):
-            return True
         expected = {
             (key, phase): _expected(costs[key], phase) * ran[key][phase].times for key in ran for phase in PHASES
         }
@@ -110,13 +139,7 @@ class WatchedCosts:
         everything = sum(found.values()) + work.elsewhere.total()
         return same_calls and not work.outside_flop and everything == sum(expected.values())
 
-    def _hold(self, ran: Mapping[CallKey, Mapping[str, _Ran]], costs: Mapping[CallKey, CallCost]) -> None:
-        for key, phases in ran.items():
-            for phase, each in phases.items():
-                if each.times:
-                    self._known[key, phase] = _expected(costs[key], phase)
-
-    def _add_elsewhere(self, ran: Mapping[CallKey, Mapping[str, _Ran]], work: WatchedWork) -> None:
+    def _add_elsewhere(self, ran: Mapping[CallKey, Mapping[str, _Ran]], work: ObservedWork) -> None:
         """What nodes of no call ran belongs to the only call that has a backward pass, if nothing else ran."""
         if not work.elsewhere:
             return
@@ -129,8 +152,9 @@ class WatchedCosts:
         ran[owners[0]][BACKWARD].amounts.update(work.elsewhere)
         ran[owners[0]][BACKWARD].shares.clear()
 
-    def _cost(self, key: CallKey, phases: Mapping[str, _Ran], before: CallCost) -> CallCost | None:
-        """What a call costs as it ran; None where it is what was counted. Raises Unsteady."""
+    def _cost(self, key: CallKey, phases: Mapping[str, _Ran], before: CallCost) -> tuple[CallCost | None, str]:
+        """What a call costs as it ran, None where that is what was counted; and what differs from an observation
+        before. Raises Unsteady."""
         products = {} if before.must_run else dict(before.products)
         differs = before.must_run
         for phase, each in phases.items():
@@ -138,24 +162,20 @@ class WatchedCosts:
             if not each.times and not total:
                 continue
             if total == expected * each.times and each.is_even and not before.must_run:
-                if each.times:
-                    self._known[key, phase] = expected
+                self._observed.add((key, phase))
                 continue
             one = self._per_pass(each, phase)
-            known = self._known.setdefault((key, phase), one.total())
-            if known != one.total():
-                raise Unsteady(
-                    f"equal calls of the model ran {known:,} FLOP in one step and {one.total():,} in another "
-                    f"({phase}): their sizes and modes do not say what they cost"
-                )
+            if (key, phase) in self._observed:
+                return None, f"equal calls of the model ran {expected:,} and {one.total():,} FLOP ({phase})"
+            self._observed.add((key, phase))
             if one.total() == expected and not before.must_run:
                 continue
             differs = True
             products = {place: flop for place, flop in products.items() if place[0] != phase}
             for (kind, dtype), flop in one.items():
-                place = phase, kind, self._unit_of(kind, dtype)
+                place = phase, kind, self._costs.unit_of(kind, dtype)
                 products[place] = products.get(place, 0) + flop
-        return CallCost(products, reason="" if before.must_run else before.reason) if differs else None
+        return CallCost(products, reason="" if before.must_run else before.reason) if differs else None, ""
 
     def _per_pass(self, each: _Ran, phase: str) -> Amounts:
         """What one pass ran. Raises Unsteady."""
@@ -166,7 +186,7 @@ class WatchedCosts:
         return Counter({what: flop // each.times for what, flop in each.amounts.items()})
 
 
-def _by_key(calls: Iterable[WatchedCall]) -> dict[CallKey, dict[str, _Ran]]:
+def _by_key(calls: Iterable[ObservedCall]) -> dict[CallKey, dict[str, _Ran]]:
     """Key → phase → what its calls ran."""
     found: dict[CallKey, dict[str, _Ran]] = defaultdict(lambda: {phase: _Ran() for phase in PHASES})
     for each in calls:
