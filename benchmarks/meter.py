@@ -1,23 +1,16 @@
-"""What the meter costs a training loop: interleaved pairs of steps with and without it.
+"""What the meter costs a training loop: steps with and without it, in turns, in ten processes.
 
     python -m benchmarks.meter
-    python -m benchmarks.meter --pairs 2000
-    python -m benchmarks.meter --parts 300
+    python -m benchmarks.meter --model medium --processes 10 --pairs 20
     python -m benchmarks.meter --flat 100000
     python -m benchmarks.meter --agreement resnet18,mobilenet_v2
 
-A small model on one thread, so that a step takes about 10 ms on a CPU. Steps with and without the meter take turns,
-which of them comes first being drawn; the overhead is the median of the differences within pairs, with the interval of
-the median. Pairs of two steps without the meter say what such a difference is where there is none; pairs with a forward
-hook, a hook on the gradient and a `with` block that do nothing say what is left of any such meter. The clock is this
-thread's processor time, because other processes may use the machine. Exits 1 if a goal is missed: 30 µs and 0.5 % of a
-step.
-
-A step of 10 ms varies by far more than the meter costs. `--parts` times steps of a model of two small layers instead,
-in so many rounds: without anything; with a forward hook that does nothing; with that, a hook on the gradient and a
-`with` block that do nothing, of which any such meter is made; with the parts of a step without gradient hooks, which
-compare nothing; and with the meter. First each step runs after 96 MB were
-written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
+Each process trains one model on one thread. Blocks of 32 steps with and without the meter take turns, which of them
+comes first being drawn, and the meter's hooks are taken off for the others. The cost is what a step took longer than
+the median of the block beside it: the medians of usual steps, of those after which steps are added up, and of observed
+ones, each by its share of all steps; without the count at the beginning. The clock is this thread's processor time,
+because other processes may use the machine. Printed is the median over the processes, with the least and the most.
+Exits 1 if it is above the goal: 0.3 % of the step, or 30 µs if that is more.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
 resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
@@ -40,83 +33,107 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from analysis.stats.summary import median_interval
 from measure.meter.meter import MeterSummary, UtilizationMeter
-from measure.meter.metered_step import MeteredStep
-from measure.meter.step_times import CpuMarks, StepTimes
 from workloads.sources.any_model import get
 
-GOAL_S, GOAL_RATIO, FLAT_BYTES = 30e-6, 0.005, 1_000_000
-WIDTH, BATCH, LAYERS = 512, 64, 12
+GOAL_S, GOAL_RATIO, FLAT_BYTES = 30e-6, 0.003, 1_000_000
+SIZES = {"small": (2, 8, 4), "medium": (12, 512, 64)}
+"""Name → layers, their width, samples of a batch."""
 CELL_BATCH, LOOP_S, LOOP_STEPS = 4, 15.0, 30
-WARM = 10
-"""Pairs that are not kept."""
+BLOCK, WARM = 32, 2
+"""Steps of a block, and pairs of blocks that are not kept."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=1000)
-    parser.add_argument("--parts", type=int, metavar="ROUNDS", help="the meter beside an empty hook, caches flushed")
+    parser.add_argument("--model", choices=tuple(SIZES), default="small")
+    parser.add_argument("--processes", type=int, default=10)
+    parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--agreement", metavar="MODELS", help="hold the meter against the sweep on these models")
     parser.add_argument("--flat", type=int, metavar="STEPS", help="look at memory over so many steps instead")
     options = parser.parse_args(arguments)
     if not options.agreement:
         torch.set_num_threads(1)
+    if not options.processes:
+        print(*cost_s(options.model, options.pairs))
+        return 0
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     if options.flat:
         return flat(options.flat)
     if options.agreement:
         agreed = [agreement(model) for model in options.agreement.split(",")]  # all of them, also after one that is not
         return int(not all(agreed))
-    if options.parts:
-        return parts(options.parts)
-    for name, (plain, other) in measure(options.pairs).items():
-        interval = median_interval([after - before for before, after in zip(plain, other, strict=True)])
-        assert interval is not None
-        low_s, cost_s, high_s = interval
-        step_s = sorted(plain)[len(plain) // 2]
-        cost = f"{1e6 * cost_s:+.1f} us ({1e6 * low_s:+.1f} to {1e6 * high_s:+.1f})"
-        print(f"a step of {1e3 * step_s:.2f} ms, {name}: {cost}")
-    print(f"a step of 10 ms: {100 * cost_s / 10e-3:.2f} % (goal {100 * GOAL_RATIO} %)")
-    return int(cost_s > GOAL_S or cost_s > GOAL_RATIO * 10e-3)
+    return costs(options.model, options.processes, options.pairs)
 
 
-def parts(rounds: int) -> int:
-    """Print what a hook that does nothing and the meter add to a small step; 1 if the meter misses its goal."""
-    steps = {
-        "plain": _training_step(),
-        "an empty hook": _hooked_step(),
-        "empty parts": _parts_step(),
-        "a hook on a parameter": _design_step("parameter"),
-        "the block of a step, with marks": _design_step("block"),
-        "these two and an empty hook": _design_step("parameter", "block", "hook"),
-        "the meter": _metered_step(),
-    }
-    written = torch.randn(24_000_000)
-    cost_s = 0.0
-    for caches, runs in (("flushed", rounds), ("warm", 20 * rounds)):
-        times: dict[str, list[float]] = {name: [] for name in steps}
-        draws = random.Random(0)
-        for _ in range(runs):
-            for name in draws.sample(sorted(steps), len(steps)):
-                if caches == "flushed":
-                    written.add_(1.0)
-                began_s = time.thread_time()
-                steps[name]()
-                times[name].append(time.thread_time() - began_s)
-        plain_s = statistics.median(times.pop("plain"))
-        print(f"caches {caches}: a step {1e6 * plain_s:.0f} us (median of {runs})")
-        for name, seconds in times.items():
-            cost_s = statistics.median(seconds) - plain_s
-            print(f"  {name}: {1e6 * cost_s:+.1f} us")
-    return int(cost_s > GOAL_S)
+def costs(model: str, processes: int, pairs: int) -> int:
+    """Print what the meter costs in so many processes, one after the other; 1 if its goal is missed."""
+    command = [sys.executable, "-m", "benchmarks.meter", "--model", model, "--pairs", str(pairs), "--processes", "0"]
+    found = []
+    for _ in range(processes):
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        found.append([float(each) for each in told])
+    step_s, usual_s, observed_s = (statistics.median(column) for column in zip(*found, strict=True))
+    each_s = sorted(usual + observed for _, usual, observed in found)
+    whole_s = statistics.median(each_s)
+    goal_s = max(GOAL_S, GOAL_RATIO * step_s)
+    print(f"a step of {1e3 * step_s:.2f} ms, {pairs} pairs of blocks in each of {processes} processes")
+    print(f"  the meter: {1e6 * whole_s:+.1f} us ({1e6 * each_s[0]:+.1f} to {1e6 * each_s[-1]:+.1f}),", end=" ")
+    print(f"{100 * whole_s / step_s:.2f} % of the step; goal {1e6 * goal_s:.0f} us")
+    print(f"  of that in each step {1e6 * usual_s:+.1f} us, for observed ones {1e6 * observed_s:+.1f} us")
+    return int(whole_s > goal_s)
+
+
+def cost_s(name: str, pairs: int) -> tuple[float, float, float]:
+    """Seconds of a bare step; what the meter adds to a step that is not observed; and what observed steps add to each
+    step in the mean."""
+    layers, width, batch = SIZES[name]
+    model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(layers)])
+    optimizer, inputs = torch.optim.SGD(model.parameters(), lr=1e-3), torch.randn(batch, width)
+    meter = UtilizationMeter(model, energy=False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+
+    def metered() -> None:
+        with meter.step():
+            step()
+
+    plain: list[float] = []
+    extra: dict[str, list[float]] = {"usual": [], "adding": [], "observed": []}
+    draws = random.Random(os.getpid())
+    for pair in range(WARM + pairs):
+        taken: dict[bool, list[float]] = {}
+        kinds: list[str] = []
+        for has_meter in draws.sample((False, True), 2):
+            (meter._calls.attach if has_meter else meter._calls.detach)()
+            taken[has_meter] = []
+            for _ in range(BLOCK):
+                adds = meter._step.left == 0
+                taken[has_meter].append(_seconds(metered if has_meter else step))
+                if has_meter:
+                    is_observed = meter._observations.last == meter._step.number
+                    kinds.append("observed" if is_observed else "adding" if adds else "usual")
+        if pair >= WARM:
+            plain.append(statistics.median(taken[False]))
+            for kind, seconds in zip(kinds, taken[True], strict=True):
+                extra[kind].append(seconds - plain[-1])
+    seen = sum(map(len, extra.values()))
+    found = {kind: statistics.median(each or [0.0]) * len(each) / seen for kind, each in extra.items()}
+    return statistics.median(plain), found["usual"] + found["adding"], found["observed"]
+
+
+def _seconds(run: Callable[[], None]) -> float:
+    began_s = time.thread_time()
+    run()
+    return time.thread_time() - began_s
 
 
 def agreement(name: str) -> bool:
@@ -155,110 +172,6 @@ def _loop_summary(name: str) -> MeterSummary:
     return meter.summary()
 
 
-def _small_model() -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
-
-
-def _training_step(model: torch.nn.Module | None = None) -> Callable[[], None]:
-    trained, inputs = model or _small_model(), torch.randn(4, 8)
-
-    def step() -> None:
-        trained(inputs).sum().backward()
-
-    return step
-
-
-def _hooked_step() -> Callable[[], None]:
-    model = _small_model()
-    model.register_forward_hook(lambda _module, _args, _kwargs, _output: None, with_kwargs=True, always_call=True)
-    return _training_step(model)
-
-
-def _parts_step() -> Callable[[], None]:
-    """A forward hook, a hook on the gradient, set as the meter sets it, and a `with` block, all of which do nothing."""
-    model = _small_model()
-    step = _training_step(model)
-
-    model.register_forward_hook(_empty_hook, with_kwargs=True, always_call=True)
-    block = _Block()
-
-    def with_parts() -> None:
-        with block:
-            step()
-
-    return with_parts
-
-
-def _empty_hook(_module: Any, _args: Any, _kwargs: Any, output: torch.Tensor) -> None:
-    output._backward_hooks = OrderedDict(((-1, _on_gradient),))
-    output.grad_fn._register_hook_dict(output)  # type: ignore[union-attr]
-
-
-def _on_gradient(_gradient: torch.Tensor) -> None:
-    pass
-
-
-class _Idle:
-    """The owner of a `MeteredStep` that has nothing to do before or after a step."""
-
-    def prepare_step(self) -> bool:
-        return True
-
-    def end_step(self, _start: Any, _end: Any) -> None: ...
-
-    def leave_step(self) -> None: ...
-
-    def drop_step(self) -> None: ...
-
-    def fail(self, fault: BaseException) -> None:
-        raise fault
-
-
-def _design_step(*parts: str) -> Callable[[], None]:
-    """What a step without gradient hooks is made of: a hook on a parameter, the block with two marks, a forward hook.
-
-    Nothing is compared or added up.
-    """
-    model, times = _small_model(), StepTimes(CpuMarks())
-    step, block = _training_step(model), MeteredStep(_Idle(), times)
-    block.left, block.compared = sys.maxsize, True
-
-    def on_gradient(_gradient: torch.Tensor) -> None:
-        block.gradients = 0
-
-    if "parameter" in parts:
-        next(model.parameters()).register_hook(on_gradient)
-    if "hook" in parts:
-        model.register_forward_hook(lambda _module, _args, _kwargs, _output: None, with_kwargs=True, always_call=True)
-    if "block" not in parts:
-        return step
-
-    def with_block() -> None:
-        with block:
-            step()
-
-    return with_block
-
-
-class _Block:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_fault: object) -> None:
-        pass
-
-
-def _metered_step() -> Callable[[], None]:
-    model = _small_model()
-    meter, step = UtilizationMeter(model, energy=False), _training_step(model)
-
-    def metered() -> None:
-        with meter.step():
-            step()
-
-    return metered
-
-
 def flat(steps: int) -> int:
     """Print memory over the steps; 1 if it grows."""
     model = torch.nn.Linear(8, 8)
@@ -277,99 +190,6 @@ def flat(steps: int) -> int:
     print(f"resident, MB, every {steps // 10} steps: {' '.join(f'{each / 1e6:.2f}' for each in resident)}")
     print(f"over the last nine tenths: {grown / 1e3:+.0f} kB")
     return int(grown > FLAT_BYTES)
-
-
-def measure(pairs: int) -> dict[str, _Seconds]:
-    """Seconds of steps of one model, without anything and with something more, each pair in random order.
-
-    One model, whose hooks are taken off for the steps without them: two models lie at different places in memory, which
-    alone is a difference of up to 20 us.
-    """
-    model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
-    images = torch.randn(BATCH, WIDTH)
-
-    def plain() -> None:
-        model(images).sum().backward()
-
-    alone: _Timed = plain, _nothing, _nothing
-    steps = {
-        "without, again": alone,
-        "with an empty hook, gradient hook and block": _with_empty_parts(model, plain),
-        "with the meter, hook_every=1": _with_meter(model, images, hook_every=1),
-        "with the meter": _with_meter(model, images),
-    }
-    return _paired({name: (alone, other) for name, other in steps.items()}, pairs, WARM)
-
-
-_Timed = tuple[Callable[[], None], Callable[[], None], Callable[[], None]]
-"""A step, and what is to be done before and after it and is not timed."""
-
-_Seconds = tuple[list[float], list[float]]
-"""Of the first and of the second steps of each pair."""
-
-
-def _nothing() -> None:
-    pass
-
-
-def _paired(timed: Mapping[str, tuple[_Timed, _Timed]], pairs: int, warm: int) -> dict[str, _Seconds]:
-    """Seconds of each two, which take turns, the first being drawn. warm: pairs that are not kept."""
-    found: dict[str, _Seconds] = {name: ([], []) for name in timed}
-    draws = random.Random(0)
-    for number in range(pairs + warm):
-        for name, two in timed.items():
-            for place in draws.sample((0, 1), 2):
-                step, before, after = two[place]
-                before()
-                began_s = time.thread_time()
-                step()
-                taken_s = time.thread_time() - began_s
-                after()
-                if number >= warm:
-                    found[name][place].append(taken_s)
-    return found
-
-
-def _with_meter(model: torch.nn.Module, images: torch.Tensor, **options: Any) -> _Timed:
-    meter = UtilizationMeter(model, energy=False, **options)
-
-    def metered() -> None:
-        with meter.step():
-            model(images).sum().backward()
-
-    for _ in range(WARM):
-        metered()
-    attach, detach = _switch(meter)
-    detach()
-    return metered, attach, detach
-
-
-def _switch(meter: UtilizationMeter) -> tuple[Callable[[], None], Callable[[], None]]:
-    """What sets the hooks of a meter, and what takes them off."""
-
-    def attach() -> None:
-        meter._calls.attach()
-        meter._hooked_steps.attach()
-
-    def detach() -> None:
-        meter._calls.detach()
-        meter._hooked_steps.detach()
-
-    return attach, detach
-
-
-def _with_empty_parts(model: torch.nn.Module, step: Callable[[], None]) -> _Timed:
-    handles: list[Any] = []
-    block = _Block()
-
-    def with_block() -> None:
-        with block:
-            step()
-
-    def before() -> None:
-        handles.append(model.register_forward_hook(_empty_hook, with_kwargs=True, always_call=True))
-
-    return with_block, before, lambda: handles.pop().remove()
 
 
 def resident_bytes() -> int:

@@ -3,7 +3,7 @@
 Observed are the first two steps, those after a change that a look shows (`measure/meter/model_state.py`), after new
 sizes of inputs, steps drawn at random, and the last one before a window that is as long as the one before. An observed
 step runs under a dispatch mode (`observed_step.py`) and is held against the counts of its calls (`observed_costs.py`).
-Random draws and windows take a thousandth of the loop's time, or 10 µs of each step.
+Random draws and windows take a thousandth of the loop's time, or 3 µs of each step.
 
 Not claimed: anything of the steps between two observations but that both saw the same.
 """
@@ -25,7 +25,7 @@ from measure.meter.observed_step import ObservedWork, StepObserver
 FIRST = 2
 """Steps that are observed at the beginning, and after a change that no look showed."""
 
-BUDGET_RATIO, BUDGET_S = 0.001, 10e-6
+BUDGET_RATIO, BUDGET_S = 0.001, 3e-6
 """Share of a step, or seconds of each step, for observations; whichever is more."""
 
 SOONEST = 64

@@ -208,8 +208,8 @@ class StepTimes:
             outside_s, self._outside_s = self._outside_s, 0.0
             samples, time_s = samples_of(calls), self._marks.between_s(start, end)
             given = items is not None
-            counted = float(samples) if items is None else items
-            known = _is_amount(counted) and (given or samples > 0)
+            counted = samples if items is None else items
+            known = _is_amount(items) if given else samples > 0
             yield StepBlock(
                 1, time_s, outside_s, counted if known else 0.0, samples, passes, int(not passes), int(given),
                 int(not known),

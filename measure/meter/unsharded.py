@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+_STATE = "__composable_api_state_key"
+"""How the names of attributes begin in which torch's parallel wrappers keep their state of a module."""
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
@@ -57,10 +59,10 @@ def unsharded(model: torch.nn.Module) -> torch.nn.Module:
         if id(module) in made:
             return made[id(module)]
         copy = made[id(module)] = object.__new__(_kind(module))
-        copy.__dict__.update(module.__dict__)
+        copy.__dict__.update({key: value for key, value in module.__dict__.items() if not key.startswith(_STATE)})
         for name in ("_parameters", "_buffers"):
             copy.__dict__[name] = {key: whole(value) for key, value in module.__dict__[name].items()}
-        for name in _HOOKS:
+        for name in [name for name in module.__dict__ if name.endswith("_hooks")]:
             hooks = module.__dict__[name].items()
             copy.__dict__[name] = OrderedDict((key, hook) for key, hook in hooks if not _is_torchs_own(hook))
         children = module._modules.items()

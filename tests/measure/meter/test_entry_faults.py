@@ -190,9 +190,9 @@ def _trainer(folder):
 
 LOOPS = {
     _plain: {
-        "ForwardCalls._hook.<locals>.on_call", "HookedSteps._hook.<locals>.on_gradient", "Call.__call__",
-        "ProductDtypes._hook_at.<locals>.record", "StepWatch.__torch_dispatch__", "StepWatch._before_call",
-        "StepWatch._after_call", "MeteredStep.__enter__", "MeteredStep.__exit__", "UtilizationMeter.step",
+        "ForwardCalls._hook.<locals>.on_call", "Call.__call__",
+        "ProductDtypes._hook_at.<locals>.record", "StepObserver.__torch_dispatch__", "StepObserver._before_call",
+        "StepObserver._after_call", "MeteredStep.__enter__", "MeteredStep.__exit__", "UtilizationMeter.step",
         "UtilizationMeter.window", "UtilizationMeter.summary", "UtilizationMeter.close",
     },
     _general: {"GeneralCall.__call__"},

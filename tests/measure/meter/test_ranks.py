@@ -36,10 +36,10 @@ def test_each_rank_counts_its_own_share(way, summaries):
 
 def test_under_tensor_parallelism_each_rank_counts_the_part_that_it_runs(summaries):
     """Four layers, each split over both ranks: half of each is a rank's, and the halves are what one device runs. Each
-    new size is watched in the step after the one that shows it, which the warm-up's step of 3 samples was, too."""
+    new size is observed in the step after the one that shows it, which counts, too; the first step is warm-up."""
     found = summaries["tp"]
     one_sample = (4 + 4 + 3) * 2 * WIDTH * WIDTH  # four layers; no gradient of the first one's input
-    samples = 3 + 2 + 5
+    samples = 3 + 2 + 2 + 5 + 5
     counted = [row[0] * row[1] for row in found]
     assert counted == [one_sample * samples // RANKS] * RANKS, found
     assert sum(counted) == one_sample * samples
