@@ -10,9 +10,8 @@ It never waits for the device, never changes a result, and never stops a trainin
 the numbers are absent with that reason. What it costs: a forward hook and a look at the model in each call, a hook on
 its gradient, two marks a step.
 
-A step's FLOP are those of its calls, each kind counted once. Some steps are observed (`measure/meter/observations.py`):
-those after the last one are "unverified", and where an observation differs, the steps since the one before have no
-FLOP.
+A step's FLOP are those of its calls, each kind counted once. Some steps are observed (`measure/meter/observed/`): those
+after the last one are "unverified", and where an observation differs, the steps since the one before have no FLOP.
 
 Not claimed: what ran on other devices than the model's; the time inside of a step that the device did not work, which
 is part of the step; any default for an unknown device or operation.
@@ -41,12 +40,11 @@ from measure.meter.forward_calls import ForwardCalls
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.model_state import ModelState
-from measure.meter.observations import OFF, ROLLING, Observations, why_opaque
-from measure.meter.observed_costs import Verdict
+from measure.meter.observed.observations import OFF, ROLLING, Observations, why_opaque
+from measure.meter.observed.observed_costs import Verdict
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
-from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepTimes, add_passes, all_of
-from measure.meter.stretch import Stretch
+from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepTimes, Stretch, add_passes, all_of
 from measure.meter.summary import LoopDevice, MeterSummary, summary, without_flop
 from results.errors import one_line
 from results.records.samples import Ceiling

@@ -17,8 +17,7 @@ from analysis.stats.summary import summarise
 from analysis.utilization.denominators import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
 from measure.meter.framework_flop import FrameworkFlop
-from measure.meter.step_times import StepBlock, all_of
-from measure.meter.stretch import Stretch
+from measure.meter.step_times import StepBlock, Stretch, all_of
 from results.errors import Unavailable
 
 CONVENTION: Mapping[str, str] = {

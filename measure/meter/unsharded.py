@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-
 _STATE = "__composable_api_state_key"
 """How the names of attributes begin in which torch's parallel wrappers keep their state of a module."""
 

@@ -179,7 +179,7 @@ def test_a_second_change_that_no_look_shows_leaves_no_number_at_all():
 
 
 def test_the_last_step_of_a_window_as_long_as_the_one_before_is_observed(monkeypatch):
-    monkeypatch.setattr("measure.meter.observations.BUDGET_S", 1.0)
+    monkeypatch.setattr("measure.meter.observed.observations.BUDGET_S", 1.0)
     model = torch.nn.Sequential(square(), square())
     meter = UtilizationMeter(model, energy=False, warm_up_steps=0)
     unverified = []

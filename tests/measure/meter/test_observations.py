@@ -15,8 +15,8 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from measure.meter import observed_step
 from measure.meter.meter import UtilizationMeter
+from measure.meter.observed import observed_step
 from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
