@@ -221,3 +221,13 @@ def _end_of_lines(fd: int, size: int) -> int:
             return start + found + 1
         at = start
     return 0
+
+
+def check_links(path: Path) -> None:
+    """Raises ValueError for a link in a run directory, behind which a file elsewhere would be read, cut or replaced."""
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            file = Path(folder, name)
+            if file.is_symlink():
+                link = f"{file.relative_to(path)}, which leads to {os.readlink(file)}"
+                raise ValueError(f"{path}: expected a run without links, got {link}: remove it, or copy what it names")

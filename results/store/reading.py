@@ -25,7 +25,7 @@ from results.records.samples import Ceiling
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store import layout
 from results.store.columns import records
-from results.store.disk import read
+from results.store.disk import check_links, read
 from results.store.layout import (
     CEILINGS,
     CELL_FILES,
@@ -257,6 +257,7 @@ def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledO
 def scan(path: Path) -> Scan:
     """Reads every file of a run but the traces, and checks each attempt. Raises ValueError as `read_run` does."""
     state = Scan(path, read_manifest(path))
+    check_links(path)
     if problem := seal_problem(path):
         state.problems.append(problem)
     if state.manifest.schema_version < layout.SINCE:

@@ -96,12 +96,13 @@ class Store:
         """Opens a run to go on with it, and holds it.
 
         Raises ValueError for a directory that holds no run, one of another schema version or a published one, that
-        cannot be written, or is held by another process.
+        cannot be written, has a link in it, or is held by another process.
         """
         path = Path(path)
         check_appendable(read_manifest(path).schema_version, path)
         if any((path / file).exists() for file in layout.PACKED.values()):
             raise ValueError(f"{path} is a published run, whose operation tables are in one file: start a new run")
+        store_disk.check_links(path)
         with store_disk.unwritable_is_a_mistake(path):
             held = store_disk.lock(disk, path / _LOCK)
         store = cls(path, read_manifest(path), disk, held)
