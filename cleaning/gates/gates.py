@@ -110,7 +110,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "synchronised",
-        "blocks do not overlap, none ends before its device work, all lie in the window",
+        "blocks of steps and of a paired ceiling do not overlap, end after their device work and lie in the window",
         gates_times.synchronised,
         "timed blocks",
         ("committed",),

@@ -27,16 +27,26 @@ from results.store.layout import key_of
 CLOCKS_APART = 0.02
 """Device events and the host's clock may differ by this much over one block."""
 
+CLOCK_S = 1e-6
+"""Times of one clock that are read as floating-point numbers differ by less."""
+
+APART = ("phase", "profiled")
+"""Parts of samples.csv in which several rows are of one block."""
+
+CEILING = "ceiling"
+
 ABOVE_CEILING = 1.25
 """A ceiling is the best of a few shapes: a whole step may beat it by this much, not by more."""
 
 
 def synchronised(evidence: Evidence) -> Iterator[Finding]:
-    """Blocks in the order of time, each at least as long as its device work, inside of the cell's window."""
+    """Blocks in the order of time, each at least as long as its device work, inside of the cell's window; no two blocks
+    of steps and of a paired ceiling at the same time."""
     for run in evidence.measured_cells:
-        blocks = whole_steps(evidence.samples.get(key_of(run), ()))
+        samples = evidence.samples.get(key_of(run), ())
+        blocks = whole_steps(samples)
         if blocks:
-            words = _unsynchronised(run, blocks)
+            words = _unsynchronised(run, blocks) or _overlapping(samples)
             yield Finding(run.cell_id, not words, words)
 
 
@@ -55,6 +65,19 @@ def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
     return ""
 
 
+def _overlapping(samples: Sequence[Sample]) -> str:
+    """Blocks of a cell with a paired ceiling that ran at once: they are timed one after the other by one clock."""
+    blocks = [each for each in samples if each.part not in APART and not each.work]
+    if not any(block.part == CEILING for block in blocks):
+        return ""
+    for before, after in itertools.pairwise(sorted(blocks, key=lambda block: block.start_s)):
+        over_s = before.start_s + before.wall_s - after.start_s
+        if over_s > CLOCK_S:
+            names = [f"{each.part} block {each.index}" for each in (before, after)]
+            return f"{names[1]} begins {over_s:.3g} s before {names[0]} ended"
+    return ""
+
+
 def possible_time(evidence: Evidence) -> Iterator[Finding]:
     """The achieved rate of the exact count against the highest clock's peak, and against the ceiling of the session."""
     for run in evidence.measured_cells:
@@ -63,6 +86,11 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
             continue
         rate = rows[0].achieved_flop_per_s or 0.0
         limits = [("the ceiling measured here", ABOVE_CEILING * peak) for peak in _ceilings(rows)]
+        paired = [row.peak_flop_per_s for row in rows if row.denominator == "paired_ceiling" and row.peak_flop_per_s]
+        for name, limit in limits:
+            for peak in paired:
+                words = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by {name}"
+                yield Finding(run.cell_id, peak <= limit, "" if peak <= limit else words)
         highest = _highest(evidence, run)
         if highest is not None:
             limits.append(("its units at the highest clock", highest))
