@@ -5,7 +5,9 @@ import subprocess
 
 import pytest
 
+from results.store import manifest
 from results.store.code import COMMIT_FILE, commit_of, write_commit
+from runners.doctor import command
 
 COMMIT = "0123456789abcdef"
 
@@ -73,3 +75,14 @@ def test_only_a_committed_checkout_is_written_down(checkout, travelled):
     (checkout / "runners" / "new.py").write_text("")
     with pytest.raises(ValueError, match=r"expected all code to be committed, got changes: \?\? runners/new\.py"):
         write_commit(checkout)
+
+
+def test_the_doctor_writes_it(checkout, monkeypatch, capsys):
+    monkeypatch.setattr(manifest, "ROOT", checkout)
+    assert command.main(["--commit"]) == 0
+    assert (checkout / COMMIT_FILE).read_text() == write_commit(checkout)
+    assert capsys.readouterr().out == f"COMMIT: commit {git(checkout, 'rev-parse', 'HEAD')[:12]}\n"
+    (checkout / "runners" / "a.py").write_text("a = 2\n")
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--commit"])
+    assert ended.value.code == 2

@@ -220,9 +220,9 @@ def test_a_time_budget_starts_no_cell_that_would_not_finish(tmp_path):
     assert 1 <= len(data.runs) < 40
     assert f"time budget: {40 - len(data.runs)} of 40 cells not started; --resume goes on" in done.stderr
     took_s = [run.duration_s for run in data.runs]
-    for begun in range(1, len(took_s)):
-        spent_s, longest_s = sum(took_s[:begun]), max(took_s[:begun])
-        assert 9 - spent_s >= 1.2 * longest_s, "begun with less left than the longest so far and a fifth"
+    for begun in range(2, len(took_s)):  # the first one's process was fresh: it says nothing of the others
+        spent_s, longest_s = sum(took_s[:begun]), max(took_s[max(1, begun - 10) : begun])
+        assert 9 - spent_s >= 1.2 * longest_s, "begun with less left than the longest of the last ten and a fifth"
     assert taken_s < 60
     assert '"cell_id"' in done.stdout
 
