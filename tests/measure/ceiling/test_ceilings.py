@@ -410,3 +410,10 @@ def test_a_gpus_ceilings_come_in_six_seconds():
         ceilings[name] = best(rows, precision.matmul_unit).flop_per_s
     assert ceilings["fp32"] > 1e12
     assert all(rate > ceilings["fp32"] for name, rate in ceilings.items() if name.startswith("amp"))
+
+
+@pytest.mark.usefixtures("small")
+def test_no_time_at_all_still_gives_every_row():
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 1e-9)
+    assert len(rows) == 12
+    assert {r.status for r in rows} == {"unavailable"}

@@ -458,3 +458,10 @@ def test_processes_that_train_together_are_those_that_torch_has_started(monkeypa
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
     assert world_size() == 4
+
+
+def test_unprofiled_steps():
+    profile = profile_step(nn.Linear(4, 4), torch.ones(2, 4), steps=2, compare_steps=3)
+    assert (len(profile.step_times_s), len(profile.unprofiled_times_s)) == (2, 3)
+    assert all(value > 0 for value in profile.unprofiled_times_s)
+    assert profile_step(nn.Linear(4, 4), torch.ones(2, 4), steps=2).unprofiled_times_s == ()
