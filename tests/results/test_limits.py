@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from results import limits
 from results.garbage_collector import MANY, collector_off
-from results.limits import LIMITS, BoundedStream, check_regular, limit, stated, unpack
+from results.limits import LIMITS, BoundedStream, limit, stated, unpack
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"
 
@@ -76,16 +75,6 @@ def test_a_stream_ends_at_its_limit(monkeypatch):
     assert io.BufferedReader(BoundedStream(io.BytesIO(b"0123456789"), "a.gz")).read() == b"0123456789"
     with pytest.raises(ValueError, match=r"a\.gz: unpacked: more than 10"):
         io.BufferedReader(BoundedStream(io.BytesIO(b"0123456789a"), "a.gz")).read()
-
-
-def test_only_regular_files_are_read(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "fifo", Path("/dev/zero")):
-        with pytest.raises(ValueError, match="is no regular file"):
-            check_regular(path)
-    check_regular(tmp_path)
-    check_regular(tmp_path / "missing")
-    assert limits.VARIABLE == "FLOPLEDGER_LIMITS"
 
 
 # The cyclic collector, which is off while a million rows are made

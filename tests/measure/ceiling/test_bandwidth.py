@@ -119,12 +119,6 @@ def test_a_launch_is_device_time_and_a_call_is_the_hosts():
     assert (launch.bytes_per_s, launch.flop_per_s, launch.repeats) == (None, None, 20)
 
 
-def test_a_call_on_this_machine_takes_a_plausible_time():
-    found = launch_overhead.row(bench(), BLANK, "call", 1)
-    assert 1e-8 < found.best_s <= found.median_s
-    assert found.best_s < 1e-2
-
-
 def test_a_spent_budget_is_a_row():
     its = Bench("cpu", torch.float32, Ticking(), -1.0)
     assert launch_overhead.row(its, BLANK, "call", 1).status == "unavailable"

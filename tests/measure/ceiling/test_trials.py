@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from analysis.devices.precisions import PRECISIONS
-from measure.ceiling.trials import ESSENTIAL, FAMILIES, Move, Trial, moves, shapes, sweep, titled
+from measure.ceiling.trials import ESSENTIAL, FAMILIES, Trial, moves, shapes, sweep, titled
 from results.records.samples import Ceiling
 
 
@@ -54,33 +52,6 @@ def test_copies_in_memory_are_beyond_the_cache_and_come_first():
     assert sizes == {"memory": [128, 128, 256, 256], "cache": [1, 1, 4, 4, 16, 16, 64, 64]}
     assert [m.family for m in found] == ["memory"] * 4 + ["cache"] * 8
     assert [m.operation for m in found] == ["copy", "triad"] * 6
-
-
-@pytest.mark.parametrize(
-    ("kind", "cache", "memory", "beyond"),
-    [
-        ("cuda", 60 << 20, 140 << 30, [256, 512, 1024]),  # 4 × 60 = 240, the next power of two is 256
-        ("cuda", 64 << 20, 140 << 30, [256, 512, 1024]),
-        ("cpu", None, 64 << 30, [256]),  # taken for 64 MiB
-        ("cpu", 32 << 20, 2 << 30, [128]),  # a twelfth of 2 GiB is 170
-        ("cpu", 32 << 20, 1 << 30, []),
-        ("cpu", 260 << 20, 24 << 30, [1040]),  # 4 × 260, beyond the usual 256; a twelfth of 24 GiB is 2048
-        ("cpu", 480 << 20, 23 << 30, [1920]),  # a virtual machine that shows the cache of its host
-        ("cpu", 260 << 20, 12 << 30, []),
-    ],
-)
-def test_sizes_in_memory(kind: str, cache: int | None, memory: int, beyond: list[int]):
-    found = [m for m in moves(kind, cache, memory) if m.family == "memory"]
-    assert [m.operand_bytes >> 20 for m in found if m.operation == "triad"] == beyond
-    assert all(3 * m.operand_bytes <= memory / 4 for m in moves(kind, cache, memory))
-
-
-def test_bytes_are_stated():
-    copy, triad = (Move(operation, 1 << 20, "cache") for operation in ("copy", "triad"))
-    assert copy.moved_bytes == 2 << 20
-    assert triad.moved_bytes == 3 << 20
-    assert copy.elements == (1 << 20) // 4
-    assert copy.shape == "1 MiB an operand"
 
 
 def test_rows_have_the_unit_of_their_precision():

@@ -17,10 +17,10 @@ from torch import nn
 import flopledger
 from measure.operations.tracer import trace_step
 from measure.profile.model_guard import ModelFailed
-from measure.profile.step_profile import StepDescription, profile_ready, profile_step, world_size
+from measure.profile.step_profile import StepDescription, profile_ready, profile_step
 from measure.timing.clocks import CpuClock
 from results.records.step_profile import StepModule, StepOperation, StepProfile
-from tests.support.nets.step_nets import NETS, Checkpointed
+from tests.support.nets.step_nets import NETS
 from workloads.catalogue.base import Batch
 from workloads.training.step import TrainingStep
 
@@ -196,15 +196,6 @@ def test_an_optimizer_trains_and_its_work_is_a_phase():
     assert len(optimizer.state) == 2
 
 
-def test_forward_alone_needs_no_gradient_and_keeps_the_mode():
-    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.BatchNorm1d(4))
-    model[1].eval()
-    profile = profile_step(model, torch.ones(3, 4), mode="forward", steps=1)
-    assert {row.phase for row in profile.operations} == {"forward"}
-    assert not any("dropout" in row.name or "bernoulli" in row.name for row in profile.operations)
-    assert [module.training for module in model.modules()] == [True, True, False, True]
-
-
 def test_generate():
     class Counting(nn.Module):
         """Asks for the value of what it made, as every generation does: fake tensors have none."""
@@ -263,15 +254,6 @@ def test_autocast(monkeypatch: pytest.MonkeyPatch):
     row = next(row for row in profile.operations if row.kind == "matmul")
     assert (row.unit, row.dtype) == ("bf16", "bfloat16")
     assert all(row.time_s is not None for row in profile.operations)
-
-
-def test_recomputation_is_a_phase_of_its_own():
-    """The block's two layers forward: 2 · 2 · 8 · 8 each. Backward is twice all three, less the input's gradient."""
-    profile = profile_step(Checkpointed(), torch.ones(2, 8), steps=1)
-    layer = 2 * 2 * 8 * 8
-    assert flop(profile, "forward") == 3 * layer
-    assert flop(profile, "backward") == (2 + 2 + 1) * layer
-    assert flop(profile, "recompute") == layer  # the second layer is not finished: nobody needs its output
 
 
 @pytest.mark.parametrize("ignored", [nn.Conv2d, "Conv2d", "stem"])
@@ -451,13 +433,6 @@ def test_running_out_of_memory_stays_what_it_is():
     with pytest.raises(torch.OutOfMemoryError) as said:
         profile_step(Big(4, 4), torch.ones(2, 4))
     assert said.value.__notes__ == ["the model failed in the model itself (Big), which got (2, 4)"]
-
-
-def test_processes_that_train_together_are_those_that_torch_has_started(monkeypatch):
-    assert world_size() == 1
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
-    assert world_size() == 4
 
 
 def test_unprofiled_steps():

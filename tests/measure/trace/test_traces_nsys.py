@@ -88,18 +88,6 @@ def test_kernels_find_call_phase_and_forward_call(tmp_path: Path) -> None:
     assert recording.steps == 1
 
 
-@pytest.mark.parametrize("without", [t for t in TABLES[2026] if not t.startswith("CUPTI_ACTIVITY_KIND_KERNEL")])
-def test_every_other_table_is_optional(tmp_path: Path, without: str) -> None:
-    recording = nsys.read(step().write(tmp_path / "report.sqlite", without=[without]))
-    assert len(recording.kernels) == 2
-    assert recording.kernels["time_ns"].tolist() == [50, 100]
-    if without == "NVTX_EVENTS":
-        assert any("no NVTX ranges" in problem for problem in recording.problems)
-        assert set(attribute(recording).kernels["link"]) == {"none"}
-    if without == "CUPTI_ACTIVITY_KIND_RUNTIME":
-        assert "2 of 2 kernels, copies and fills have no recorded launch" in recording.problems
-
-
 def test_duplicate_launch_rows_change_nothing(tmp_path: Path) -> None:
     plain = nsys.read(step().write(tmp_path / "plain.sqlite"))
     doubled = step()
@@ -123,17 +111,6 @@ def test_copies_and_fills_are_kernels_of_their_kind(tmp_path: Path) -> None:
     assert kernels["time_ns"].tolist() == [50, 10, 5, 100]
     assert kernels["grid"].tolist()[1] is None
     assert kernels["link"].tolist() == ["containment"] * 4
-
-
-@pytest.mark.parametrize(("name", "node"), [("cudaGraphLaunch_v10000", None), ("cudaGraphLaunch", 4), ("unknown", 4)])
-def test_replayed_graphs_are_told_by_launch_or_node(tmp_path: Path, name: str, node: int | None) -> None:
-    made = step()
-    made.launch(9, 860, 870, name=name)
-    made.kernel("a", 9, 900, 910, graphNodeId=node)
-    made.kernel("b", 9, 911, 920, graphNodeId=node)
-    recording = nsys.read(made.write(tmp_path / "report.sqlite"))
-    assert recording.kernels["link"].tolist() == ["none", "none", "graph", "graph"]
-    assert any(problem.startswith("2 kernels were replayed by CUDA graphs") for problem in recording.problems)
 
 
 @pytest.mark.parametrize(("kernel_end", "range_end"), [(1500, 990), (950, 1500)])
@@ -391,3 +368,14 @@ def test_sizes_are_lists_and_nothing_else() -> None:
     assert nvtx_names.sizes("[[2, 3], [], [[4], [5]]]") == ((2, 3), (), ((4,), (5,)))
     assert nvtx_names.sizes("__import__('os')") is None
     assert nvtx_names.sizes("[[2, 3") is None
+
+
+@pytest.mark.parametrize(("name", "node"), [("cudaGraphLaunch_v10000", None), ("cudaGraphLaunch", 4), ("unknown", 4)])
+def test_replayed_graphs_are_told_by_launch_or_node(tmp_path: Path, name: str, node: int | None) -> None:
+    made = step()
+    made.launch(9, 860, 870, name=name)
+    made.kernel("a", 9, 900, 910, graphNodeId=node)
+    made.kernel("b", 9, 911, 920, graphNodeId=node)
+    recording = nsys.read(made.write(tmp_path / "report.sqlite"))
+    assert recording.kernels["link"].tolist() == ["none", "none", "graph", "graph"]
+    assert any(problem.startswith("2 kernels were replayed by CUDA graphs") for problem in recording.problems)

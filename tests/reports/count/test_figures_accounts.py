@@ -169,3 +169,12 @@ def test_files_are_written_twice_the_same_and_a_fault_is_one_line(tmp_path: Path
     (tmp_path / "taken" / "causes.csv").mkdir()
     with pytest.raises(StoreFault, match=r"taken/causes\.csv could not be written: "):
         count_output.write(tmp_path / "taken", accounts, causes, [])
+
+
+def test_a_counter_twenty_times_off_is_cut_at_the_axis_and_its_number_written() -> None:
+    causes = [cause("c", "grouped_backward", 19000), cause("d", "bias_counted", 100)]
+    (figure,) = drawn([account("c", 20000), account("d", 1100)], causes).values()
+    assert figure.axes[1].get_xlim()[1] == waterfall_figure.END
+    assert {"20.00 ×", "−19.0 ×", "−10 %"} <= set(words(figure))
+    strokes = [line for line in figure.axes[1].lines if to_hex(line.get_color()) == "#ffffff"]
+    assert len(strokes) == 2  # its own bar and the step; those of d end before

@@ -16,7 +16,7 @@ from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
 from reports.profile import roofline_figure
 from reports.profile.explanation import OPTIMIZER, USES, advised, explained
-from reports.profile.fusion import kernels, ladder
+from reports.profile.fusion import kernels
 from reports.profile.icicle import WIDTH, boxes, icicle
 from reports.profile.operations import operations_text
 from reports.profile.tree import aggregated_text, tree_text
@@ -160,12 +160,6 @@ def test_the_verdict_and_what_to_change_are_told() -> None:
     assert advised(PROFILE)
 
 
-def test_what_was_not_understood_is_told() -> None:
-    text = tree_text(profile(not_understood={"aten.mystery": 3}))
-    told = 'not understood, so without FLOP, and totals with them are "at least" (≥): aten.mystery (3)'
-    assert line(text, "not understood") == told
-
-
 def test_nothing_timed_is_dashes_and_a_reason() -> None:
     text = tree_text(untimed())
     assert line(text, "utilization") == "utilization – (no peak of fp32)"
@@ -248,14 +242,6 @@ def test_kernels_of_fusion_beside_their_operations() -> None:
     assert list(found)[2:] == [0, 8, 3, 4]  # 7, 1.5, 1, 0.5 ms
     ungrouped = profile(operations=tuple(replace(each, group=None) for each in OPERATIONS))
     assert kernels(ungrouped) == []
-
-
-def test_the_ladder() -> None:
-    found = ladder(PROFILE)
-    assert found is not None
-    steps = (found.arithmetic_s, found.fused_s, found.unfused_s, found.measured_s)
-    assert steps == pytest.approx((7.5 * MS, FUSED_MS * MS, UNFUSED_MS * MS, 25 * MS))
-    assert ladder(untimed()) is None
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -342,3 +328,9 @@ def test_an_operation_without_a_time_adds_none_to_the_step() -> None:
     lost = replace(OPERATIONS[0], index=9, name="aten.lost", time_s=None)
     more = operations_text(profile(operations=(*OPERATIONS, lost)), top=2)
     assert line(more, "convolution_backward") == line(operations_text(PROFILE, top=2), "convolution_backward")
+
+
+def test_what_was_not_understood_is_told() -> None:
+    text = tree_text(profile(not_understood={"aten.mystery": 3}))
+    told = 'not understood, so without FLOP, and totals with them are "at least" (≥): aten.mystery (3)'
+    assert line(text, "not understood") == told

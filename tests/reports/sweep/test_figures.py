@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from matplotlib.colors import to_hex
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
-from reports.shared import figure_panels, figure_style
+from reports.shared import figure_style
 from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery
 from reports.sweep.figures import counters as figures_counters
 from reports.sweep.figures import methods as figures_methods
@@ -133,13 +132,6 @@ def test_a_method_without_a_ratio_is_a_word_in_its_lane_and_never_zero(frame: An
     (figure,) = figures_methods.by_method(frame(fraction(0.4), fraction(None, "one", status="timeout"))).values()
     assert words(figure).count("ran past its limit") == 1
     assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([40])
-
-
-def test_the_figure_of_2021_says_what_it_divides(frame: Any) -> None:
-    figures = figures_methods.by_method(frame(fraction(0.4)), post2021=True)
-    assert list(figures) == ["utilization_by_method_post2021"]
-    said = figures["utilization_by_method_post2021"].get_supxlabel().replace("\n", " ")
-    assert "a multiply-add as 1, % of the fp32 peak here the datasheet peak, 67.0 TFLOP/s" in said
 
 
 # --- counters ----------------------------------------------------------------------------------------------------
@@ -377,17 +369,6 @@ def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
 # --- several recorders -------------------------------------------------------------------------------------------
 
 
-def test_figures_of_profiles_never_mix_recorders(frame: Any) -> None:
-    theirs = [counted(1, 3 * 10**9, 3 * 10**9, work="one"), counted(8, 24 * 10**9, 24 * 10**9)]
-    other = [counted(1, 9 * 10**9, 9 * 10**9, work="one", source="kineto"), counted(8, 1, 1, source="kineto")]
-    alone, both = (figures_profiles.by_batch(frame(*rows), {}) for rows in (theirs, [*other, *theirs]))
-    assert [marks(figure.axes[0]) for figure in both.values()] == [marks(figure.axes[0]) for figure in alone.values()]
-    told = {"work": "batch", "state": "cleaned", "level": "model", "name": "", **CELL}
-    rows = [Ratio(source=source, ratio=ratio, **told) for source, ratio in (("kineto", 1.5), ("torch_profiler", 2.0))]
-    (figure,) = backward_ratio.ratios(frame(*rows)).values()
-    assert {x for axes in figure.axes for x, _, _ in marks(axes)} == {2.0}
-
-
 def test_three_states_of_a_recording_beside_our_own_count(frame: Any) -> None:
     states = {"deduplicated_flop": 24 * 10**9, "exact_flop": 32 * 10**9, "source": "kineto"}
     rows = [
@@ -523,12 +504,6 @@ def test_no_text_of_a_large_sweep_covers_another(tmp_path: Path, crowd: str) -> 
 
 
 # --- what figures share ------------------------------------------------------------------------------------------
-
-
-def test_names_of_figures_are_files_and_never_the_same() -> None:
-    words = ("", "fp32, 3 × 3", "fp32, 3 × 3", "")
-    drawn = figure_panels.named("a", [(apart, partial(str, place)) for place, apart in enumerate(words)])
-    assert drawn == {"a": "0", "a_fp32_3_3": "1", "a_3": "2", "a_4": "3"}
 
 
 def test_looks_can_be_told_apart_without_colour() -> None:

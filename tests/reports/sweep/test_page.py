@@ -279,25 +279,6 @@ def test_profiles_are_told_by_image(built: Built) -> None:
     assert (why["reason"], why["cells"]) == ("no profile of one was recorded", "resnet18 b1 fp32")
 
 
-def test_failures_and_warnings_come_once_with_their_cells(built: Built) -> None:
-    table = page_cells.failures(built.views, names(built.views))
-    assert table is not None
-    assert table.rows == (("out of memory", made_up_page.OUT_OF_MEMORY, "vgg16 b128 fp32"),)
-    marks = page_cells.warnings(built.views, names(built.views))
-    assert row_of(marks, "clock_limited") == {
-        "code": "clock_limited",
-        "warning": "the clock was held down by sw_power_cap",
-        "cells": "resnet18 b1 fp32, vgg16 b1 fp32",  # places 0 and 4
-    }
-
-
-def test_cleaning_is_summed_by_step_and_reason(built: Built) -> None:
-    row = row_of(page_counts.cleaning(built.cleaned.log), "model_operators")
-    assert (row["changes"], row["FLOP changed"]) == ("7", "−52.3 MFLOP")  # 7 cells × 7,476,224
-    row = row_of(page_counts.cleaning(built.cleaned.log), "undercounts")
-    assert (row["changes"], row["FLOP changed"]) == ("7", "+1.62 GFLOP")  # 7 × 231,211,008
-
-
 def test_a_step_with_many_reasons_names_the_commonest_and_adds_up_the_rest() -> None:
     shared: dict[str, Any] = {"step": "s", "file": "f", "cell_id": "c", "attempt": 1, "subject": "x", "field": "flop"}
     log = [
@@ -334,18 +315,6 @@ def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built:
     apart = row_of(page_cells.theories(views, names(views)), "vgg11")
     assert [apart[f"theory\n{source}"][:4] for source in sources] == ["40.0", "40.0", "41.0", "50.0"]
     assert "exact" not in apart
-
-
-def test_peaks_and_ceilings_have_their_sources(built: Built, whole: str) -> None:
-    row = row_of(page_cells.peaks(built.utilization), "the datasheet peak", "fp32")
-    assert (row["FLOP/s"], row["source"]) == ("100 TFLOP/s", "fp32 dense: a sheet, page 3")
-    why = row_of(page_cells.missing_peaks(built.utilization, names(built.views)), "the given peak")
-    assert why["reason"] == "no peak was given (--peak-tflops)"
-    fast = row_of(
-        page_cells.ceilings([ceiling(), ceiling(shape="9x9", flop_per_s=None, status="unavailable")]), "matmul 9x9"
-    )
-    assert fast["rate"] == "–"
-    assert "52.0 TFLOP/s" in Reader(whole).text
 
 
 def test_commands_problems_and_the_name_of_the_run_are_told(whole: str) -> None:
@@ -426,13 +395,6 @@ def test_a_figure_cannot_leave_its_attribute(built: Built) -> None:
 # --- runs that lack something --------------------------------------------------------------------------------------
 
 
-def test_a_run_without_any_cell_is_a_page_too() -> None:
-    document = page(dataclasses.replace(made_up_page.built([]), sittings=()), {})
-    assert Reader(document).faults == []
-    assert "The run holds no cell." in document
-    assert "unknown device" in document
-
-
 def test_a_table_of_too_many_rows_is_cut_and_says_how_many_there_are(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,3 +417,21 @@ def test_pictures_that_would_make_the_page_too_large_are_named_instead(
     shown = page(built, {"utilization_by_model": svg, "utilization_by_batch": svg, "utilization_by_method": svg})
     assert shown.count("<figure") == 2
     assert "Not on this page, for its size, but in figures/: utilization_by_method." in shown
+
+
+def test_a_run_of_failures_alone_says_so() -> None:
+    lost = [
+        made_up_page.failed(
+            made_up_page.run_of(model, 8, "fp32", "crashed", reason="the worker died"), "the worker died"
+        )
+        for model in ("vgg11", "vgg13")
+    ]
+    document = page(made_up_page.built(lost), {})
+    text = Reader(document).text
+    assert Reader(document).faults == []
+    assert "No cell was measured: the worker died." in text
+    assert "0 of 2 measured; 2 failed" in text
+    assert "none is known" in text
+    assert "No method gave a number" in text
+    assert "the worker died all 2 cells" in text
+    assert "None could be drawn from these rows." in text

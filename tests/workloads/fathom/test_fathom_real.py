@@ -205,17 +205,6 @@ def mnist(directory, images=5):
     return folder, pixels
 
 
-def test_digits_are_standardised(tmp_path):
-    _, pixels = mnist(tmp_path)
-    batch = first(get("autoenc"), tmp_path, 5)
-    expected = pixels.reshape(5, 784).astype(float)
-    deviation = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1)
-    expected = (expected - expected.mean(axis=0)) / deviation
-    torch.testing.assert_close(batch.inputs[0].double(), torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
-    assert torch.equal(batch.target, batch.inputs[0])
-    assert not batch.inputs[0][:, 0].any()
-
-
 def test_digits_that_cannot_be_read(tmp_path):
     refused(get("autoenc"), tmp_path, "expected MNIST/raw/train-images-idx3-ubyte and its labels: Dataset not found")
     folder, _ = mnist(tmp_path)

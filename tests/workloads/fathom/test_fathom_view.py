@@ -142,13 +142,3 @@ def test_parts_that_are_missing_are_named(own, function, said):
     with pytest.raises(ValueError, match=said) as fault:
         any_model.get(f"{own}:{function}")
     assert "\n" not in str(fault.value)
-
-
-def test_a_seed_decides_the_weights_whatever_was_drawn_before():
-    def weights(drawn: int, seed: int) -> torch.Tensor:
-        torch.manual_seed(drawn)
-        model = FathomModel("memnet", init_options={"seed": seed}).model()
-        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-    assert torch.equal(weights(1, seed=0), weights(2, seed=0))
-    assert not torch.equal(weights(1, seed=0), weights(1, seed=3))

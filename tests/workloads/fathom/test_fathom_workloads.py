@@ -11,7 +11,6 @@ from torch import nn
 from tests.support.oracles.fathom_formulas import TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import fathom_sizes as table
-from workloads.catalogue.catalogue import ENTRIES
 from workloads.fathom.data import babi_stories, catch_game
 from workloads.fathom.models import autoenc, deepq, memnet, seq2seq, speech
 from workloads.fathom.models.optimizers import clipped_with_noise, with_clipped_gradients
@@ -203,13 +202,6 @@ def test_sentences_are_translated_padded_and_reversed():
     assert (first == first[0]).all(), "as coded one pair fills the batch"
 
 
-def test_padding_is_not_in_the_loss():
-    """Two words of one sample, of which one is padding: the loss is the first one's."""
-    logits = torch.randn(1, 2, 4)
-    found = seq2seq.loss((logits, torch.zeros(1, 2, dtype=torch.int64)), torch.tensor([[7, 0]]))
-    torch.testing.assert_close(found, -logits[0, 0].log_softmax(0)[0])
-
-
 # --- memnet ---
 
 
@@ -311,16 +303,6 @@ def test_the_loss_of_the_autoencoder_by_hand():
     assert float(autoenc.loss((rec, mean, log_variance), seen)) == pytest.approx(7 + second / 2)
 
 
-def test_the_autoencoder_is_linear_but_for_what_it_draws():
-    model = autoenc.AutoEncoder(6, 3)
-    nn.init.normal_(model.reconstruction.weight)
-    first, second = torch.randn(2, 6)
-    model.log_variance.weight.data.zero_()
-    model.log_variance.bias.data.fill_(-1e9)  # a variance of 0: nothing is drawn
-    outputs = [model(each.unsqueeze(0))[0] for each in (first, second, first + second, torch.zeros(6))]
-    torch.testing.assert_close(outputs[0] + outputs[1], outputs[2] + outputs[3])
-
-
 # --- images ---
 
 
@@ -407,9 +389,3 @@ def test_deepq_learns_to_catch():
         game, rewards, ended = game.played(worth.argmax(dim=1))
     assert bool(ended.all())
     assert float((rewards > 0).float().mean()) > 0.8
-
-
-def test_every_default_is_in_the_table_once():
-    for name in table.ENTRIES:
-        assert ENTRIES[name].hyper == table.ENTRIES[name].hyper
-        assert get(name).hyper == table.ENTRIES[name].hyper

@@ -108,13 +108,6 @@ def test_a_smaller_image_fails(name):
     assert refuses(name, 2, **sizes)
 
 
-@pytest.mark.parametrize("name", marked([name for name in NAMES if ENTRIES[name].image_step > 1]))
-def test_an_image_between_the_steps_fails(name):
-    sizes = {"image_size": ENTRIES[name].hyper["image_size"] + 1}
-    assert reason_not_trainable(name, sizes, 2)
-    assert refuses(name, 2, **sizes)
-
-
 def test_fewer_frames_fail():
     assert [name for name in NAMES if ENTRIES[name].smallest_frames > 1] == ["s3d"]
     assert reason_not_trainable("s3d", {"frames": 12}, 2)
@@ -204,12 +197,6 @@ def test_sizes_reach_the_model(name):
     output = output["out"] if isinstance(output, dict) else output
     assert images.shape == (2, 3, size, size)
     assert output.shape[:2] == (2, 7)
-
-
-def test_a_detector_is_given_images_of_the_size_it_works_at():
-    with torch.device(META):
-        resize = vision_models.build("fcos_resnet50_fpn", image_size=96, num_classes=5, boxes=2).transform
-    assert (resize.min_size, resize.max_size) == ((96,), 96)
 
 
 @pytest.mark.parametrize("name", ["keypointrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "fcos_resnet50_fpn"])

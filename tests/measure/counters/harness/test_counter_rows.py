@@ -53,11 +53,6 @@ def test_what_a_counter_says_is_said_once_on_the_total():
     assert [(row.ignored, row.not_understood, row.reason) for row in others] == 3 * [({}, {}, "")]
 
 
-def test_a_model_without_a_count_has_a_total_of_nothing():
-    (total,) = rows(BLANK, spread({}))
-    assert (total.native_value, total.flop, total.not_understood) == (0, 0, {"odd": 1})
-
-
 def test_a_module_holds_what_its_children_did():
     own = {"": {("f", "flop"): 1}, "a": {("f", "flop"): 2}, "a.b": {("f", "flop"): 4, ("g", "mac"): 8}, "c": {}}
     assert {scope: dict(counted) for scope, counted in spread(own).items()} == {
@@ -65,13 +60,6 @@ def test_a_module_holds_what_its_children_did():
         "a": {("f", "flop"): 6, ("g", "mac"): 8},
         "a.b": {("f", "flop"): 4, ("g", "mac"): 8},
         "c": {},
-    }
-
-
-def test_a_module_called_total_does_not_count_twice():
-    assert spread({"total": {("f", "flop"): 2}, "total.a": {("f", "flop"): 3}}) == {
-        "total": {("f", "flop"): 5},
-        "total.a": {("f", "flop"): 3},
     }
 
 
