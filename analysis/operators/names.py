@@ -123,7 +123,7 @@ QUESTION = """
     _has_compatible_shallow_copy_type _functional_assert_async
     _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight result_type record_stream _debug_has_internal_overlap
     _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy _nested_get_ragged_idx _nested_get_min_seqlen
-    _nested_get_max_seqlen equal allclose
+    _nested_get_max_seqlen equal allclose _is_all_true _is_any_true
 """
 COPY = """
     clone copy _copy_from _to_copy to _autocast_to_full_precision _autocast_to_reduced_precision type_as cat concat

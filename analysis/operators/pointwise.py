@@ -45,6 +45,10 @@ PER_OUTPUT: tuple[Row, ...] = (
         "lerp logit logit_backward nan_to_num cross linalg_cross",
     ),  # a + w·(b - a); log(x ÷ (1 - x)); tests; a·b - c·d
     ("elementwise", 4, "logaddexp logaddexp2 sinc"),  # max, -|a - b|, exp, log1p
+    # --- fake quantisation: x ÷ scale, + zero point, round, two comparisons, - zero point, · scale
+    ("elementwise", 7, "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"),
+    ("elementwise", 7, "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"),
+    ("elementwise", 9, "_fused_moving_avg_obs_fq_helper _fused_moving_avg_obs_fq_helper_functional"),  # least, largest
     # --- dropout: backward, the scaled mask again ---
     ("random", 1, "native_dropout_backward"),
     # --- gradients of losses; forward passes are below, per input ---

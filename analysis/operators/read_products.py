@@ -35,6 +35,12 @@ def convolution(operation: Operation) -> Cost:
     return products.convolution(numel(output(operation)), shape(operation, "weight"), has(operation, "bias"))
 
 
+def convolution_time_first(operation: Operation) -> Cost:
+    """conv_tbc: time, batch, channels; its weight is (window, channels in, channels out)."""
+    window, channels_in, channels_out = shape(operation, "weight")
+    return products.convolution(numel(output(operation)), (channels_out, channels_in, window), bias=True)
+
+
 def convolution_transpose(operation: Operation) -> Cost:
     """Operations that are transposed by name."""
     bias = numel(output(operation)) if has(operation, "bias") else 0

@@ -178,7 +178,13 @@ class Recorder:
         with collector_off():
             try:
                 flex = contextlib.nullcontext() if mode is None else stand_in(self._with_blocks)
-                with flex, self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
+                with (
+                    _uncompiled(),
+                    flex,
+                    self._paths,
+                    noticed(self._outside),
+                    _Watch(self) if mode is None else mode.watched_by(self),
+                ):
                     self.active = True
                     yield
             except Exception as fault:
@@ -385,3 +391,9 @@ class _Watch(TorchDispatchMode):
         if call is not None:
             self._recorder.after(call, args, kwargs, out)
         return out
+
+
+def _uncompiled() -> contextlib.AbstractContextManager[Any]:
+    """What was compiled by `torch.compile` runs as its own code, so that its operations are seen."""
+    dynamo = sys.modules.get("torch._dynamo")  # without it nothing was compiled
+    return contextlib.nullcontext() if dynamo is None else torch.compiler.set_stance("force_eager")

@@ -84,9 +84,15 @@ def _is_whole(name: str) -> bool:
     packet = getattr(getattr(torch.ops, space), bare, None) if bare else None
     if packet is None:
         return False
-    overloads = packet.overloads()
-    full = [name if overload == "default" else f"{name}.{overload}" for overload in overloads]
-    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(each, "CompositeImplicitAutograd") for each in full)
+    return not any(map(_is_composite, {name, *(f"{name}.{overload}" for overload in packet.overloads())}))
+
+
+def _is_composite(overload: str) -> bool:
+    """Whether it is made of other operators. TorchScript has overloads that the dispatcher does not know."""
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CompositeImplicitAutograd")
+    except RuntimeError:
+        return False
 
 
 def _aten(name: str) -> str:
