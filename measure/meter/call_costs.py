@@ -212,9 +212,10 @@ class CallCosts:
     @property
     def wants_observation(self) -> bool:
         """Whether a call that was seen has no count until a step with it is observed."""
-        return any(self._must_be_observed(key, cost) for key, cost in self._costs.items())
+        return any(self.must_be_observed(key, cost) for key, cost in self._costs.items())
 
-    def _must_be_observed(self, key: CallKey, cost: CallCost) -> bool:
+    def must_be_observed(self, key: CallKey, cost: CallCost) -> bool:
+        """Whether a kind of call has no count until it is observed."""
         return cost.must_run or (self.only_observed and key not in self.observed and not cost.unknown_calls)
 
     def flop(self, passes: Mapping[CallKey, Passes]) -> StepFlop:
@@ -227,7 +228,7 @@ class CallCosts:
         attention = _AttentionOfCalls()
         for key, each in passes.items():
             cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
-            if self._must_be_observed(key, cost):
+            if self.must_be_observed(key, cost):
                 cost = CallCost(unknown_calls={"forward": 1}, reason=cost.reason or NOT_OBSERVED)
             times = {"forward": each.forward, "backward": each.backward}
             again = "again" if any(place[0] == "again" for place in cost.products) else "forward"
@@ -257,7 +258,7 @@ class CallCosts:
             return None
         for key, each in passes.items():
             cost = self._costs[key] if key in self._rows else None
-            if cost is None or cost.unknown_calls or each.hidden or each.late or self._must_be_observed(key, cost):
+            if cost is None or cost.unknown_calls or each.hidden or each.late or self.must_be_observed(key, cost):
                 return None
             times = {"forward": each.forward, "backward": each.backward}
             for (phase, path, kind), flop in self._rows[key].items():

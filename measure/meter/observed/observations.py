@@ -34,6 +34,9 @@ SOONEST = 64
 MAX_WANTED = 64
 """Observations because calls have no other count, or have new sizes, that no budget limits."""
 
+APART = 8
+"""Of so many steps one is observed because its inputs have new sizes, not more."""
+
 MAX_FAILED = 4
 """Observations in a row that saw only a part of their step, after which there are no more."""
 
@@ -78,7 +81,9 @@ class Observations:
         self._next = 1  # number of the next step to be observed
         self._first = FIRST
         self._wanted = self._failed = self._unexplained = 0
-        self._is_new = False
+        self._is_new = self._is_new_state = False
+        self._versions: set[int] = set()
+        self._observed = 0
         self._window = self._before = self._period = 0
         self._cost_s = self._step_s = 0.0
         self._began_s = time.perf_counter()
@@ -93,6 +98,8 @@ class Observations:
         """A call of a kind that was not seen before, in the step after so many."""
         self._first_seen[key] = number + 1
         self._is_new = True
+        self._is_new_state |= key.version not in self._versions
+        self._versions.add(key.version)
 
     def begin(self, number: int) -> None:
         """The next step begins, after so many: observe it, if it is due."""
@@ -125,6 +132,7 @@ class Observations:
     def judge(self, work: ObservedWork, number: int) -> Verdict | None:
         """Hold what was seen in the step of this number against what is counted by now."""
         self._cost_s = work.host_s
+        self._observed += 1
         self._first = max(0, self._first - 1)
         try:
             verdict = self._found.judge(work, lambda key: number - self._first_seen.get(key, number) <= 1)
@@ -143,8 +151,10 @@ class Observations:
 
     def plan(self, number: int) -> int:
         """How many steps there are, after so many, before the next that is to be observed; 0: it is the next one."""
-        is_new, self._is_new = self._is_new and self.last != number, False
-        wanted = (is_new or self._costs.wants_observation) and self._wanted < MAX_WANTED
+        is_due = self._is_new_state or (self._is_new and self._observed * APART <= number)
+        is_due &= self.last != number
+        self._is_new = self._is_new_state = False
+        wanted = (is_due or self._costs.wants_observation) and self._wanted < MAX_WANTED
         self._wanted += wanted
         if self._drawn <= number:
             self._drawn = number + self._draw(number)

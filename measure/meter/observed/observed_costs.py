@@ -98,13 +98,14 @@ class ObservedCosts:
             self._costs.observed |= seen
             return Verdict(seen)
         self._add_elsewhere(ran, work)
-        before = set(self._observed)
+        before = {key for key, _ in self._observed}
+        without_count = {key for key in ran if self._costs.must_be_observed(key, costs[key])}
         found = {key: self._cost(key, ran[key], costs[key]) for key in ran}
         changed = {key: cost for key, (cost, _) in found.items() if cost is not None}
         reasons = {
             key: reason or DIFFERS
             for key, (cost, reason) in found.items()
-            if reason or (cost is not None and not is_new(key) and not any((key, phase) in before for phase in PHASES))
+            if reason or (cost is not None and not is_new(key) and key not in without_count and key not in before)
         }
         if any(reason for _, reason in found.values()):
             return Verdict(seen, frozenset(reasons), next(iter(reasons.values())), has_changed=True)

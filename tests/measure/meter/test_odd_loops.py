@@ -215,6 +215,41 @@ def test_a_compiled_model_is_counted_and_never_verified():
     assert "compiled" in found.unverified_reason
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # Dynamo's, at a graph's end
+def test_a_function_that_calls_the_model_may_be_compiled():
+    model = net()
+    meter = UtilizationMeter(model, energy=False, warm_up_steps=0)
+    call = torch.compile(lambda batch: model(batch).sum(), backend="aot_eager")
+    for _ in range(8):
+        with meter.step():
+            call(samples()).backward()
+    torch._dynamo.reset()
+    assert meter.summary().model_flop_per_step == 8 * LAYER
+
+
+def test_a_model_under_the_meter_is_saved_and_copied_without_hooks():
+    model = net()
+    meter = UtilizationMeter(model, energy=False, warm_up_steps=0)
+    with meter.step():
+        twin = copy.deepcopy(model)
+        trained(twin)
+        trained(model)
+    assert meter.summary().model_flop_per_step == 8 * LAYER
+    meter.close()
+    assert not model._forward_hooks
+
+
+def test_sizes_that_are_new_in_each_step_are_observed_in_one_of_eight():
+    model = net()
+    meter = UtilizationMeter(model, energy=False, warm_up_steps=0)
+    for number in range(40):
+        with meter.step():
+            model(samples(number + 1)).sum().backward()
+    found = meter.summary()
+    assert found.model_flop_per_step == 8 * LAYER / BATCH * sum(range(1, 41)) / 40
+    assert sum(block.observed for block in meter._run.blocks) <= 40 / 8
+
+
 def test_truncated_backpropagation_through_time():
     """Three parts of a sequence of 5: gates of input and state, 2 · 3 products a word. Backward: both weights; the
     state's of all words but the first of a part, whose state is detached."""
