@@ -1,16 +1,16 @@
 """What the meter costs a training loop: steps with and without it, in turns, in ten processes.
 
     python -m benchmarks.meter
-    python -m benchmarks.meter --model medium --processes 10 --pairs 20
+    python -m benchmarks.meter --model medium --processes 10 --rounds 300
     python -m benchmarks.meter --flat 100000
     python -m benchmarks.meter --agreement resnet18,mobilenet_v2
 
-Each process trains one model on one thread. Blocks of 32 steps with and without the meter take turns, which of them
-comes first being drawn, and the meter's hooks are taken off for the others. The cost is what a step took longer than
-the median of the block beside it: the medians of usual steps, of those after which steps are added up, and of observed
-ones, each by its share of all steps; without the count at the beginning. The clock is this thread's processor time,
-because other processes may use the machine. Printed is the median over the processes, with the least and the most.
-Exits 1 if it is above the goal: 0.3 % of the step, or 30 µs if that is more.
+Each process trains one model on one thread. In each round come a bare step, another one, and one with the meter, in an
+order that is drawn; the meter's hooks are taken off for the others. The cost is what the last takes longer than the
+first: the medians over usual steps, over those after which steps are added up, and over observed ones, each by its
+share of all steps; without the count at the beginning. The clock is this thread's processor time, because other
+processes may use the machine. Printed is the median over the processes, with the least and the most. Exits 1 if it is
+above the goal: 0.3 % of the step, or 30 µs if that is more.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
 resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
@@ -45,22 +45,22 @@ GOAL_S, GOAL_RATIO, FLAT_BYTES = 30e-6, 0.003, 1_000_000
 SIZES = {"small": (2, 8, 4), "medium": (12, 512, 64)}
 """Name → layers, their width, samples of a batch."""
 CELL_BATCH, LOOP_S, LOOP_STEPS = 4, 15.0, 30
-BLOCK, WARM = 32, 2
-"""Steps of a block, and pairs of blocks that are not kept."""
+WARM = 10
+"""Rounds that are not kept."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=tuple(SIZES), default="small")
     parser.add_argument("--processes", type=int, default=10)
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--agreement", metavar="MODELS", help="hold the meter against the sweep on these models")
     parser.add_argument("--flat", type=int, metavar="STEPS", help="look at memory over so many steps instead")
     options = parser.parse_args(arguments)
     if not options.agreement:
         torch.set_num_threads(1)
     if not options.processes:
-        print(*cost_s(options.model, options.pairs))
+        print(*cost_s(options.model, options.rounds))
         return 0
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     if options.flat:
@@ -68,30 +68,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.agreement:
         agreed = [agreement(model) for model in options.agreement.split(",")]  # all of them, also after one that is not
         return int(not all(agreed))
-    return costs(options.model, options.processes, options.pairs)
+    return costs(options.model, options.processes, options.rounds)
 
 
-def costs(model: str, processes: int, pairs: int) -> int:
+def costs(model: str, processes: int, rounds: int) -> int:
     """Print what the meter costs in so many processes, one after the other; 1 if its goal is missed."""
-    command = [sys.executable, "-m", "benchmarks.meter", "--model", model, "--pairs", str(pairs), "--processes", "0"]
+    command = [sys.executable, "-m", "benchmarks.meter", "--model", model, "--rounds", str(rounds), "--processes", "0"]
     found = []
     for _ in range(processes):
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         found.append([float(each) for each in told])
-    step_s, usual_s, observed_s = (statistics.median(column) for column in zip(*found, strict=True))
-    each_s = sorted(usual + observed for _, usual, observed in found)
+    step_s, again_s, usual_s, adding_s, observed_s = (statistics.median(column) for column in zip(*found, strict=True))
+    each_s = sorted(sum(parts) for _, _, *parts in found)
     whole_s = statistics.median(each_s)
     goal_s = max(GOAL_S, GOAL_RATIO * step_s)
-    print(f"a step of {1e3 * step_s:.2f} ms, {pairs} pairs of blocks in each of {processes} processes")
+    print(f"a step of {1e3 * step_s:.2f} ms, {rounds} rounds in each of {processes} processes")
     print(f"  the meter: {1e6 * whole_s:+.1f} us ({1e6 * each_s[0]:+.1f} to {1e6 * each_s[-1]:+.1f}),", end=" ")
     print(f"{100 * whole_s / step_s:.2f} % of the step; goal {1e6 * goal_s:.0f} us")
-    print(f"  of that in each step {1e6 * usual_s:+.1f} us, for observed ones {1e6 * observed_s:+.1f} us")
+    print(f"  of that in each step {1e6 * usual_s:+.1f} us, for adding up {1e6 * adding_s:+.1f} us,", end=" ")
+    print(f"for observed steps {1e6 * observed_s:+.1f} us; the same step twice {1e6 * again_s:+.1f} us")
     return int(whole_s > goal_s)
 
 
-def cost_s(name: str, pairs: int) -> tuple[float, float, float]:
-    """Seconds of a bare step; what the meter adds to a step that is not observed; and what observed steps add to each
-    step in the mean."""
+def cost_s(name: str, rounds: int) -> tuple[float, ...]:
+    """Seconds of a bare step; what the same step takes longer a second time; what the meter adds to a usual step; and
+    what adding up and observing add to each step in the mean."""
     layers, width, batch = SIZES[name]
     model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(layers)])
     optimizer, inputs = torch.optim.SGD(model.parameters(), lr=1e-3), torch.randn(batch, width)
@@ -106,28 +107,25 @@ def cost_s(name: str, pairs: int) -> tuple[float, float, float]:
         with meter.step():
             step()
 
+    runs = {"bare": step, "again": step, "metered": metered}
     plain: list[float] = []
-    extra: dict[str, list[float]] = {"usual": [], "adding": [], "observed": []}
+    extra: dict[str, list[float]] = {kind: [] for kind in ("again", "usual", "adding", "observed")}
     draws = random.Random(os.getpid())
-    for pair in range(WARM + pairs):
-        taken: dict[bool, list[float]] = {}
-        kinds: list[str] = []
-        for has_meter in draws.sample((False, True), 2):
-            (meter._calls.attach if has_meter else meter._calls.detach)()
-            taken[has_meter] = []
-            for _ in range(BLOCK):
-                adds = meter._step.left == 0
-                taken[has_meter].append(_seconds(metered if has_meter else step))
-                if has_meter:
-                    is_observed = meter._observations.last == meter._step.number
-                    kinds.append("observed" if is_observed else "adding" if adds else "usual")
-        if pair >= WARM:
-            plain.append(statistics.median(taken[False]))
-            for kind, seconds in zip(kinds, taken[True], strict=True):
-                extra[kind].append(seconds - plain[-1])
-    seen = sum(map(len, extra.values()))
-    found = {kind: statistics.median(each or [0.0]) * len(each) / seen for kind, each in extra.items()}
-    return statistics.median(plain), found["usual"] + found["adding"], found["observed"]
+    for turn in range(WARM + rounds):
+        taken, adds = {}, meter._step.left == 0
+        for kind in draws.sample(sorted(runs), len(runs)):
+            (meter._calls.attach if kind == "metered" else meter._calls.detach)()
+            taken[kind] = _seconds(runs[kind])
+        if turn < WARM:
+            continue
+        is_observed = meter._observations.last == meter._step.number
+        plain.append(taken["bare"])
+        extra["again"].append(taken["again"] - taken["bare"])
+        kind = "observed" if is_observed else "adding" if adds else "usual"
+        extra[kind].append(taken["metered"] - taken["bare"])
+    found = {kind: statistics.median(each or [0.0]) for kind, each in extra.items()}
+    shares = (found[kind] * len(extra[kind]) / rounds for kind in ("usual", "adding", "observed"))
+    return statistics.median(plain), found["again"], *shares
 
 
 def _seconds(run: Callable[[], None]) -> float:

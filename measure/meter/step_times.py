@@ -187,7 +187,9 @@ class Stretch:
         self._steps.add(step)
         for passes in (step.passes, step.observed_passes):
             for key, each in passes.items():
-                since = self._since.setdefault(key, _Since())
+                since = self._since.get(key)
+                if since is None:
+                    since = self._since[key] = _Since()
                 since.steps += 1
                 since.passes.add(each)
 
