@@ -30,7 +30,7 @@ def check_whole_layers(model: torch.nn.Module) -> None:
     for name, parameter in model.named_parameters():
         splits = [each for each in getattr(parameter, "placements", ()) if each.is_shard()]
         if len(splits) > 1 or (splits and not is_sharded(model)):
-            raise MustRun(f"tensor parallelism splits {name}: a rank's part is counted in a step that is watched")
+            raise MustRun(f"tensor parallelism splits {name}: a rank's part is counted in a step that is observed")
 
 
 def unsharded(model: torch.nn.Module) -> torch.nn.Module:
