@@ -43,6 +43,9 @@ class UtilizationCallback(Callback):  # type: ignore[misc]
     @guarded
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self.meter is not None:
+            ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
+            if ends or trainer.global_step + 1 == trainer.max_steps:
+                self.meter.observe_next()
             self.meter.begin()
             self._begun = True
 

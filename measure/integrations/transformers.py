@@ -55,6 +55,8 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
     @guarded
     def on_step_begin(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
         if self.meter is not None:
+            if state.global_step + 1 == state.max_steps:
+                self.meter.observe_next()
             self.meter.begin()
             self._begun = True
 

@@ -151,6 +151,12 @@ class UtilizationMeter:
             if self._rolling and not self._broken:
                 self._step.__enter__()
 
+    def observe_next(self) -> None:
+        """Observe the next step, if that can be: for a caller that knows which step is the last before a summary."""
+        with self._guarded():
+            self._observations.request(self._step.number)
+            self._step.left = 0
+
     def window(self) -> MeterSummary:
         """Of the steps that completed since the last call of this method. Does not wait for the device."""
         with self._guarded():

@@ -164,6 +164,10 @@ class Observations:
             return 0
         return 1 << 30 if self.reason else self._next - number - 1
 
+    def request(self, number: int) -> None:
+        """The next step, after so many, is to be observed."""
+        self._next = number + 1
+
     def window(self, number: int) -> None:
         """A window ends after so many steps."""
         steps, self._window = number - self._window, number

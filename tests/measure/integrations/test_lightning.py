@@ -85,6 +85,7 @@ def test_lightnings_steps_have_the_exact_count(calls_itself, tmp_path):
     trainer = _train(_module(calls_itself), callback, tmp_path)
     found = callback.result
     assert found.steps == 32 // BATCH - 1
+    assert (found.unverified_steps, found.lost_steps) == (0, 0)  # its last step was observed
     assert found.model_flop_per_step == (1 + 1 + 1 + 2) * LAYER  # no gradient of the first layer's input
     assert found.unknown_calls == 0
     assert found.items_per_s == pytest.approx(BATCH / found.step_time_s)

@@ -47,6 +47,7 @@ def test_the_trainers_steps_have_the_exact_count(model, tmp_path):
     trainer.train()
     found = callback.result
     assert found.steps == STEPS - 1
+    assert (found.unverified_steps, found.lost_steps) == (0, 0)  # its last step was observed
     assert found.model_flop_per_step == _exact(model)
     assert found.unknown_calls == 0
     assert found.units == ("fp32",)
