@@ -36,7 +36,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "counters": ("counters",),
     "models": ("models",),
     "report": ("report",),
-    "parquet": ("parquet",),
     "cluster": ("cluster",),
     "lightning": ("integrations", "lightning"),
     "hf": ("integrations", "transformers", "accelerate"),

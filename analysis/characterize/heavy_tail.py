@@ -16,8 +16,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-LAWS = ("exponential", "pareto", "log-normal")
-
 FEWEST = 10
 """Calls below which nothing is fitted."""
 

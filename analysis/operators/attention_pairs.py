@@ -101,15 +101,6 @@ def window_pairs(queries: int, keys: int, window: int, shift: int = 0) -> int:
     return _up_to(queries, keys, shift) - _up_to(queries, keys, shift - window)
 
 
-def document_pairs(lengths: Iterable[int], causal: bool = True) -> int:
-    """Pairs of packed sequences of which each attends to itself alone. lengths: of the sequences.
-
-    >>> document_pairs([2, 3])  # 3 + 6
-    9
-    """
-    return sum(causal_pairs(length, length) if causal else length * length for length in lengths)
-
-
 def packed_pairs(rule: str, lengths: Iterable[int]) -> int:
     """The same with the rule of a mask in words, of each sequence by itself.
 

@@ -183,7 +183,6 @@ PARSERS: Mapping[str, Parser] = {
     "ceilings": Parser(tables.ceilings, ".csv"),
     "utilization": Parser(tables.utilization, ".csv"),
     "self_test": Parser(tables.self_test, ".json"),
-    "baseline": Parser(tables.baseline, ".json"),
     "explain": Parser(tables.explain),
     "shapes": Parser(tables.shapes),
     "limits": Parser(tables.limits),

@@ -51,14 +51,6 @@ def self_test(path: Path) -> None:
         list(faults(found))
 
 
-def baseline(path: Path) -> None:
-    from measure.step.pinned_step import PinnedStep, read_baseline
-
-    step = PinnedStep(flop=8, bytes=4, launches=2, memory=16, run=lambda: None, device="cpu")
-    if (kept := read_baseline(path, "step")) is not None:
-        step.differences(kept)
-
-
 def utilization(path: Path) -> None:
     from reports.sweep.figures.utilization import read
 

@@ -1,7 +1,7 @@
 """What a device says of itself: one protocol for every vendor, the registry of adapters, and the thread that polls.
 
 `open_device("cuda:1")` opens the adapter of that device; an adapter is one file (`measure/device/nvml.py`,
-`measure/device/amdsmi.py`, `measure/device/cpu_energy.py`), loaded when it is asked for. Errors are mapped once, by the
+`measure/device/cpu_energy.py`), loaded when it is asked for. Errors are mapped once, by the
 adapter: `Unavailable` with its cause where there is no library, no permission or no device, `DeviceLost` where a device
 that was open is gone. What a device does not offer is None, with the reason in `reasons`.
 
@@ -99,7 +99,6 @@ class Adapter:
 
 ADAPTERS: Mapping[str, Adapter] = {
     "nvml": Adapter("cuda", "measure.device.nvml:open_nvml", "cuda"),
-    "amdsmi": Adapter("cuda", "measure.device.amdsmi:open_amdsmi", "hip"),
     "rapl": Adapter("cpu", "measure.device.cpu_energy:open_cpu"),
 }
 """Name → adapter. Those of one kind are tried in this order."""

@@ -70,13 +70,9 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
         parser.fail("--fail-if: expected two runs, RUN_A RUN_B, got one")
     if (options.undecided or options.format == "markdown") and not options.fail_if:
         parser.fail("--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%")
-    if options.parquet:
-        if several or options.check:
-            parser.fail("--parquet: expected one run to rebuild, without --check")
-        _check_parquet(parser)
     if options.links is not None:
-        if several or options.check or options.parquet or options.out or options.convention != "flop":
-            parser.fail("--links: expected one run, without --check, --parquet, --out and --convention")
+        if several or options.check or options.out or options.convention != "flop":
+            parser.fail("--links: expected one run, without --check, --out and --convention")
         from runners.report import links
 
         return links.render(options.runs[0], options.links, options.format)
@@ -87,14 +83,6 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
     if several:
         return _compare(options, parser)
     return _rebuild(options)
-
-
-def _check_parquet(parser: Parser) -> None:
-    """Before anything is read: whether Parquet can be written."""
-    from reports.sweep.answer.parquet import NEEDED, can_write
-
-    if not can_write():
-        parser.fail(f"--parquet: expected {NEEDED}")
 
 
 def _compare(options: Namespace, parser: Parser) -> int:
@@ -128,8 +116,6 @@ def _rebuild(options: Namespace) -> int:
     try:
         with table_processes(directory) as each:
             built, faults = _rebuilt(directory, options.out, each)
-        if options.parquet:
-            _write_parquet(built, options.out or directory)
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
     show(built, options.format, options.out or directory, options.convention)
@@ -193,15 +179,6 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
-
-
-def _write_parquet(built: Built, out: Path) -> None:
-    """Every derived table as Parquet, too. Raises StoreFault."""
-    from runners.report.derived import parquet_tables
-
-    for file, content in parquet_tables(built):
-        put(out / file, content, KEPT)
-    say(f"written: the same tables as Parquet, {out / 'headline.parquet'} and others")
 
 
 def _pictures(out: Path) -> dict[str, bytes]:
@@ -280,9 +257,6 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
-    )
-    parser.add_argument(
-        "--parquet", action="store_true", help="write every derived table as Parquet, too (needs pyarrow)"
     )
     parser.add_argument(
         "--out",

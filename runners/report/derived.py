@@ -1,4 +1,4 @@
-"""The derived tables of a run, as CSV and as Parquet."""
+"""The derived tables of a run as CSV."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ HEADLINE = "headline.csv"
 PARALLEL = "parallel.csv"
 """Of a run with cells of several ranks alone."""
 
-PARQUET = ".parquet"
-
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
@@ -24,14 +22,6 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     for file, (rows, record) in _rows_of(built).items():
         content = to_csv(rows, record).encode()
         yield file, compress(content) if file.endswith(".gz") else content
-
-
-def parquet_tables(built: Built) -> Iterable[tuple[str, bytes]]:
-    """The same as Parquet, under the name of the CSV file with another ending. Raises ImportError without pyarrow."""
-    from reports.sweep.answer.parquet import to_parquet
-
-    for file, (rows, record) in _rows_of(built).items():
-        yield f"{file.partition('.')[0]}{PARQUET}", to_parquet(rows, record)
 
 
 def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results.names import nearest
-from results.text_files import json_value, read_text
 from runners.cli.arguments import Parser, add_format
 from runners.cli.exits import FAILED, UNWRITABLE, Mistake, guarded
 from runners.cli.output_files import put, remove_others, reserve
@@ -31,7 +30,6 @@ KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
 LOG = "cleaning_log.csv"
 FIGURES = "figures"
-TRACKS = "perfetto.json.gz"
 PAGE = "trace.html"
 
 DESCRIPTION = "What does this recorded profile say, once double counts and gaps are cleaned? Needs no GPU and no torch."
@@ -133,8 +131,6 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
-    if tracks := _tracks(trace, device):
-        put(out / TRACKS, compress(tracks, QUICK))
     put(out / PAGE, html(trace, device))
     try:
         drawn = _pictures(out, has_states(trace))
@@ -143,28 +139,9 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
     remove_others(out / FIGURES, drawn)
-    names = (PAGE, KERNELS, INSTANCES, LOG, *((TRACKS,) if tracks else ()), FIGURES)
+    names = (PAGE, KERNELS, INSTANCES, LOG, FIGURES)
     say(f"written: {', '.join(str(out / name) for name in names)}")
     return []
-
-
-def _tracks(trace: Trace, device: Device | None) -> bytes:
-    """The tracks of achieved FLOP/s and bound; of a Kineto file together with all that it holds. Empty: there are none.
-
-    Read again, since what the tables keep is not all of the file; its own events stay as they are.
-    """
-    import json
-
-    from reports.trace.perfetto import perfetto_events
-
-    events = perfetto_events(trace, device)
-    if not events:
-        return b""
-    held: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []}
-    if trace.source == "kineto":
-        content = json_value(read_text(Path(trace.path), "replace"))
-        held = content if isinstance(content, dict) else {**held, "traceEvents": content}
-    return json.dumps({**held, "traceEvents": [*held["traceEvents"], *events]}, ensure_ascii=False).encode()
 
 
 def _pictures(out: Path, states: bool) -> dict[str, bytes]:

@@ -65,7 +65,8 @@ def test_the_lines_of_the_page_on_tables_print_what_it_says() -> None:
 @pytest.mark.survival
 def test_several_devices_are_two_processes_here(tmp_path: Path) -> None:
     """The shell's block, in a folder that has the recordings of the checkout."""
-    text = (ROOT / "docs" / "cluster.md").read_text("utf-8").partition("## On several devices\n")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
+    text = page.partition("## On several devices\n")[2].partition("\n## ")[0]
     block = "\n".join(line.strip() for line in text.splitlines() if line.startswith("    "))
     assert block.count("torchrun --nproc-per-node 2 ") == 2
     (tmp_path / "tests").symlink_to(ROOT / "tests")

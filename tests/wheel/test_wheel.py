@@ -157,7 +157,6 @@ def test_the_metadata_say_what_it_needs(site):
         "report",
         "lightning",
         "hf",
-        "parquet",
         "cluster",
     }
     needed = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", fields, re.M)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.operators.attention_pairs import causal_pairs, document_pairs, pairs_of, tile_pairs, window_pairs
+from analysis.operators.attention_pairs import causal_pairs, pairs_of, tile_pairs, window_pairs
 
 SIZE = st.integers(0, 24)
 
@@ -36,8 +36,6 @@ def test_tiles_are_those_that_hold_a_kept_pair(queries: int, keys: int, shift: i
 
 def test_a_square_causal_mask_and_packed_documents_by_their_closed_forms() -> None:
     assert causal_pairs(131_072, 131_072) == 131_072 * 131_073 // 2
-    assert document_pairs([3, 5, 1]) == 6 + 15 + 1
-    assert document_pairs([3, 5, 1], causal=False) == 9 + 25 + 1
     assert pairs_of("all", 3, 5) == 15
     assert pairs_of("window:4", 9, 9) == 1 + 2 + 3 + 4 * 6
 

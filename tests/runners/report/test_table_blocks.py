@@ -16,16 +16,15 @@ import pytest
 from cleaning.reconcile.run import build
 from results.store.reading import read_run
 from results.store.store import read_operations, read_profile
-from runners.report.derived import derived_tables, parquet_tables
+from runners.report.derived import derived_tables
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-29"
 TEXT = (ROOT / "docs" / "schema.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
 HERE = "results/runs/NAME"
-HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
 MODEL, BATCH = "resnet18", "4"
-WANTED = {"headline.csv", "utilization.csv", "headline.parquet"}
+WANTED = {"headline.csv", "utilization.csv"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.mkdir(parents=True)
     data = read_run(PUBLISHED)
     built = build(data, lambda trace_id: read_operations(PUBLISHED, trace_id)[0], partial(read_profile, PUBLISHED))
-    tables = dict(derived_tables(built)) | (dict(parquet_tables(built)) if HAS_PARQUET else {})
+    tables = dict(derived_tables(built))
     for name in WANTED & set(tables):
         (run / name).write_bytes(tables[name])
     return made
@@ -62,16 +61,14 @@ def test_there_are_blocks_for_both_files_and_both_programs() -> None:
         mine = [block for block in BLOCKS if f"{HERE}/{name}" in block]
         assert any("pd.read_csv" in block for block in mine)
         assert any("duckdb.sql" in block for block in mine)
-    assert any("pd.read_parquet" in block for block in BLOCKS)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_a_block_gives_the_numbers_of_the_terminals_table(number: int, folder: Path) -> None:
     """Each prints the utilization of one cell as headline.csv has it, or draws a picture."""
     block = BLOCKS[number]
-    for package, word in (("duckdb", "duckdb.sql"), ("pyarrow", "read_parquet")):
-        if word in block and importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
+    if "duckdb.sql" in block and importlib.util.find_spec("duckdb") is None:
+        pytest.skip("duckdb is not installed")
     said = said_by(block, folder)
     if "savefig" in block:
         assert (folder / "utilization.png").read_bytes().startswith(b"\x89PNG")
