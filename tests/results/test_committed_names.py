@@ -52,14 +52,6 @@ def test_no_other_file_is_opened(tmp_path, file, monkeypatch):
     assert all(each.is_relative_to(path.resolve()) for each in opened)
 
 
-def test_a_link_out_of_the_run_is_not_followed(tmp_path):
-    (tmp_path / "outside").write_bytes(b"outside")
-    path = run_that_names(tmp_path / "run", "operations/t.csv.gz")
-    (path / "operations").mkdir()
-    (path / "operations" / "t.csv.gz").symlink_to(tmp_path / "outside")
-    assert read_run(path).runs == []
-
-
 def test_every_name_that_a_store_writes_is_known():
     names = [*layout.CELL_FILES, *layout.operation_files("t-1"), layout.profile_file("a", 1)]
     for source in layout.RECORDING_ENDINGS:

@@ -273,17 +273,14 @@ def test_every_figure_is_drawn_of_what_it_needs():
 
 def test_a_traced_step_has_its_optimizer_s_state_already(monkeypatch):
     """Without fakes the step itself is traced: after one step if there is an optimizer, whose state the first makes."""
-    import measure.operations
-    import measure.profile
-
     seen = []
-    monkeypatch.setattr(measure.profile, "traced_on_fakes", lambda step: (None, "no fakes"))
+    monkeypatch.setattr("measure.profile.step_kinds.traced_on_fakes", lambda step: (None, "no fakes"))
 
     def trace(*_: object, steps_before: int, **__: object) -> None:
         seen.append(steps_before)
         raise EOFError
 
-    monkeypatch.setattr(measure.operations, "trace_step", trace)
+    monkeypatch.setattr("measure.operations.tracer.trace_step", trace)
     for optimizer in (None, object()):
         step = SimpleNamespace(device_type="cpu", args=(), kwargs={}, target=None, optimizer=optimizer, model=None)
         with pytest.raises(EOFError):
