@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -135,11 +134,9 @@ _TENSOR = re.compile(r"\[([^\]]*)\](?::(\d))?")
 def _tensors(text: str) -> tuple[Tensor, ...]:
     """Tensors as `[batch,seq]:8`: sizes, and bytes of an element where these are not 4."""
     found = _TENSOR.findall(text)
-    return tuple(Tensor(tuple(map(_parsed, _split(sizes))), int(width or 4)) for sizes, width in found)
-
-
-def _split(sizes: str) -> Iterable[str]:
-    return sizes.split(",") if sizes else ()
+    return tuple(
+        Tensor(tuple(map(_parsed, (sizes.split(",") if sizes else ()))), int(width or 4)) for sizes, width in found
+    )
 
 
 @cache

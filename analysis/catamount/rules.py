@@ -91,16 +91,11 @@ RENAMED = {
 """Nodes in ATen's spelling → the ATen names, where these are not the same."""
 
 
-def _spelled(name: str) -> str:
-    """ATen's way of writing a node's name: SigmoidGrad is sigmoid_grad."""
-    return "".join("_" + c.lower() if c.isupper() else c for c in name).removeprefix("_")
-
-
 def _pointwise() -> dict[str, aten_to_tensorflow.Translation]:
     found: dict[str, aten_to_tensorflow.Translation] = {}
     for listed in POINTWISE.values():
         for node in listed.split():
-            spelled = _spelled(node)
+            spelled = "".join("_" + c.lower() if c.isupper() else c for c in node).removeprefix("_")
             found |= {name: aten_to_tensorflow.same(node) for name in RENAMED.get(spelled, spelled).split()}
     return found
 

@@ -70,7 +70,11 @@ def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[Gro
             continue
         rows = [row for row in data.costs if row.recording == each.recording]
         for group in (*OPERATIONS, UNCLASSIFIED):
-            mine = [row for row in rows if _group_of_cost(row.name, row.phase, grouping) == group]
+            mine = [
+                row
+                for row in rows
+                if group_of(row.name, STEP if row.phase == "optimizer" else "", (), grouping).group == group
+            ]
             if mine:
                 found.append(_group_cost(each.workload, group, mine))
     return found
@@ -109,10 +113,6 @@ def _by_unit(rows: Sequence[OperationCost]) -> dict[str, int]:
         if row.model_flop:
             found[row.unit] = found.get(row.unit, 0) + row.model_flop
     return found
-
-
-def _group_of_cost(name: str, phase: str, grouping: Grouping) -> str:
-    return group_of(name, STEP if phase == "optimizer" else "", (), grouping).group
 
 
 @dataclass(frozen=True)

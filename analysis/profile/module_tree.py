@@ -249,7 +249,11 @@ def _node(
         utilization_ratio=_utilization(operations, machine),
         bound=main_bound(by_bound),
         time_by_bound_s=by_bound,
-        unknown_calls=Counter(_pass(operation.phase) for operation in operations if not operation.understood),
+        unknown_calls=Counter(
+            (operation.phase if operation.phase == RECOMPUTE else SIDES.get(operation.phase, OPTIMIZER))
+            for operation in operations
+            if not operation.understood
+        ),
         untimed_flop=sum(o.at_least_flop for o in operations if o.time_s is None and o.phase != RECOMPUTE),
         untimed_calls=Counter(SIDES.get(o.phase, OPTIMIZER) for o in operations if o.time_s is None),
         unknown_time_s=_time_of([operation for operation in operations if not operation.understood]),
@@ -260,10 +264,6 @@ def _node(
 def _time_of(operations: Sequence[StepOperation]) -> float | None:
     times = [operation.time_s for operation in operations if operation.time_s is not None]
     return sum(times) if len(times) == len(operations) else None
-
-
-def _pass(phase: str) -> str:
-    return phase if phase == RECOMPUTE else SIDES.get(phase, OPTIMIZER)
 
 
 def _times(operations: Iterable[StepOperation]) -> dict[str, float | None]:

@@ -42,7 +42,9 @@ def shifted(timelines: Mapping[int, Timeline], matched: pd.DataFrame) -> tuple[d
     for rank, by, differences in _chain(first, ends):
         own = -float(np.median(differences))
         spread = float(np.median(np.abs(differences + own)))
-        if _one_clock(timelines[rank], timelines[by]) and _possible(starts, ends, rank, by):
+        if _one_clock(timelines[rank], timelines[by]) and bool(
+            ((ends[rank] < starts[by]) | (ends[by] < starts[rank])).sum() == 0
+        ):
             own, spread = 0.0, float(np.median(np.abs(differences)))
         shift_s = shifts[by].shift_s + own / 1e9
         shifts[rank] = Shift(rank, shift_s, by, len(differences), spread / 1e9)
@@ -71,8 +73,3 @@ def _one_clock(a: Timeline, b: Timeline) -> bool:
     if a.process >= 0 and a.path == b.path:
         return True
     return bool(a.host) and a.host == b.host and not (a.own_clock or b.own_clock)
-
-
-def _possible(starts: pd.DataFrame, ends: pd.DataFrame, a: int, b: int) -> bool:
-    """Whether no collective ended on one rank before it began on the other."""
-    return bool(((ends[a] < starts[b]) | (ends[b] < starts[a])).sum() == 0)

@@ -270,13 +270,8 @@ def _drift(values: Array, shares: Array) -> float | None:
     if third == 0:
         return None
     weighted = values * shares
-    first, last = (_average(weighted[part], shares[part]) for part in (slice(third), slice(-third, None)))
+    first, last = (float(weighted[part].sum() / shares[part].sum()) for part in (slice(third), slice(-third, None)))
     return None if first == 0 else last / first - 1
-
-
-def _average(weighted: Array, weights: Array) -> float:
-    """As `np.average` has it, without its questions. weighted: values × weights."""
-    return float(weighted.sum() / weights.sum())
 
 
 def _outliers(values: Array, median: float, rounding: float) -> int:

@@ -47,7 +47,11 @@ def numerators(others: Iterable[Numerator], run: Run) -> list[Numerator]:
     """The post's numerator of each method that the run was asked for, in the order of METHODS."""
     given = list(others)
     counted = [_theory(given)] if "theory" in run.methods else []
-    counted += [_halved(numerator) for numerator in given if numerator.method in METHODS[1:]]
+    counted += [
+        _on_fp32(numerator, FLOP_PER_MULTIPLY_ADD, numerator.method)
+        for numerator in given
+        if numerator.method in METHODS[1:]
+    ]
     return sorted(counted, key=lambda numerator: METHODS.index(numerator.method))
 
 
@@ -75,10 +79,6 @@ def _theory(numerators: Iterable[Numerator]) -> Numerator:
     if native is None:
         return Numerator("theory", "fvcore", reason="fvcore was not among the counters")
     return _on_fp32(native, 1, "theory")
-
-
-def _halved(numerator: Numerator) -> Numerator:
-    return _on_fp32(numerator, FLOP_PER_MULTIPLY_ADD, numerator.method)
 
 
 def _on_fp32(numerator: Numerator, divisor: int, method: str) -> Numerator:

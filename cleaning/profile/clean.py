@@ -57,7 +57,7 @@ class CleanedProfile:
 
 def beside_the_step(products: tuple[Instance, ...]) -> Outcome[Instance]:
     """Says of products of an optimizer, of recomputation, or of no phase that they are no model FLOP of a step."""
-    return Outcome(tuple(_with_note(product) for product in products))
+    return Outcome(tuple(replace(product, row=mark_outside_step(product.row)) for product in products))
 
 
 PROFILE_STEPS: tuple[tuple[str, ProfileStep], ...] = (
@@ -230,10 +230,6 @@ def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:
 
 
 # --- what is no product ----------------------------------------------------------------------------------------------
-
-
-def _with_note(product: Instance) -> Instance:
-    return replace(product, row=mark_outside_step(product.row))
 
 
 def mark_outside_step(row: CleanedOperation) -> CleanedOperation:

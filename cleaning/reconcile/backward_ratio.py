@@ -188,7 +188,11 @@ def _table_sides(table: Sequence[Operation], costs: Sequence[Cost]) -> Table:
     for operation, cost in zip(table, costs, strict=True):
         if operation.phase not in STEP:
             continue
-        owner = by_index.get(_linked(operation), operation) if operation.phase == "backward" else operation
+        owner = (
+            by_index.get((-1 if operation.forward_index is None else operation.forward_index), operation)
+            if operation.phase == "backward"
+            else operation
+        )
         if cost.model_flop and owner.kind not in registry.PRODUCTS:
             owner = operation
         product = owner.kind in registry.PRODUCTS
@@ -200,10 +204,6 @@ def _table_sides(table: Sequence[Operation], costs: Sequence[Cost]) -> Table:
             names |= {"model": "", "module": operation.module or owner.module}
         _add(sides, names, operation.phase in FORWARD, flop)
     return sides
-
-
-def _linked(operation: Operation) -> int:
-    return -1 if operation.forward_index is None else operation.forward_index
 
 
 # --- from counters ---------------------------------------------------------------------------------------------------

@@ -122,7 +122,15 @@ def clean(
         instances=(
             *(replace(row, reason=lacking[row.index]) if row.index in lacking else row for row in instances),
             *(_absent(index, each) for index, each in enumerate(missing, len(instances))),
-            *([] if numbered else [_unnumbered(len(instances) + len(missing))]),
+            *(
+                []
+                if numbered
+                else [
+                    OperationInstance(
+                        index=(len(instances) + len(missing)), name="", kind="", phase="", reason=UNNUMBERED
+                    )
+                ]
+            ),
         ),
         kernels=with_flop(table, products),
         faults=_faults(products),
@@ -143,11 +151,6 @@ def clean(
 def _absent(index: int, missing: Missing) -> OperationInstance:
     """The row of calls that are not in the recording: whoever adds up the rows of its phase meets it."""
     return OperationInstance(index=index, name="", kind="", phase=missing.phase, reason=f"{MISSING}{missing.reason}")
-
-
-def _unnumbered(index: int) -> OperationInstance:
-    """The row of calls that may not be in the recording: whoever adds up all rows meets it."""
-    return OperationInstance(index=index, name="", kind="", phase="", reason=UNNUMBERED)
 
 
 def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:

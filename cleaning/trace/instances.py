@@ -188,7 +188,7 @@ def records(table: InstanceTable, products: Sequence[Product]) -> tuple[Operatio
         partner = None if forward is None else index_of[forward]
         rows = table.owners[top]
         product = of.get(index)
-        out = _out_of_time(product) if product else set()
+        out = {part.row for part in product.parts if part.fault == "autotune"} if product else set()
         time_ns = sum(times[row] for row in rows if row not in out and not table.twins[row])
         known = top not in cut and not any(untimed[row] for row in rows)
         made.append(_record(table.calls, top, index, partner, rows, time_ns if known else None, product))
@@ -200,11 +200,6 @@ def _without_all_kernels(calls: Calls) -> set[int]:
     if "lost_kernels" not in calls.table or not len(calls):
         return set()
     return set(calls.owner[calls.table["lost_kernels"].to_numpy(np.int64) > 0].tolist())
-
-
-def _out_of_time(product: Product) -> set[int]:
-    """Rows whose time is no part of the product's: trials."""
-    return {part.row for part in product.parts if part.fault == "autotune"}
 
 
 def _record(

@@ -241,10 +241,6 @@ def _named_products(table: InstanceTable) -> Iterator[int]:
                 yield at
 
 
-def _makes(name: str, what: str) -> bool:
-    return what == "kernel" and makes_products(name)
-
-
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
@@ -278,7 +274,7 @@ def product_time(table: InstanceTable, products: Sequence[Product]) -> ProductTi
     rows = zip(table.kernels["name"], table.kernels["what"], table.kernels["time_ns"], table.twins, strict=True)
     whole = unexplained = outside = 0
     for row, (name, what, time_ns, twin) in enumerate(rows):
-        if twin or not (_makes(name, what) or row in nameless or row in table.product_calls):
+        if twin or not ((what == "kernel" and makes_products(name)) or row in nameless or row in table.product_calls):
             continue
         whole += time_ns
         unexplained += 0 if row in explained else time_ns

@@ -123,7 +123,10 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
         around = _around(each.low_s, each.median_s, each.high_s)
         spread = [ratio(each.spread_ratio), in_range(each.spread_low, each.spread_high)]
         level.append([*who, str(each.n), _first(seen.data, recording), si_time(each.median_s), around, *spread])
-        slope = [_signed(each.trend_ratio), in_range(each.trend_low, each.trend_high, signed=True)]
+        slope = [
+            (UNKNOWN if each.trend_ratio is None else f"{100 * each.trend_ratio:+.0f} %"),
+            in_range(each.trend_low, each.trend_high, signed=True),
+        ]
         trend.append([*who, *slope, UNKNOWN if each.p_value is None else f"{each.p_value:.2g}", each.verdict])
     yield table_of(level, words=(0, 1), wraps=(0, 1))
     yield "A trend over all of these steps (Mann-Kendall)"
@@ -141,10 +144,6 @@ def _first(data: Characterization, recording: WorkloadRecording) -> str:
     """The very first step, that warms up."""
     times = [s.time_s for s in data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)]
     return si_time(times[0]) if times else UNKNOWN
-
-
-def _signed(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{100 * value:+.0f} %"
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:

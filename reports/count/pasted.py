@@ -187,8 +187,10 @@ def to_lines(counted: ModelCounts, explanation: Explanation) -> list[Part]:
     else:
         absent = f"no number of {explanation.counter} at batch {counted.batch_size}"
         head = f"{explanation.pasted.text}: {absent}; its {passes} is {own}"
-    rows = [(_signed(-change), f"{words}: × 2" if index == 0 and _converts(counted, words) else words)
-            for index, (words, change) in enumerate(explanation.causes)]  # fmt: skip
+    rows = []
+    for index, (words, change) in enumerate(explanation.causes):
+        is_convention = index == 0 and words == counted.words.get(CONVENTION, CONVENTION)
+        rows.append((_signed(-change), f"{words}: × 2" if is_convention else words))
     if explanation.unexplained:
         rows.append((_signed(-explanation.unexplained), "unexplained: another input size, batch or version?"))
     rows.append((f"{explanation.exact_flop:,}", f"FLOP, the exact {passes}"))
@@ -196,10 +198,6 @@ def to_lines(counted: ModelCounts, explanation: Explanation) -> list[Part]:
     width = max(len(first), *(len(number) for number, _ in rows))
     every = [(first, "as pasted"), *rows]
     return [head, *(Hanging(f"  {number:>{width}}", words) for number, words in every)]
-
-
-def _converts(counted: ModelCounts, words: str) -> bool:
-    return words == counted.words.get(CONVENTION, CONVENTION)
 
 
 def _signed(change: Fraction) -> str:

@@ -68,7 +68,11 @@ def waterfalls(accounts: Sequence[Account], causes: Sequence[AccountCause]) -> d
     for model, size in dict.fromkeys((account.model, account.batch_size) for account in accounts):
         for phase in PHASES:
             mine = [a for a in accounts if (a.model, a.batch_size) == (model, size)]
-            here = [lane(account, causes) for account in mine if account.phase == phase and _drawable(account)]
+            here = [
+                lane(account, causes)
+                for account in mine
+                if account.phase == phase and (bool(account.exact_flop) or account.status != "ok")
+            ]
             if any(each.places for each in here):
                 drawn.append((f"{model}_{phase}", _figure(here, phase, _silent(mine, phase))))
     return _named(drawn)
@@ -81,10 +85,6 @@ def _named(drawn: Iterable[tuple[str, Figure]]) -> dict[str, Figure]:
         name = base if base not in found else f"{base}_{len(found) + 1}"
         found[name] = figure
     return found
-
-
-def _drawable(account: Account) -> bool:
-    return bool(account.exact_flop) or account.status != "ok"
 
 
 def _silent(accounts: Sequence[Account], phase: str) -> list[str]:

@@ -89,7 +89,9 @@ def ladder(profile: StepProfile) -> Ladder | None:
     least = [_least_s((o,), moved_bytes(o), peaks, bandwidth) or 0.0 for o in profile.operations]
     found = kernels(profile)
     return Ladder(
-        arithmetic_s=sum(o.at_least_flop / peaks[o.unit] for o in profile.operations if _is_model(o)),
+        arithmetic_s=sum(
+            o.at_least_flop / peaks[o.unit] for o in profile.operations if (bool(o.model_flop) and o.phase != RECOMPUTE)
+        ),
         fused_s=sum(kernel.fused_s or 0.0 for kernel in found) if found else None,
         unfused_s=sum(least),
         measured_s=step_time(profile),
@@ -99,10 +101,6 @@ def ladder(profile: StepProfile) -> Ladder | None:
 def _has_least_s(operation: StepOperation, peaks: dict[str, float]) -> bool:
     """Whether its FLOP are known, and the peak of what runs them."""
     return operation.understood and (not operation.model_flop or operation.unit in peaks)
-
-
-def _is_model(operation: StepOperation) -> bool:
-    return bool(operation.model_flop) and operation.phase != RECOMPUTE
 
 
 def _least_s(

@@ -78,7 +78,7 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         icicle=Markup(icicle(profile, nodes)),  # its texts are escaped where it is drawn
         marks=_marks(roof),
         bar=_bar(roof),
-        shares=_shares(roof),
+        shares="; ".join(mark.text for mark in _bar(roof)),
         modules=module_rows(nodes),
         depths=_depths(nodes),
         roofline={"uri": data_uri(roofline), **size} if roofline else None,
@@ -108,15 +108,15 @@ def _steps(ladder: Ladder | None) -> list[Step]:
     if not longest:
         return []
     return [
-        Step(name, _rung(time_s, ladder.arithmetic_s), f"{100 * time_s / longest:.3f}", model)
+        Step(
+            name,
+            (f"{si_time(time_s)}: {digits(ladder.arithmetic_s / time_s, 2)}"),
+            f"{100 * time_s / longest:.3f}",
+            model,
+        )
         for name, time_s, model in rungs
         if time_s
     ]
-
-
-def _rung(time_s: float, arithmetic_s: float) -> str:
-    """A time, and the utilization that it would be."""
-    return f"{si_time(time_s)}: {digits(arithmetic_s / time_s, 2)}"
 
 
 def _marks(roof: StepRoof) -> list[Mark]:
@@ -131,10 +131,6 @@ def _bar(roof: StepRoof) -> list[Mark]:
         for bound in (*BOUNDS, BETWEEN, "")
         if (share := roof.share_by_bound.get(bound, 0.0)) > 0
     ]
-
-
-def _shares(roof: StepRoof) -> str:
-    return "; ".join(mark.text for mark in _bar(roof))
 
 
 def _depths(nodes: Mapping[str, ModuleNode]) -> list[tuple[str, int]]:

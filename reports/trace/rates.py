@@ -106,13 +106,12 @@ def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str,
         peak_flop_per_s=peak,
         operations=len(instances),
         indices=tuple(i.index for i in instances),
-        above=tuple(i.index for i in instances if (i.repaired_flop or 0) > peak * _most_s(i)),
+        above=tuple(
+            i.index
+            for i in instances
+            if (i.repaired_flop or 0) > peak * ((i.kernel_time_s or 0.0) + i.kernels * RESOLUTION_S)
+        ),
     )
-
-
-def _most_s(instance: OperationInstance) -> float:
-    """How long its kernels may have run."""
-    return (instance.kernel_time_s or 0.0) + instance.kernels * RESOLUTION_S
 
 
 def _unit(instance: OperationInstance, rounded: set[int]) -> str:

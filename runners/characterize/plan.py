@@ -63,16 +63,12 @@ def requests(options: Namespace, devices: Sequence[str]) -> list[RecordingReques
                     wanted,
                     hyper=_hyper(model, options),
                     plain=options.steps,
-                    profiled=options.steps if _is_profiled(each) else 0,
+                    profiled=options.steps if (each.why in ("mix", "threads", "batch")) else 0,
                     costs=each.why == "mix",
                     alone=options.alone and each.why == "mix",
                 )
             )
     return found
-
-
-def _is_profiled(recording: WorkloadRecording) -> bool:
-    return recording.why in ("mix", "threads", "batch")
 
 
 def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:

@@ -123,7 +123,7 @@ def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> C
         version = load("torchvision").__version__
     except Exception as fault:  # noqa: BLE001 - a build for another torch raises anything; it becomes a line
         cost = "no image model can be built; a version for another torch fails like this"
-        return Check("torchvision", "missing", _short(fault), cost, needed=True)
+        return Check("torchvision", "missing", one_line(f"{type(fault).__name__}: {fault}", 160), cost, needed=True)
     return Check("torchvision", "ok", version, needed=True)
 
 
@@ -316,7 +316,3 @@ def _is_installed(package: str) -> bool:
         return importlib.util.find_spec(package.replace("-", "_")) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _short(fault: BaseException) -> str:
-    return one_line(f"{type(fault).__name__}: {fault}", 160)

@@ -113,17 +113,14 @@ def _shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
     return (hyper.get("width", 1),)
 
 
-def _target_shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of one sample's output."""
-    return (1,) if name == "synthetic_copy" else _shape(name, hyper)
-
-
 def _batch(
     name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
     """Standard normal samples and targets."""
     sample = torch.randn(size, *_shape(name, hyper), device=device, generator=generator)
-    target = torch.randn(size, *_target_shape(name, hyper), device=device, generator=generator)
+    target = torch.randn(
+        size, *((1,) if name == "synthetic_copy" else _shape(name, hyper)), device=device, generator=generator
+    )
     return Batch((sample,), target)
 
 

@@ -84,7 +84,11 @@ def _elements(call: PlainCall) -> int:
 
 def _convolutions(recording: CallRecording) -> Iterator[Item]:
     for call in recording.calls:
-        if call.what == FUNCTION and call.name in CONV2D and _is_counted(call):
+        if (
+            call.what == FUNCTION
+            and call.name in CONV2D
+            and (_has_batch(call) and not isinstance(_convolved(call).get("padding", 0), str))
+        ):
             weight, output = first_tensor(_convolved(call)["weight"]), first_tensor(call.output)
             if weight is not None and output is not None:
                 yield product(call, 2 * output.numel * prod(weight.shape[1:]), kind="convolution")
@@ -106,10 +110,6 @@ def _recomputed_items(recording: CallRecording) -> Iterator[Item]:
         tensors = tuple(shape for shape in call.shapes if shape)
         kind = "convolution" if call.name == "aten.conv2d" else "matmul"
         yield Item(known.get((call.path, call.name, tensors), 0), "recompute_counted", kind, call.path)
-
-
-def _is_counted(call: Call) -> bool:
-    return _has_batch(call) and not isinstance(_convolved(call).get("padding", 0), str)
 
 
 def _has_batch(call: Call) -> bool:

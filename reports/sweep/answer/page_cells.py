@@ -117,7 +117,10 @@ def missing_fractions(views: Sequence[View], names: Names) -> Table | None:
         of = _denominator(view) or HEADLINES[-1]
         for row in view.fractions:
             if view.measured and row.denominator == of and row.utilization_ratio is None:
-                key = (_method_name(row.method, row.numerator_source), row.reason or "no reason is given")
+                key = (
+                    ", ".join(filter(None, (row.method.replace("_", " "), row.numerator_source))),
+                    row.reason or "no reason is given",
+                )
                 why.setdefault(key, []).append(row.cell_id)
     return reasons("Methods without a number", ("method", "reason"), why, names)
 
@@ -258,10 +261,6 @@ def _methods_in(rows: Iterable[Utilization], apart: bool) -> list[Key]:
         together = len(sources) > _MOST_SOURCES and not apart
         keys += [(method, sources)] if together else [(method, (source,)) for source in sources]
     return keys
-
-
-def _method_name(method: str, source: str) -> str:
-    return ", ".join(filter(None, (method.replace("_", " "), source)))
 
 
 def _method_head(key: Key, keys: Sequence[Key]) -> str:

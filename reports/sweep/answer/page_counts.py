@@ -276,7 +276,14 @@ def _times(rows: Sequence[WorkTime], names: Names, caption: str, epoch: bool) ->
             _time(row.time_s, row.low_s, row.high_s),
             _time(row.profiled_time_s, row.profiled_low_s, row.profiled_high_s),
         )
-        real = (_time(row.real_time_s, row.real_low_s, row.real_high_s), _yes(row.agrees)) if epoch else ()
+        real = (
+            (
+                _time(row.real_time_s, row.real_low_s, row.real_high_s),
+                (DASH if row.agrees is None else "yes" if row.agrees else "no"),
+            )
+            if epoch
+            else ()
+        )
         lines.append((*of, *size, *times, overhead, *real))
     work = () if epoch else ("work",)
     run = ("run whole", "agrees") if epoch else ()
@@ -294,10 +301,6 @@ def _time(mean_s: float | None, low_s: float | None, high_s: float | None) -> st
 
 def _whole(count: int | None) -> str:
     return DASH if count is None else str(count)
-
-
-def _yes(answer: bool | None) -> str:
-    return DASH if answer is None else "yes" if answer else "no"
 
 
 def _kind_of_file(file: str) -> str:

@@ -185,7 +185,10 @@ def by_model(points: pd.DataFrame, models: Sequence[str], row_in: float) -> Figu
     for axes, batch in zip(panels, batches, strict=True):
         _model_panel(axes, here[here["batch_size"] == batch], models, looks)
         axes.set_title(f"batch {batch}")
-        axes.set_yticks(range(len(models)), [_fitting_lines(model, _ROW_LETTERS) for model in models])
+        axes.set_yticks(
+            range(len(models)),
+            ["\n".join(fitting(line, _ROW_LETTERS) for line in model.split("\n")) for model in models],
+        )
         axes.set_ylim(len(models) - 0.5, -0.5)
     _ratio_axes(panels, points, horizontal=True)
     _finish(figure, points, panels, spare, looks)
@@ -210,10 +213,6 @@ def by_batch(points: pd.DataFrame, models: Sequence[str]) -> Figure:
     say_below(figure, "batch size", _axis_label(points), _ceilings_differ(looks))
     figure.supylabel("utilization, %", fontsize=figure_style.LABEL_PT)
     return figure
-
-
-def _fitting_lines(label: str, letters: int) -> str:
-    return "\n".join(fitting(line, letters) for line in label.split("\n"))
 
 
 def _ceilings_differ(looks: Looks) -> str:

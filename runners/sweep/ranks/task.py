@@ -76,7 +76,11 @@ def measure_rank(
     after, wrong = sweep_cell.flags_after(mine)
     if wrong:
         raise ValueError(wrong)
-    findings = replace(measured.findings, flags_after=after, items_per_step=_items(found, grid))
+    findings = replace(
+        measured.findings,
+        flags_after=after,
+        items_per_step=(None if found.items_per_step is None else found.items_per_step * grid.dp),
+    )
     return RankMeasurement(replace(measured, findings=findings), held, recording, before)
 
 
@@ -161,11 +165,6 @@ def _check_target(target: Any, length: int) -> None:
     if target is not None and shape[1:2] != (length,):
         said = " × ".join(map(str, shape)) or type(target).__name__
         raise ValueError(f"cp: expected a target of batch × {length} tokens, as the inputs, got {said}")
-
-
-def _items(found: CellFindings, grid: RankGrid) -> int | None:
-    """Of all ranks together."""
-    return None if found.items_per_step is None else found.items_per_step * grid.dp
 
 
 def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings, group: RankGroup) -> CellMeasurement:

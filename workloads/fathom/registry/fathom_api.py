@@ -44,12 +44,10 @@ class Session:
         step = self._step
         step.batches = iter([Batch(feed_dict["inputs"], feed_dict["labels"])])
         step()
-        found = {"train": None, "loss": step.last_loss} if isinstance(step, TrainingStep) else _outputs(step)
+        found = (
+            {"train": None, "loss": step.last_loss} if isinstance(step, TrainingStep) else {"outputs": step.last_output}
+        )
         return [found[name] for name in fetches]
-
-
-def _outputs(step: InferenceStep) -> dict[str, Any]:
-    return {"outputs": step.last_output}
 
 
 class FathomModel:
