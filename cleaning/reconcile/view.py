@@ -58,6 +58,19 @@ class View:
         return next((fraction for fraction in found if fraction is not None), None)
 
     @functools.cached_property
+    def methods_denominator(self) -> str | None:
+        """The denominator under which methods are compared: the headline's where each method with a ratio has one over
+        it, else the session's ceiling, since only whole steps have a paired one. None without a ratio."""
+        if self.headline is None:
+            return None
+        methods: dict[str, set[str]] = {}
+        for row in self.fractions:
+            if row.utilization_ratio is not None:
+                methods.setdefault(row.denominator, set()).add(row.method)
+        own, wide = (methods.get(name, set()) for name in (self.headline.denominator, "ceiling"))
+        return "ceiling" if wide > own else self.headline.denominator
+
+    @functools.cached_property
     def timed_row(self) -> Utilization | None:
         """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
         timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)

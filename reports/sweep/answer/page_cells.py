@@ -69,9 +69,10 @@ def measured_cells(views: Sequence[View]) -> Table:
 
 
 def methods(views: Sequence[View], names: Names) -> Table | None:
-    """Utilization by each method and each counter, over the denominator that the cell is reported by."""
+    """Utilization by each method and each counter, over a denominator that all methods of the cell have."""
     caption = "Utilization by method, with its 95 % interval"
-    return _by_method(caption, _headline_rows(views), names, others=other_ceilings(views))
+    rows = [row for view in views for row in view.fractions if row.denominator == view.methods_denominator]
+    return _by_method(caption, rows, names, others=other_ceilings(views))
 
 
 def theories(views: Sequence[View], names: Names) -> Table | None:

@@ -63,7 +63,6 @@ METHODS = ("theory", "one", "batch", "epoch", "exact")
 
 _OF_PROFILES = {"one", "batch", "epoch"}
 
-_METHODS_SAY = "Used, by method; and an epoch: its images, how long it takes, under the profiler, and run whole."
 
 CONVENTIONS = {
     "flop": "",
@@ -87,7 +86,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     scale, unit = rate_unit(views, "FLOP/s" if convention == "flop" else "MAC/s")
     parts += ["", cells_table(views, scale, unit), ""]
     if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
-        parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
+        parts += [methods_text(views), "", methods_table(views, shown.work_times), ""]
     parts += variant_parts(shown.variants)
     parts += parallel_parts(shown.parallel_steps, views)
     parts += [f"repeats: {line}" for line in repeat_lines(views, built.step_times)]
@@ -148,6 +147,13 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
     return TextTable(columns, rows, styles=["" if view.measured else "dim" for view in views])
 
 
+def methods_text(views: Iterable[View]) -> str:
+    """What stands above the table of methods."""
+    apart = any(view.headline and view.headline.denominator != view.methods_denominator for view in views)
+    of = ", relative to the ceiling measured in the session" if apart else ""
+    return f"Used, by method{of}; and an epoch: its images, how long it takes, under the profiler, and run whole."
+
+
 def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:
     """One row a cell: its utilization by each method, over its peak; an epoch's time, profiled and real.
 
@@ -173,8 +179,8 @@ def _start_columns() -> list[Column]:
 
 
 def _used(view: View, method: str) -> str:
-    """A cell's utilization by one method, over the denominator of its headline."""
-    row = view.headline and view.fraction(method, view.headline.denominator)
+    """A cell's utilization by one method."""
+    row = view.methods_denominator and view.fraction(method, view.methods_denominator)
     return percent(row.utilization_ratio) if row and row.utilization_ratio is not None else _UNKNOWN
 
 
