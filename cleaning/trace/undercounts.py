@@ -111,17 +111,12 @@ def _reason(product: Product, parts: list[Part], at: int) -> str:
         return "grouped"
     if part.what == "call":
         return "not_counted"
-    if _in_pyprof_lists(product, part):
+    if pyprof_linear(part.name) if product.kind == "matmul" else pyprof_convolution(part.name):
         took = any(other.fault == "split_k" for other in parts) or product.place
         return "split_k" if product.kind == "matmul" and took else "no_marker"
     if is_renamed(part.name):
         return "renamed_kernel"
     return "unknown_kernel" if family(part.name) in ("", OTHER) else "unlisted_kernel"
-
-
-def _in_pyprof_lists(product: Product, part: Part) -> bool:
-    """Whether PyProf's lists have the name."""
-    return pyprof_linear(part.name) if product.kind == "matmul" else pyprof_convolution(part.name)
 
 
 def _log(product: Product) -> list[CleaningLog]:

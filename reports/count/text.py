@@ -331,7 +331,10 @@ def document(counted: ModelCounts) -> dict[str, Any]:
             "backward_flop": counted.exact.get("backward"),
             "optimizer_flop": counted.exact.get("optimizer"),
             "recompute_flop": counted.exact.get("recompute"),
-            "at_least_flop": {phase: _at_least(counted, phase) for phase in counted.exact},
+            "at_least_flop": {
+                phase: (counted.at_least_flop.get(phase) if counted.exact[phase] is None else counted.exact[phase])
+                for phase in counted.exact
+            },
             "unknown_calls": {phase: counted.unknown_calls.get(phase, 0) for phase in counted.exact},
             "unknown_time_ratio": None,  # nothing is timed
             "other_flop": {
@@ -358,10 +361,6 @@ def _attention(counted: ModelCounts) -> dict[str, Any]:
         found[convention] = None if all(flop is None for flop in passes.values()) else passes
     reasons = dict(counted.attention.reasons) if counted.attention else dict.fromkeys(CONVENTIONS[1:], NOT_LISTED)
     return {**found, "reasons": reasons}
-
-
-def _at_least(counted: ModelCounts, phase: str) -> int | None:
-    return counted.at_least_flop.get(phase) if counted.exact[phase] is None else counted.exact[phase]
 
 
 def _counter(counted: ModelCounts, counter: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.profile.advice import advise
 from analysis.profile.module_tree import OPTIMIZER, ModuleNode, conservation, tree
-from analysis.profile.roofline import Against, RoofPlace, StepRoof, places, step_roof
+from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import means
 from reports.profile.summary import latencies
 from reports.shared.columns import csv_text
@@ -102,7 +102,14 @@ def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
     """One dict an operation: its record and its place under the roof."""
     found = zip(profile.operations, places(profile), strict=True)
-    return [{**vars(operation), "understood": operation.understood, **_placed(its)} for operation, its in found]
+    return [
+        {
+            **vars(operation),
+            "understood": operation.understood,
+            **({name: getattr(its, name) for name in PLACED} | {"roof_unit": its.unit, "bound": its.bound or None}),
+        }
+        for operation, its in found
+    ]
 
 
 def modules_csv(profile: StepProfile) -> str:
@@ -162,10 +169,6 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
     spread = means([times_s])
     low, high = (None if ends is None else float(ends[0]) for ends in (spread.low, spread.high))
     return {"median_time_s": float(spread.median[0]), "low_time_s": low, "high_time_s": high}
-
-
-def _placed(its: RoofPlace) -> dict[str, Any]:
-    return {name: getattr(its, name) for name in PLACED} | {"roof_unit": its.unit, "bound": its.bound or None}
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

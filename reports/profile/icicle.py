@@ -16,7 +16,7 @@ from analysis.profile.roofline import main_bound, places, time_by_bound
 from reports.profile.summary import ratio
 from reports.shared.bound_colours import COLOURS
 from reports.shared.numbers import percent, si, si_time
-from results.records.step_profile import StepOperation, StepProfile
+from results.records.step_profile import StepProfile
 
 WIDTH = 1160
 ROW = 26
@@ -93,7 +93,9 @@ def _others(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Iterator[t
     inside = list(nodes[""].children)
     groups: dict[str, list[int]] = {}
     for position, operation in enumerate(profile.operations):
-        if operation.time_s and not _is_below(operation, inside):
+        if operation.time_s and not any(
+            operation.module == path or operation.module.startswith(f"{path}.") for path in inside
+        ):
             label = {OPTIMIZER: "optimizer", "loss": "loss"}.get(operation.phase, "the model's own")
             groups.setdefault(label, []).append(position)
     found = places(profile)
@@ -101,10 +103,6 @@ def _others(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Iterator[t
         mine = [profile.operations[position] for position in positions]
         bound = main_bound(time_by_bound(mine, [found[position] for position in positions]))
         yield label, bound, sum(operation.time_s or 0.0 for operation in mine)
-
-
-def _is_below(operation: StepOperation, paths: list[str]) -> bool:
-    return any(operation.module == path or operation.module.startswith(f"{path}.") for path in paths)
 
 
 def _tip(node: ModuleNode, step_s: float) -> str:

@@ -129,7 +129,12 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
         name = fitting(f"{f'{node.name}: ' if node.module else ''}{node.type}", max(2, room - len(guide)))
         cells = [_coloured(column, node, _cut(column.said(node, root), column.letters)) for column in columns]
         rows.append([guide + name, *cells])
-    styles = ["dim" if _is_short(node, root) else "" for _, node in guided(nodes, depth)]
+    styles = [
+        "dim"
+        if (node.time_s is not None and bool(root.time_s) and node.time_s < DIM_SHARE * (root.time_s or 0.0))
+        else ""
+        for _, node in guided(nodes, depth)
+    ]
     return TextTable(heads, rows, rule=False, styles=styles)
 
 
@@ -181,11 +186,6 @@ def _coloured(column: TreeColumn, node: ModuleNode, text: str) -> Cell:
 
 def _cut(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
-
-
-def _is_short(node: ModuleNode, root: ModuleNode) -> bool:
-    """Whether it takes next to nothing of the step."""
-    return node.time_s is not None and bool(root.time_s) and node.time_s < DIM_SHARE * (root.time_s or 0.0)
 
 
 def _used(ratio: float | None) -> str:

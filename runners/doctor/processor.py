@@ -118,7 +118,11 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
     from measure.device.cpu_identity import processor
 
     rows = core_rows(threads) if name.casefold() == processors.HERE else []
-    microarchitecture = processors.identify(processor()).name if rows else _named(name)
+    microarchitecture = (
+        processors.identify(processor()).name
+        if rows
+        else next((each for each in processors.names() if each.casefold() == name.casefold()), None)
+    )
     measured = {(row.unit, row.instructions): row for row in rows}
     return {
         "device": microarchitecture,
@@ -140,10 +144,6 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
 def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
     columns = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
     return {name: None if row is None else getattr(row, name) for name in columns}
-
-
-def _named(name: str) -> str | None:
-    return next((each for each in processors.names() if each.casefold() == name.casefold()), None)
 
 
 def _reads(threads: int) -> list[Ceiling]:

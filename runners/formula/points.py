@@ -145,7 +145,7 @@ def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], 
         if (
             base[symbol] > FEWEST
             and axis.step == 1
-            and _restructured(axis, base, sample_at)
+            and (sample_at({**base, axis.symbol: axis.at(1)}).structure != sample_at(base).structure)
             and _there(fewest, sample_at)
         ):
             base = fewest
@@ -191,11 +191,6 @@ def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
         return ()
     steps = (("image_size", "a multiple of", known.image_step),) if known.image_step > 1 else ()
     return (*known.limits, *steps, *PERIODS.get(model, ()))
-
-
-def _restructured(axis: Axis, base: Mapping[str, int], sample_at: Callable[[Point], SizeSample]) -> bool:
-    """Whether a symbol changes the operations themselves: then few of what it counts are enough."""
-    return sample_at({**base, axis.symbol: axis.at(1)}).structure != sample_at(base).structure
 
 
 def _base(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> dict[str, int]:

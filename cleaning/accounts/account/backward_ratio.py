@@ -92,16 +92,16 @@ def backward(model: str, batch_size: int, table: Sequence[Operation], accounts: 
         forward_flop=sum(sums[phase] for phase in FORWARD),
         backward_flop=sums["backward"],
         again_flop=sums["recompute"],
-        scores_flop=sum(_scores(operation) for operation in table if operation.phase == "backward"),
+        scores_flop=sum(
+            (attention_backward(operation) - exact_flop(operation) if operation.name in ATTENTION_BACKWARD else 0)
+            for operation in table
+            if operation.phase == "backward"
+        ),
         embeds=any(operation.kind == "embedding" for operation in table if operation.phase in FORWARD),
         closed=closed_form(table),
         missing=_missing(table),
         ratios=(*_exact(model, batch_size, table), *_of_counters(model, batch_size, accounts)),
     )
-
-
-def _scores(operation: Operation) -> int:
-    return attention_backward(operation) - exact_flop(operation) if operation.name in ATTENTION_BACKWARD else 0
 
 
 def _missing(table: Sequence[Operation]) -> tuple[Missing, ...]:

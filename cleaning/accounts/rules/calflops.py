@@ -21,17 +21,15 @@ BACKWARD = 2
 def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass. A module with several parents is met once for each of them."""
     times = module_hooks.visits(recording)
-    found = [(_owner(recording, call), item) for call, item in patched_functions.calls(recording, FUNCTIONS)]
+    found = [
+        (next((each.serial for each in (call, *recording.around(call)) if each.serial >= 0), 0), item)
+        for call, item in patched_functions.calls(recording, FUNCTIONS)
+    ]
     found += list(module_hooks.items(recording, MODULES))
     items = list(module_hooks.multiplied(iter(found), times))
     if phase == "backward":
         return _twice(items), missed_by({}, "backward_not_counted")
     return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
-
-
-def _owner(recording: CallRecording, call: Call) -> int:
-    """The module whose hooks gather a function's count: the nearest that is a part of the model."""
-    return next((each.serial for each in (call, *recording.around(call)) if each.serial >= 0), 0)
 
 
 def _twice(items: list[Item]) -> list[Item]:

@@ -128,15 +128,11 @@ def _forward_missed(recording: CallRecording) -> Callable[[Operation], str]:
     def why(operation: Operation) -> str:
         if operation.kind != "convolution":
             return other(operation)
-        if not _is_plain_2d(operation):
+        if not (len(operation.input_shapes[0]) == 4 and not operation.attributes.get("transposed", False)):
             return "not_two_dimensional"
         return "without_batch" if operation.index in bare else "string_padding_not_seen"
 
     return why
-
-
-def _is_plain_2d(operation: Operation) -> bool:
-    return len(operation.input_shapes[0]) == 4 and not operation.attributes.get("transposed", False)
 
 
 def _backward_missed(_operation: Operation) -> str:

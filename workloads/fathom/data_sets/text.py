@@ -62,7 +62,10 @@ def _padded(words: list[int], length: int) -> list[int]:
 def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     """Pairs that fit the bucket, of NAME.en and NAME.fr; each language's most frequent words are its vocabulary."""
     hyper, (source, target) = workload.hyper, _texts(directory)
-    read, written = (_sentences(path) for path in (source, target))
+    read, written = (
+        [_TOKEN.findall(re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:MOST_LINES]]
+        for path in (source, target)
+    )
     if len(read) != len(written):
         raise ValueError(f"{target}: expected as many lines as {source.name} has, {len(read)}, got {len(written)}")
     numbers, others = (_vocabulary(each, hyper["vocab"]) for each in (read, written))
@@ -96,11 +99,6 @@ def _texts(directory: Path) -> tuple[Path, Path]:
         if target.is_file():
             return source, target
     raise ValueError(f"{directory}: expected NAME.en and NAME.fr, two texts of one name; got no such pair")
-
-
-def _sentences(path: Path) -> list[list[str]]:
-    """The words of each line, signs apart, digits as 0, as Fathom's tokenizer has it."""
-    return [_TOKEN.findall(re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:MOST_LINES]]
 
 
 def _vocabulary(sentences: list[list[str]], size: int) -> dict[str, int]:
