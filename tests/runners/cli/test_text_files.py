@@ -7,7 +7,6 @@ import os
 
 import pytest
 
-from measure.step.pinned_step import read_baseline
 from results.records.answers import Utilization
 from results.store.columns import read_records
 from results.text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
@@ -56,7 +55,6 @@ def test_damage_is_a_value_error(tmp_path, content):
 READERS = {
     "ceilings": ("ceilings.csv", output.read),
     "utilization": ("utilization.csv", lambda path: read_records(path, Utilization)),
-    "baseline": ("step.json", lambda path: read_baseline(path, "step")),
 }
 
 
