@@ -57,7 +57,8 @@ def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, .
         GraphNode("Mul", (state, state), (state,), 6),
         GraphNode("SigmoidGrad", (state, state), (state,), 3),
         GraphNode("TanhGrad", (state, state), (state,), 2),
-        *_unbroadcast(state, 9),
+        GraphNode("Reduce", (state, NO_AXES), (state,), 9),  # what every gradient of a sum or product ends with
+        GraphNode("Reshape", (state, PAIR), (state,), 9),
         GraphNode("Reduce", (state, PAIR), (SCALAR,)),  # of the 1 that was added to the forget gate
         GraphNode("Reshape", (SCALAR, NO_AXES), (SCALAR,)),
         GraphNode("BroadcastGradientArgs", (PAIR, NO_AXES), (NO_AXES, PAIR)),
@@ -76,14 +77,6 @@ def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, .
         GraphNode("Sub", (SCALAR, SCALAR), (SCALAR,)),
         GraphNode("GreaterEqual", (SCALAR, SCALAR), (FLAG,)),
         GraphNode("LoopCondition", (FLAG,), (FLAG,)),
-    )
-
-
-def _unbroadcast(tensor: Tensor, times: int) -> tuple[GraphNode, ...]:
-    """A sum over no axis, and a reshape: what every gradient of a sum or product ends with."""
-    return (
-        GraphNode("Reduce", (tensor, NO_AXES), (tensor,), times),
-        GraphNode("Reshape", (tensor, PAIR), (tensor,), times),
     )
 
 

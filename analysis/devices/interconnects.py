@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.devices.peaks import Device
+from analysis.devices.peaks import VERIFICATIONS, Device
 
 TABLE = Path(__file__).with_name("interconnects.csv")
 
-VERIFICATIONS = ("retrieved", "derived", "memory")
 
 ACHIEVED = 0.8
 """Of a link's rate, in a collective of large messages. Assumed."""

@@ -244,15 +244,13 @@ def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGr
             if operation.name not in COLLECTIVES:
                 raise ValueError(f"expected collectives of {', '.join(COLLECTIVES)}, got {operation.name}")
             kind = COLLECTIVES[operation.name]
-            axis = trace.axes.get(str(operation.attributes.get("group_name")), _unnamed(operation, grid))
+            axis = trace.axes.get(
+                str(operation.attributes.get("group_name")),
+                "ep" if operation.name == EXPERT_COUNTS else copies_group(grid),
+            )
             calls[kind, axis] += grid.microbatches
             nbytes[kind, axis] += message_bytes(operation) * grid.microbatches
     return [Collective(*key, grid.group_size(key[1]), count, nbytes[key]) for key, count in calls.items()]
-
-
-def _unnamed(operation: Operation, grid: RankGrid) -> str:
-    """The group of a collective that names none: how many tokens each expert gets, or fully_shard's."""
-    return "ep" if operation.name == EXPERT_COUNTS else copies_group(grid)
 
 
 def copies_group(grid: RankGrid) -> str:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from results.records.counts import CleaningLog
-from results.records.rows import Record
-
-R = TypeVar("R", bound=Record)
+from results.records.rows import R
 
 
 @dataclass(frozen=True)

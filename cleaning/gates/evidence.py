@@ -11,7 +11,6 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from analysis.operators import registry
 from analysis.utilization.numerators import input_dtype
@@ -23,13 +22,12 @@ from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
 from results.records.counts import Agreement, BatchLaw, FlopCount, ProfileCount
 from results.records.operations import Operation, Storage
-from results.records.rows import Record
+from results.records.rows import R
 from results.records.samples import Sample, Telemetry
 from results.records.vocabulary import MEASURED
 from results.store.layout import Key, key_of
 from results.store.reading import RunData
 
-R = TypeVar("R", bound=Record)
 Table = tuple[Sequence[Operation], Sequence[Storage]]
 ReadTable = Callable[[str], Table]
 

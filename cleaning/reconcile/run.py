@@ -59,7 +59,7 @@ from results.records.answers import ParallelStep, StepTime, Utilization, WorkTim
 from results.records.cell import Run, Sitting
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.operations import Operation, ProfiledOperation
-from results.records.rows import CellRows, Record, chosen_of, column_of
+from results.records.rows import CellRows, R, chosen_of, column_of
 from results.records.samples import RankCollective, RankRow, Sample, Telemetry
 from results.records.vocabulary import LOOP, WORKS
 from results.store.layout import Key, key_of, profile_file, recording_file
@@ -68,7 +68,6 @@ from results.store.reading import RunData
 if TYPE_CHECKING:
     import pandas as pd
 
-R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 ReadOperations = Callable[[str], Sequence[Operation]]
 Each = Callable[[Callable[[str], "_OfTable"], Iterable[str]], "Iterator[_OfTable]"]

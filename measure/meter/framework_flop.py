@@ -150,10 +150,6 @@ def flop_counter_by_kind(model: torch.nn.Module, args: Any, kwargs: Any) -> dict
         torch.autograd.backward([each.sum() for each in leaves[:1]])
     for phase, counter in (("forward", forward), ("backward", backward)):
         for operator, flop in counter.get_flop_counts().get("Global", {}).items():
-            key = phase, _kind_of(str(operator))
+            key = phase, next((kind for kind in ("convolution", "attention") if kind in str(operator)), "matmul")
             found[key] = found.get(key, 0) + float(flop)
     return found
-
-
-def _kind_of(operator: str) -> str:
-    return next((kind for kind in ("convolution", "attention") if kind in operator), "matmul")

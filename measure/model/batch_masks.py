@@ -91,7 +91,7 @@ def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
         return NOTHING
     given = _named(model, args, kwargs)
     mask, target = (_padding(given.get(name), (args, kwargs)) for name in (MASK, TARGET_MASK))
-    if _has_two(configs):
+    if any(getattr(each, "is_encoder_decoder", False) is True for each in configs):
         return replace(mask, target=target)
     if MASK not in given and not _makes_cache(model, configs, given):
         mask = _packing(given.get(POSITIONS))
@@ -102,11 +102,6 @@ def _configs(model: torch.nn.Module) -> list[Any]:
     """The configurations of a model and of the modules in it."""
     found = (getattr(each, "config", None) for each in model.modules())
     return [each for each in found if each is not None]
-
-
-def _has_two(configs: Iterable[Any]) -> bool:
-    """Whether a model has both an encoder and a decoder."""
-    return any(getattr(each, "is_encoder_decoder", False) is True for each in configs)
 
 
 def _has_source(given: Container[str]) -> bool:

@@ -10,12 +10,12 @@ the tensor axis, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analysis.parallel.rank_grid import nearest_divisor
+from analysis.parallel.rank_grid import RankGrid, nearest_divisor
 from measure.parallel.styles import like, matches, own_plan
 from results.errors import Unavailable
 from results.names import nearest
@@ -23,7 +23,6 @@ from results.names import nearest
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from analysis.parallel.rank_grid import RankGrid
     from measure.fake.mode import FakeMode
 
 DISPATCH, DIVIDED = "ep_dispatch_experts", "grouped_gemm"
@@ -50,7 +49,11 @@ def plans_of(
         return plans_of_file(styles, grid)
     plan, experts = own_plan(model), own_expert_plan(model)
     if grid.ep > 1:
-        plan = {pattern: style for pattern, style in plan.items() if not _is_within(pattern, experts)}
+        plan = {
+            pattern: style
+            for pattern, style in plan.items()
+            if not any(pattern == other or pattern.startswith(f"{other}.") for other in experts)
+        }
     for axis, size in _axes_without(grid, plan, experts):
         raise ValueError(f"has no {axis}_plan of its own: expected {instead} with {axis}={size}")
     return plan, experts
@@ -71,11 +74,6 @@ def _axes_without(grid: RankGrid, plan: Mapping[str, str], experts: Mapping[str,
     for axis, size, found in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
         if size > 1 and not found:
             yield axis, size
-
-
-def _is_within(pattern: str, others: Iterable[str]) -> bool:
-    """Whether it means what one of the others means, or something inside of that."""
-    return any(pattern == other or pattern.startswith(f"{other}.") for other in others)
 
 
 def apply_experts(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analysis.parallel.rank_grid import nearest_divisor
+from analysis.parallel.rank_grid import RankGrid, nearest_divisor
 from measure.parallel.model_split import split_model
 from measure.parallel.styles import check_heads, matches, own_plan
 from results.errors import one_line
@@ -24,7 +24,6 @@ from results.errors import one_line
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from analysis.parallel.rank_grid import RankGrid
 
 Loss = Callable[[Any, Any], torch.Tensor]
 

@@ -17,7 +17,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from analysis.parallel.rank_trace import LocalParameter, RankTrace
-from measure.fake.mode import NOT_ON_FAKE, fake_mode, quiet, to_fake
+from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet, to_fake
 from measure.model.run import check_outputs, summed
 from measure.operations.tracer import trace_step
 from measure.parallel.context import ring_attention, sequence_part
@@ -30,7 +30,6 @@ from results.errors import Unavailable, one_line
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from measure.fake.mode import FakeMode
 
 FIRST_BUCKET_BYTES = 1024**2
 BUCKET_BYTES = 25 * 1024**2

@@ -54,15 +54,15 @@ class _Forward:
             model, (args, kwargs) = fake_copy(model, (args, kwargs), mode)
 
         def step(mark: Callable[[str], None]) -> None:
-            with torch.set_grad_enabled(self.grad), self._casting(device_type):
+            with (
+                torch.set_grad_enabled(self.grad),
+                contextlib.nullcontext() if self.autocast is None else torch.autocast(device_type, self.autocast),
+            ):
                 mark("forward")
                 _output = model(*args, **kwargs)
                 mark("end")
 
         return trace_step(step, model=model, inputs=(args, kwargs), mode=mode, steps_before=0)
-
-    def _casting(self, device_type: str) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self.autocast is None else torch.autocast(device_type, self.autocast)
 
 
 class ForwardWatch:

@@ -136,17 +136,13 @@ def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame
         at = bisect_right(starts, event.start_ns()) - 1
         if at >= 0 and event.start_ns() < steps[at].end_ns:
             frame = Frame(event)
-            if _is_known(frame) and frame.name != steps[at].name:
+            # no call of CUDA's runtime, whose threads and numbers are not torch's
+            if (frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name) and frame.name != steps[at].name:
                 found[at].append(frame)
     for frames in found:
         frames[1:] = sorted(frames[1:], key=lambda frame: (frame.start_ns, -frame.end_ns))
         _place(frames)
     return found
-
-
-def _is_known(frame: Frame) -> bool:
-    """No call of CUDA's runtime, whose threads and numbers are not torch's."""
-    return frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name
 
 
 def _place(frames: Sequence[Frame]) -> None:

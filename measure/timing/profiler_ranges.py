@@ -51,17 +51,13 @@ class Ranges:
             self._record, self._listening = _kineto(record, listening)
             self._attributes: dict[str, Any] = {}
 
-    @contextlib.contextmanager
-    def cell(self, name: str) -> Iterator[None]:
+    def cell(self, name: str) -> contextlib.AbstractContextManager[None]:
         """A range around everything that is done for one cell."""
-        with self._range(name):
-            yield
+        return self._range(name)
 
-    @contextlib.contextmanager
-    def work(self, name: str) -> Iterator[None]:
+    def work(self, name: str) -> contextlib.AbstractContextManager[None]:
         """A range around steps of one work: one, batch, last or epoch."""
-        with self._range(name):
-            yield
+        return self._range(name)
 
     def step(self, step: Step) -> Step:
         """`step` under a range of its own, each of its marks opening a phase; what calls it may listen too.

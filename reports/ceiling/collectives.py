@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from analysis.parallel.collective_rates import CollectiveRate
 from reports.shared.layout import Column, Part, TextTable, page, strong
-from reports.shared.numbers import si, si_time
-
-_UNKNOWN = "–"
+from reports.shared.numbers import DASH, si, si_time
 
 
 def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -> str:
@@ -34,5 +32,5 @@ def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -
 
 def _rate(row: CollectiveRate | None) -> str:
     if row is None or row.link_bytes_per_s is None:
-        return _UNKNOWN
+        return DASH
     return si(row.link_bytes_per_s, "B/s")

@@ -17,12 +17,10 @@ from analysis.devices.precisions import UNITS
 from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import STATUS_WORDS, digits, percent, si, si_time
+from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
 from results.records.samples import Ceiling
 
 PRODUCTS = ("matmul", "convolution")
-
-_UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
@@ -118,10 +116,10 @@ def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
     for row in rows:
         cells = {
             "what": _what(row),
-            "threads": str(row.threads or _UNKNOWN),
+            "threads": str(row.threads or DASH),
             **_amounts(row),
             "of sheet": _share(seen, row),
-            "clock": f"{row.sm_clock_hz / 1e6:.0f} MHz" if row.sm_clock_hz else _UNKNOWN,
+            "clock": f"{row.sm_clock_hz / 1e6:.0f} MHz" if row.sm_clock_hz else DASH,
             "where": ", ".join(filter(None, (row.shape, row.layout))),
         }
         lines.append([cells[column.name] for column in columns])
@@ -138,10 +136,10 @@ def _amounts(row: Ceiling) -> dict[str, str]:
     times = {"median": row.median_s, "mean": row.mean_s, "fastest": row.best_s}
     work, unit = (row.flop, "FLOP/s") if row.flop is not None else (row.moved_bytes, "B/s")
     if work is None:
-        return {name: _UNKNOWN if time_s is None else si_time(time_s) for name, time_s in times.items()}
+        return {name: DASH if time_s is None else si_time(time_s) for name, time_s in times.items()}
     rates = {name: work / time_s if time_s else None for name, time_s in times.items()}
     return {
-        name: _UNKNOWN if rate is None else si(rate, unit) if name == "median" else digits(_scaled(rate, rates))
+        name: DASH if rate is None else si(rate, unit) if name == "median" else digits(_scaled(rate, rates))
         for name, rate in rates.items()
     }
 
@@ -155,7 +153,7 @@ def _scaled(rate: float, rates: Mapping[str, float | None]) -> float:
 
 def _share(seen: CeilingAnswer, row: Ceiling) -> str:
     ratio = _sheet_ratio(seen, row)
-    return _UNKNOWN if ratio is None else percent(ratio)
+    return DASH if ratio is None else percent(ratio)
 
 
 def _sheet_ratio(seen: CeilingAnswer, row: Ceiling) -> float | None:

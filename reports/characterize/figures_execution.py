@@ -291,7 +291,16 @@ def reproduced(seen: CharacterizeAnswer) -> Figure | None:
                 colour, hatch = looks[group]
                 axes.barh(y, 100 * share, 0.34, left, color=colour, hatch=hatch, edgecolor="white", linewidth=0.4)
                 if share >= 0.06:
-                    axes.text(left + 50 * share, y, group, ha="center", va="center", fontsize=6, **_tag())
+                    axes.text(
+                        left + 50 * share,
+                        y,
+                        group,
+                        ha="center",
+                        va="center",
+                        fontsize=6,
+                        color="0.1",
+                        bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.8},
+                    )
                 left += 100 * share
     ticks = [y for place in range(len(pairs)) for y in (place - 0.2, place + 0.2)]
     words = [text for each in pairs for text in (f"{paper_label(each)}, ours", "paper")]
@@ -305,7 +314,3 @@ def reproduced(seen: CharacterizeAnswer) -> Figure | None:
         figure, "per cent of a training step; paper: Figure 3 of Adolf et al. 2016, which cuts each cell down"
     )
     return figure
-
-
-def _tag() -> dict[str, Any]:
-    return {"color": "0.1", "bbox": {"boxstyle": "round,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.8}}

@@ -8,9 +8,9 @@ from analysis.characterize.execution_modes import step_energy_j, ways
 from analysis.characterize.fathom_groups import GROUPS
 from analysis.characterize.thread_scaling import Amdahl
 from reports.characterize.text import CharacterizeAnswer
-from reports.characterize.words import UNKNOWN, at_least_time, in_range, joules, ratio, times, whole
+from reports.characterize.words import at_least_time, in_range, joules, ratio, times, whole
 from reports.shared.layout import Part, table_of
-from reports.shared.numbers import digits, percent, si, si_time
+from reports.shared.numbers import DASH, digits, percent, si, si_time
 
 NO_GROUP = "none"
 """What stands for the group of operations that have none."""
@@ -43,9 +43,9 @@ def parallel(seen: CharacterizeAnswer) -> Iterator[Part]:
                 each.workload if each.name == "step" else "",
                 each.name,
                 each.group,
-                *(si_time(each.times_s[count]) if count in each.times_s else UNKNOWN for count in counts),
-                UNKNOWN if law is None else f"{law.speed_up:.2f}",
-                *([UNKNOWN, UNKNOWN] if law is None else _serial(law)),
+                *(si_time(each.times_s[count]) if count in each.times_s else DASH for count in counts),
+                DASH if law is None else f"{law.speed_up:.2f}",
+                *([DASH, DASH] if law is None else _serial(law)),
             ]
         )
     yield table_of(rows, words=(0, 1, 2), wraps=(0, 1, 2))
@@ -78,10 +78,10 @@ def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
                 str(each.calls),
                 f"≥ {si(each.at_least_flop, '')}" if each.flop is None else si(each.flop, ""),
                 f"{'≥ ' if each.unsized_calls else ''}{si(each.bytes, 'B')}",
-                UNKNOWN if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
+                DASH if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
                 at_least_time(each.time_s, each.at_least_time_s),
-                UNKNOWN if each.flop_per_s is None else si(each.flop_per_s, ""),
-                UNKNOWN if each.bytes_per_s is None else si(each.bytes_per_s, "B"),
+                DASH if each.flop_per_s is None else si(each.flop_per_s, ""),
+                DASH if each.bytes_per_s is None else si(each.bytes_per_s, "B"),
                 *([ratio(each.utilization_ratio(seen.peaks))] if seen.peaks else []),
             ]
         )
@@ -103,11 +103,11 @@ def launches(seen: CharacterizeAnswer) -> Iterator[Part]:
             [
                 each.workload,
                 f"{each.launches:.0f}",
-                UNKNOWN if each.launch_s is None else si_time(each.launch_s),
+                DASH if each.launch_s is None else si_time(each.launch_s),
                 ratio(each.small_ratio),
                 percent(each.between_ratio),
-                UNKNOWN if recording.peak_memory_bytes is None else si(recording.peak_memory_bytes, "B"),
-                UNKNOWN if recording.live_bytes is None else si(recording.live_bytes, "B"),
+                DASH if recording.peak_memory_bytes is None else si(recording.peak_memory_bytes, "B"),
+                DASH if recording.live_bytes is None else si(recording.live_bytes, "B"),
                 *([joules(energy_j)] if with_energy else []),
             ]
         )
@@ -120,7 +120,7 @@ def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
     yield "Times of single calls in one step: how unequal, and the law that fits best of three (distance: Kolmogorov's)"
     rows = [["workload", "calls", "median", "longest", "longest 1 %", "longest 10 %", "law", "distance"]]
     for mix, each in seen.tails:
-        law = [each.fits[0].law, digits(each.fits[0].distance, 2)] if each.fits else [UNKNOWN, UNKNOWN]
+        law = [each.fits[0].law, digits(each.fits[0].distance, 2)] if each.fits else [DASH, DASH]
         times = [si_time(each.median_s), si_time(each.longest_s)]
         rows.append([mix.label, str(each.calls), *times, percent(each.top_1_ratio), percent(each.top_10_ratio), *law])
     yield table_of(rows, words=(0, 6), wraps=(0, 6))
@@ -140,7 +140,7 @@ def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
                 str(each.calls),
                 str(each.kinds),
                 at_least_time(each.alone_s, each.at_least_alone_s),
-                UNKNOWN if each.recorded_s is None else si_time(each.recorded_s),
+                DASH if each.recorded_s is None else si_time(each.recorded_s),
                 times(each.ratio),
                 "" if each.step_ratio is None else times(each.step_ratio),
             ]
@@ -155,8 +155,8 @@ def other_ways(seen: CharacterizeAnswer) -> Iterator[Part]:
     """Seeds and switches: what each changes of the step."""
     rows = [["workload", "way", "step", "÷ the mix", "95 %", "energy a step"]]
     for each in ways(seen.data):
-        divided = UNKNOWN if each.ratio is None else digits(each.ratio, 3)
-        interval = UNKNOWN if each.low is None or each.high is None else f"{each.low:.2f} to {each.high:.2f}"
+        divided = DASH if each.ratio is None else digits(each.ratio, 3)
+        interval = DASH if each.low is None or each.high is None else f"{each.low:.2f} to {each.high:.2f}"
         rows.append([each.workload, each.way, si_time(each.step_s), divided, interval, joules(each.energy_j)])
     if len(rows) > 1:
         yield "Other ways to run the training step"

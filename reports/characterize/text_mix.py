@@ -12,9 +12,9 @@ from analysis.characterize.outlier_steps import slow_steps
 from analysis.characterize.similarity import inverted
 from reports.characterize import text_costs, variants
 from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name, shown_types
-from reports.characterize.words import UNKNOWN, in_range, ratio, times, whole
+from reports.characterize.words import in_range, ratio, times, whole
 from reports.shared.layout import WIDTH, Part, page, table_of
-from reports.shared.numbers import STATUS_WORDS, percent, si, si_time
+from reports.shared.numbers import DASH, STATUS_WORDS, percent, si, si_time
 from results.records.characterization import WARM_UP, Characterization, WorkloadRecording
 
 REASONS = {
@@ -58,10 +58,10 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
         rows.append(
             [
                 each.label,
-                UNKNOWN if each.step_s is None else si_time(each.step_s),
+                DASH if each.step_s is None else si_time(each.step_s),
                 *(whole(each.groups[group].ratio) for group in GROUPS),
                 whole(each.unclassified_ratio) or "0",
-                UNKNOWN if types is None else str(types),
+                DASH if types is None else str(types),
                 str(len(each.operations)),
             ]
         )
@@ -124,10 +124,10 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
         spread = [ratio(each.spread_ratio), in_range(each.spread_low, each.spread_high)]
         level.append([*who, str(each.n), _first(seen.data, recording), si_time(each.median_s), around, *spread])
         slope = [
-            (UNKNOWN if each.trend_ratio is None else f"{100 * each.trend_ratio:+.0f} %"),
+            (DASH if each.trend_ratio is None else f"{100 * each.trend_ratio:+.0f} %"),
             in_range(each.trend_low, each.trend_high, signed=True),
         ]
-        trend.append([*who, *slope, UNKNOWN if each.p_value is None else f"{each.p_value:.2g}", each.verdict])
+        trend.append([*who, *slope, DASH if each.p_value is None else f"{each.p_value:.2g}", each.verdict])
     yield table_of(level, words=(0, 1), wraps=(0, 1))
     yield "A trend over all of these steps (Mann-Kendall)"
     yield table_of(trend, words=(0, 1), wraps=(0, 1))
@@ -136,14 +136,14 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
 def _around(low_s: float | None, middle_s: float, high_s: float | None) -> str:
     """An interval as how far its ends are from the middle."""
     if low_s is None or high_s is None:
-        return UNKNOWN
+        return DASH
     return in_range(low_s / middle_s - 1, high_s / middle_s - 1, signed=True)
 
 
 def _first(data: Characterization, recording: WorkloadRecording) -> str:
     """The very first step, that warms up."""
     times = [s.time_s for s in data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)]
-    return si_time(times[0]) if times else UNKNOWN
+    return si_time(times[0]) if times else DASH
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
@@ -157,7 +157,7 @@ def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
         cells = []
         for way in ways:
             each = mine.get(way)
-            cells += [UNKNOWN, UNKNOWN] if each is None else [si_time(each.step_s), times(each.ratio)]
+            cells += [DASH, DASH] if each is None else [si_time(each.step_s), times(each.ratio)]
         rows.append([workload, *cells])
     yield table_of(rows, words=(0,), wraps=(0,))
 

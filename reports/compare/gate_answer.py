@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from reports.compare.gate import EXACT, MATCHED, TIMED, TRAINS, Condition
 from reports.compare.page import Side
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import percent, si, si_time
+from reports.shared.numbers import DASH, percent, si, si_time
 from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 
 PASSES, FAILS = "passes", "fails"
@@ -31,7 +31,6 @@ _COLUMNS = (
 )
 HEADS = tuple(column.name for column in _COLUMNS)
 
-_DASH = "–"
 _UNITS = {"flop": "FLOP", "bytes": "B", "memory": "B"}
 _NAMES = {"flop": "FLOP"}
 _OUTCOMES = {MET: "MET", NOT_MET: "not met", UNDECIDED: "undecided", NOT_COMPARED: "not compared"}
@@ -170,17 +169,17 @@ def _condition(check: GateCheck) -> str:
 
 def _cells(check: GateCheck) -> list[str]:
     """The texts of a row under HEADS."""
-    interval = _DASH
+    interval = DASH
     if check.low_ratio is not None and check.high_ratio is not None:
         interval = f"{_end(check.low_ratio)} to {_end(check.high_ratio)}"
-    ratio = _DASH if check.ratio is None else _change(check.ratio)
+    ratio = DASH if check.ratio is None else _change(check.ratio)
     values = [_value(check.condition, value) for value in (check.value_a, check.value_b)]
     return [_cell(check), _condition(check), *values, ratio, interval, _OUTCOMES[check.outcome]]
 
 
 def _value(condition: str, value: float | None) -> str:
     if value is None:
-        return _DASH
+        return DASH
     if condition == TIMED:
         return si_time(value)
     return si(value, _UNITS[condition]) if condition in _UNITS else f"{value:,.0f}"

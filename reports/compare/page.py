@@ -15,8 +15,8 @@ from reports.compare.text import HEADS, cell_names, closing_lines, interval_text
 from reports.shared import citation
 from reports.shared.html import PageVerdict, Section, document
 from reports.shared.html_figures import picture
-from reports.shared.html_tables import DASH, Names, Table, natural
-from reports.shared.numbers import STATUS_WORDS, digits, fitting, percent
+from reports.shared.html_tables import Names, Table, natural
+from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from reports.sweep.answer import page_cells
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from results.store.reading import RunData

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page
-from reports.shared.numbers import digits, percent, si_time
+from reports.shared.numbers import DASH, digits, percent, si_time
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 
 SHOWN = 12
@@ -23,8 +23,6 @@ _COLUMNS = (
     Column("blocks", right=True, rank=2),
 )
 HEADS = tuple(column.name for column in _COLUMNS)
-
-_UNKNOWN = "–"
 
 _BASES = {
     "processes": "where both runs have repeats, their processes scatter: different is different from 1",
@@ -64,12 +62,12 @@ def interval_text(low: float, high: float, count: int = 3) -> str:
 
 def row_cells(row: Comparison) -> list[str]:
     """The texts of a row under HEADS."""
-    interval = _UNKNOWN
+    interval = DASH
     if row.low_ratio is not None and row.high_ratio is not None:
         interval = interval_text(row.low_ratio, row.high_ratio, 4)
-    ratio = _UNKNOWN if row.ratio is None else digits(row.ratio, 4)
-    times = [_UNKNOWN if time_s is None else si_time(time_s) for time_s in (row.time_a_s, row.time_b_s)]
-    blocks = f"{row.blocks_a}, {row.blocks_b}" if row.blocks_a or row.blocks_b else _UNKNOWN
+    ratio = DASH if row.ratio is None else digits(row.ratio, 4)
+    times = [DASH if time_s is None else si_time(time_s) for time_s in (row.time_a_s, row.time_b_s)]
+    blocks = f"{row.blocks_a}, {row.blocks_b}" if row.blocks_a or row.blocks_b else DASH
     return [row.model, str(row.batch_size), row.precision, row.verdict, ratio, interval, *times, blocks]
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.parallel.ledger import Collective, Ledger, RankWork
+from analysis.parallel.ledger import Ledger, RankWork
 from analysis.parallel.rank_grid import Coordinates
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import digits, si
@@ -87,12 +87,11 @@ def _rank(found: Ledger, rank: int) -> dict[str, Any]:
         "state_bytes": work.state_bytes,
         "activation_bytes": work.activation_bytes,
         "bubble_ratio": float(found.grid.bubble),
-        "collectives": [_collective(each) for each in work.collectives],
+        "collectives": [
+            {"kind": each.kind, "group": each.group, "size": each.size, "calls": each.calls, "bytes": each.nbytes}
+            for each in work.collectives
+        ],
     }
-
-
-def _collective(each: Collective) -> dict[str, Any]:
-    return {"kind": each.kind, "group": each.group, "size": each.size, "calls": each.calls, "bytes": each.nbytes}
 
 
 def _csv(answers: Answers) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from reports.profile.summary import UNKNOWN, time
+from reports.profile.summary import time
 from reports.shared.columns import columns
-from reports.shared.numbers import digits, fitting, percent, si
+from reports.shared.numbers import DASH, digits, fitting, percent, si
 from results.records.step_profile import StepOperation, StepProfile
 
 COLUMNS = ("operation", "phase", "sizes", "times", "FLOP", "bytes", "time", "share", "attained", "bound")
@@ -103,12 +103,12 @@ def operation_cells(each: OperationGroup, step_s: float) -> tuple[str, ...]:
         each.first.phase,
         fitting(sizes(each.first.input_shapes), _SIZES_LETTERS),
         str(len(each.operations)),
-        UNKNOWN if each.flop is None else si(each.flop, ""),
+        DASH if each.flop is None else si(each.flop, ""),
         si(each.moved_bytes, "B"),
         time(taken_s),
-        percent(taken_s / step_s) if taken_s is not None and step_s else UNKNOWN,
-        UNKNOWN if each.attained_ratio is None else digits(each.attained_ratio, 2),
-        each.bound or UNKNOWN,
+        percent(taken_s / step_s) if taken_s is not None and step_s else DASH,
+        DASH if each.attained_ratio is None else digits(each.attained_ratio, 2),
+        each.bound or DASH,
     )
 
 

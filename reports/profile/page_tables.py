@@ -8,11 +8,11 @@ from analysis.profile.module_tree import ModuleNode
 from reports.profile.explanation import name_of
 from reports.profile.fusion import FusedKernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
-from reports.profile.summary import UNKNOWN, pass_time, ratio, time
+from reports.profile.summary import pass_time, ratio, time
 from reports.profile.tree import listed_nodes
 from reports.shared.bound_colours import COLOURS
 from reports.shared.html_tables import Rows, TableCell, TableRow
-from reports.shared.numbers import digits, percent, si
+from reports.shared.numbers import DASH, digits, percent, si
 from results.records.step_profile import StepProfile
 
 MOST = 40
@@ -83,7 +83,7 @@ def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
         _pass_time("forward", node.forward_time_s, root.forward_time_s, node, root),
         _pass_time("backward", node.backward_time_s, root.backward_time_s, node, root),
         _time(node.waited_s),
-        TableCell(UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
+        TableCell(DASH if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
         TableCell(ratio(node.utilization_ratio), node.utilization_ratio),
         _bound(node.bound),
     )
@@ -98,11 +98,11 @@ def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
         TableCell(each.first.module),
         TableCell(sizes(each.first.input_shapes)),
         TableCell(str(len(each.operations)), len(each.operations)),
-        TableCell(UNKNOWN if each.flop is None else si(each.flop, ""), each.flop),
+        TableCell(DASH if each.flop is None else si(each.flop, ""), each.flop),
         TableCell(si(each.moved_bytes, "B"), each.moved_bytes),
-        TableCell(UNKNOWN if intensity is None else digits(intensity), intensity),
+        TableCell(DASH if intensity is None else digits(intensity), intensity),
         _of(time(each.time_s), each.time_s, step_s),
-        TableCell(UNKNOWN if each.attained_ratio is None else digits(each.attained_ratio, 2), each.attained_ratio),
+        TableCell(DASH if each.attained_ratio is None else digits(each.attained_ratio, 2), each.attained_ratio),
         _bound(each.bound),
     )
     return TableRow(cells)
@@ -129,7 +129,7 @@ def _following(kernel: FusedKernel) -> str:
     """What runs after the leader, in its order: kinds, each once."""
     names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
     more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more or UNKNOWN
+    return ", ".join(names[:_NAMED]) + more or DASH
 
 
 def _pass_time(side: str, time_s: float | None, whole_s: float | None, node: ModuleNode, root: ModuleNode) -> TableCell:
@@ -150,4 +150,4 @@ def _share(ratio: float) -> str:
 
 
 def _bound(bound: str) -> TableCell:
-    return TableCell(bound or UNKNOWN, None, COLOURS[bound])
+    return TableCell(bound or DASH, None, COLOURS[bound])

@@ -12,10 +12,8 @@ from statistics import fmean, median
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
 from analysis.profile.module_tree import OPTIMIZER, SIDES, Conservation, ModuleNode, conservation
 from analysis.profile.roofline import Against, StepRoof, step_roof
-from reports.shared.numbers import digits, percent, si, si_time
+from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.step_profile import StepProfile
-
-UNKNOWN = "–"
 
 SIDE_WORDS = {"forward": "forward", "backward": "backward", OPTIMIZER: "optimizer step"}
 
@@ -69,7 +67,7 @@ def _time_sum(sums: Conservation) -> str:
 def _size_lines(profile: StepProfile) -> list[Line]:
     machine = profile.machine.device_name if profile.machine else ""
     device = f"{profile.device} ({machine})" if machine else profile.device
-    batch = UNKNOWN if profile.batch_size is None else str(profile.batch_size)
+    batch = DASH if profile.batch_size is None else str(profile.batch_size)
     lines = [("model", f"{profile.model}, {profile.mode}, {profile.precision}"), ("device", device)]
     together = profile.model_parallel
     if together > 1:
@@ -174,7 +172,7 @@ def ratio_lines(roof: StepRoof) -> list[Line]:
         if against.utilization_ratio is not None:
             lines.append((f"utilization of {words}", _ratios(against)))
     if not lines:
-        lines.append(("utilization", f"{UNKNOWN} ({roof.ceiling.reason or roof.datasheet.reason})"))
+        lines.append(("utilization", f"{DASH} ({roof.ceiling.reason or roof.datasheet.reason})"))
     if roof.share_by_bound:
         shares = sorted(roof.share_by_bound.items(), key=lambda item: -item[1])
         shares_of_time = [f"{name or 'unknown'} {percent(share)}" for name, share in shares if share >= 0.005]
@@ -195,17 +193,17 @@ def _ratios(against: Against) -> str:
 
 def ratio(value: float | None) -> str:
     """0.06123 → "0.0612"."""
-    return UNKNOWN if value is None else digits(value)
+    return DASH if value is None else digits(value)
 
 
 def time(value: float | None) -> str:
     """Seconds in words, or a dash."""
-    return UNKNOWN if value is None else si_time(value)
+    return DASH if value is None else si_time(value)
 
 
 def pass_time(side: str, time_s: float | None, node: ModuleNode) -> str:
     """A module's time in a pass, "≥" before that of some of its operations."""
-    return UNKNOWN if time_s is None else f"{node.at_least_time(side)}{si_time(time_s)}"
+    return DASH if time_s is None else f"{node.at_least_time(side)}{si_time(time_s)}"
 
 
 def _rate(flop: int, time_s: float | None) -> str:
@@ -219,7 +217,7 @@ def _mean(times_s: Sequence[float]) -> float | None:
 def _steps(times_s: Sequence[float]) -> str:
     """Mean, the median where there is a middle one, and the range of several."""
     if not times_s:
-        return UNKNOWN
+        return DASH
     if len(times_s) == 1:
         return f"{si_time(times_s[0])} (1 step)"
     middle = f"median {si_time(median(times_s))}, " if len(times_s) > 2 else ""

@@ -14,11 +14,11 @@ from typing import Any
 from analysis.profile.module_tree import ModuleNode, tree
 from reports.profile.explanation import verdict
 from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
-from reports.profile.summary import UNKNOWN, pass_time, summary_lines
+from reports.profile.summary import pass_time, summary_lines
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
 from reports.shared.bound_colours import COLOURS
 from reports.shared.layout import WIDTH, Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
-from reports.shared.numbers import digits, fitting, si
+from reports.shared.numbers import DASH, digits, fitting, si
 from results.records.step_profile import StepProfile
 
 MOST_WIDTH = 160
@@ -63,9 +63,9 @@ COLUMNS = (
     TreeColumn("FLOP", 11, 2, lambda node, root: _flop(node, root)),
     TreeColumn("forward", 12, 0, lambda node, root: _pass("forward", node, root)),
     TreeColumn("backward", 12, 1, lambda node, root: _pass("backward", node, root)),
-    TreeColumn("FLOP/s", 6, 4, lambda node, _: UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, "")),
+    TreeColumn("FLOP/s", 6, 4, lambda node, _: DASH if node.flop_per_s is None else si(node.flop_per_s, "")),
     TreeColumn("used", 6, 0, lambda node, _: _used(node.utilization_ratio)),
-    TreeColumn("bound", 10, 0, lambda node, _: node.bound or UNKNOWN),
+    TreeColumn("bound", 10, 0, lambda node, _: node.bound or DASH),
     TreeColumn("settings", 28, 6, lambda node, _: node.settings),
 )
 """After the module's name. MAC, FLOP and times as in `profile_tree`."""
@@ -191,7 +191,7 @@ def _cut(text: str, letters: int) -> str:
 def _used(ratio: float | None) -> str:
     """In six letters."""
     if ratio is None:
-        return UNKNOWN
+        return DASH
     return "<0.001" if 0 < ratio < 0.001 else digits(ratio, 2)
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
 from reports.profile.explanation import advised, verdict
-from reports.profile.summary import UNKNOWN, conservation_lines, pass_time, ratio, summary_lines, time
+from reports.profile.summary import conservation_lines, pass_time, ratio, summary_lines, time
 from reports.shared.columns import columns
-from reports.shared.numbers import percent, si
+from reports.shared.numbers import DASH, percent, si
 from results.records.step_profile import StepProfile
 
 Amount = Callable[[ModuleNode], float | None]
@@ -157,9 +157,9 @@ def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
         _share(node.forward_time_s, None if root.untimed_calls.get("forward") else root.forward_time_s),
         pass_time("backward", node.backward_time_s, node),
         _share(node.backward_time_s, None if root.untimed_calls.get("backward") else root.backward_time_s),
-        UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""),
+        DASH if node.flop_per_s is None else si(node.flop_per_s, ""),
         ratio(node.utilization_ratio),
-        node.bound or UNKNOWN,
+        node.bound or DASH,
     )
 
 
@@ -183,5 +183,5 @@ def _ranked(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[str]:
 
 def _share(part: float | None, whole: float | None) -> str:
     if part is None or whole is None:
-        return UNKNOWN
-    return percent(part / whole) if whole else UNKNOWN
+        return DASH
+    return percent(part / whole) if whole else DASH

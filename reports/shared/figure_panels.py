@@ -330,6 +330,11 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(frame.columns, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
+def distinct(values: pd.Series[float]) -> list[float]:
+    """Ratios that are marks of their own, the smallest first: those of seven equal digits are one."""
+    return sorted({float(f"{value:.7g}") for value in values.dropna()})
+
+
 def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """The frame with these columns as floats, unknown being NaN: for drawing only."""
     import pandas as pd

@@ -13,9 +13,7 @@ from typing import Protocol, TypeVar
 
 from cleaning.reconcile.view import View
 from reports.shared.cell_names import cell_name, model_name, own_lines, shared_variant
-from reports.shared.numbers import session_words
-
-DASH = "–"
+from reports.shared.numbers import DASH, session_words
 
 CELL = ("model", "batch", "precision")
 """Columns that name a cell."""

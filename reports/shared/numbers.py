@@ -56,6 +56,9 @@ MARK_WORDS = {
 }
 """Code of a warning ("above_one: …") → its place in a verdict, the gravest first."""
 
+DASH = "–"
+"""What a table shows of what is not known."""
+
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 """Powers of ten, the largest first, and what SI calls them."""
 

@@ -7,18 +7,14 @@ speaks. Nothing is printed here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.trace.totals import WITHOUT_COUNT, Outside, PhaseTotal
 from reports.shared.numbers import fitting, percent, si, si_time
-from reports.trace.data import kernel_counts
+from reports.trace.data import Trace, kernel_counts
 from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, product_time_s, rates
 from results.records.operations import OperationInstance
-
-if TYPE_CHECKING:
-    from reports.trace.data import Trace
 
 _KERNEL_LETTERS = 70
 _LEAST_UNNAMED = 0.001

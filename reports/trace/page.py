@@ -12,9 +12,9 @@ from pathlib import Path
 
 from analysis.devices.peaks import Device
 from reports.shared.html import TABLES_SCRIPT, rendered
-from reports.shared.html_tables import DASH, Rows, TableCell, TableRow, sort_value
+from reports.shared.html_tables import Rows, TableCell, TableRow, sort_value
 from reports.shared.layout import TextTable
-from reports.shared.numbers import percent, si, si_time
+from reports.shared.numbers import DASH, percent, si, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.data import Trace, kernel_words
 from reports.trace.kernel_times import GROUPS, TimeShare, time_shares

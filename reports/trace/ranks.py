@@ -12,13 +12,12 @@ from typing import Any
 from analysis.ranks.collectives import CollectiveTotal
 from analysis.ranks.summary import RankRow, RanksReport
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import PREFIXES, digits, percent, si, si_time
+from reports.shared.numbers import DASH, PREFIXES, digits, percent, si, si_time
 
 MOST_RANKS = 16
 """In a table: those that compute and idle longest, which are waited for; the JSON document has all."""
 
 MOST_ROWS = 8
-_UNKNOWN = "–"
 
 
 def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) -> str:
@@ -114,9 +113,9 @@ def _cells(row: RankRow) -> list[str]:
         str(row.rank),
         si_time(time.window_s),
         *(percent(part / time.window_s) for part in parts),
-        _UNKNOWN if row.flop.flop is None else digits(row.flop.flop / 1e9),
-        _UNKNOWN if rate is None else digits(rate / 1e9),
-        _UNKNOWN if used is None else percent(used),
+        DASH if row.flop.flop is None else digits(row.flop.flop / 1e9),
+        DASH if rate is None else digits(rate / 1e9),
+        DASH if used is None else percent(used),
     ]
 
 
@@ -142,9 +141,9 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
         rows.append(
             [
                 kind,
-                _UNKNOWN if size is None else str(size),
+                DASH if size is None else str(size),
                 digits(sum(each.calls for each in same) / count),
-                _bytes(sum(known) / count) if len(known) == count else _UNKNOWN,
+                _bytes(sum(known) / count) if len(known) == count else DASH,
                 si_time(sum(each.time_s for each in same) / count),
             ]
         )

@@ -11,9 +11,9 @@ from html import escape
 from analysis.ranks.summary import RankRow, RanksReport
 from reports.shared.html import PageVerdict, Section, document
 from reports.shared.html_figures import Picture, data_uri, natural_size
-from reports.shared.html_tables import DASH, Table
+from reports.shared.html_tables import Table
 from reports.shared.layout import TextTable
-from reports.shared.numbers import percent
+from reports.shared.numbers import DASH, percent
 from reports.trace.ranks import (
     collectives_table,
     headings,

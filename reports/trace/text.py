@@ -19,7 +19,7 @@ from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.counts.sums import whole_sum
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import PREFIXES, digits, fitting, percent, si_time
+from reports.shared.numbers import DASH, PREFIXES, digits, fitting, percent, si_time
 from reports.trace.data import Trace, has_states, kernel_counts, kernel_words
 from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import (
@@ -84,7 +84,6 @@ REASONS = {
 _LARGEST = 12
 _LONGEST = 8
 _KERNEL_LETTERS = 40
-_UNKNOWN = "–"
 _SHAPES_LETTERS = 34
 _NAME_LETTERS = 26
 
@@ -286,7 +285,7 @@ def ratios_table(trace: Trace) -> TextTable:
     for kind, instances in by_kind(trace.cleaned.instances).items():
         sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
         states = [
-            _UNKNOWN if cut else _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state))
+            DASH if cut else _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state))
             for state in (("raw", "repaired") if has_states(trace) else ("repaired",))
         ]
         if sides["backward"]:
@@ -363,7 +362,7 @@ def time_tables(trace: Trace) -> list[TextTable]:
         lines = []
         for row in rows[:_LONGEST]:
             name = kernel_words(row.name, _KERNEL_LETTERS) if key == "kernels_by_time" else row.name
-            start = (fitting(name or _UNKNOWN, _KERNEL_LETTERS), row.phase or _UNKNOWN)
+            start = (fitting(name or DASH, _KERNEL_LETTERS), row.phase or DASH)
             numbers = (str(row.kernels), si_time(row.time_s), percent(row.time_ratio))
             lines.append([*(start if key != "phases_by_time" else start[1:]), *numbers])
         if rows:
@@ -393,7 +392,7 @@ def sizes(instance: OperationInstance) -> str:
 def times(instance: OperationInstance) -> str:
     """How often the recording counts it: raw ÷ expected."""
     if not instance.expected_flop or instance.raw_flop is None:
-        return _UNKNOWN
+        return DASH
     return f"{digits(instance.raw_flop / instance.expected_flop)} ×"
 
 
@@ -403,14 +402,14 @@ def times(instance: OperationInstance) -> str:
 def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = False) -> str:
     """So many digits with a prefix, of one step: 1570248000000, 6 → "261.71 G"."""
     if flop is None:
-        return _UNKNOWN
+        return DASH
     value = flop / (steps or 1)
     scale, prefix = next((each for each in PREFIXES if abs(value) >= each[0]), PREFIXES[-1])
     return f"{'+' if signed and value > 0 else ''}{digits(value / scale, count)} {prefix}".rstrip()
 
 
 def _ratio(above: int | None, below: int | None) -> str:
-    return _UNKNOWN if above is None or not below else digits(above / below, 4)
+    return DASH if above is None or not below else digits(above / below, 4)
 
 
 def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:

@@ -13,16 +13,14 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from results.records.rows import ColumnRows, Record, from_cell, header, kinds_of, to_text
+from results.records.rows import ColumnRows, R, Record, from_cell, header, kinds_of, to_text
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store.layout import decode, lines_of
 from results.store.migrations import migrate
 from results.store.ranges import check_value, has_range
 from results.text_files import csv_lines, read_text
-
-R = TypeVar("R", bound=Record)
 
 Block = Sequence[Sequence[str]] | bytes
 """Rows of text that belong together, those of one attempt; or the whole lines of their file."""

@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from results.errors import Inconsistent
 from results.garbage_collector import collector_off
 from results.records.cell import Run, Sitting
 from results.records.operations import Operation, ProfiledOperation, Storage
-from results.records.rows import ColumnRows, Record, header, to_values
+from results.records.rows import ColumnRows, R, header, to_values
 from results.records.samples import Ceiling
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store import layout
@@ -43,8 +43,6 @@ from results.store.ranges import check_ranges
 
 if TYPE_CHECKING:
     import pandas as pd
-
-R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.arguments import Parser, add_format, counts, names, number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
 from runners.cli.progress import passing
 from runners.cli.terminal import say, show_page
@@ -169,11 +169,6 @@ def _show(seen: CeilingAnswer, form: str) -> None:
         show_page(lambda width, colour: to_text(seen, width, colour))
 
 
-def _counts(text: str) -> tuple[int, ...]:
-    convert = number(int, 1)
-    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
-
-
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m runners.ceiling",
@@ -187,7 +182,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--budget", type=number(float, 0.1), default=BUDGET_S, metavar="S", help=f"seconds of timing ({BUDGET_S:g})"
     )
-    parser.add_argument("--threads", type=_counts, metavar="N,N", help="of torch on a CPU, one after another (its own)")
+    parser.add_argument("--threads", type=counts, metavar="N,N", help="of torch on a CPU, one after another (its own)")
     parser.add_argument(
         "--collectives",
         action="store_true",

@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.devices.precisions import PRECISIONS
 from results.records.characterization import EXECUTIONS, MODES
 from runners.characterize.task import OWN
-from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.arguments import Parser, add_format, counts, names, number
 from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
 from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
 from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER
@@ -64,11 +64,11 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
         "--device", type=names("device"), default=("auto",), help="auto, cpu, cuda, cuda:1; several with commas (auto)"
     )
     group.add_argument(
-        "--threads", type=_counts, default=(1,), metavar="N,N",
+        "--threads", type=counts, default=(1,), metavar="N,N",
         help="threads of an operation on a CPU: shares are of the first number, the others show parallelism (1)",
     )  # fmt: skip
     group.add_argument(
-        "--batch-sizes", type=_counts, default=(), metavar="N,N", help="further batch sizes, for parallelism"
+        "--batch-sizes", type=counts, default=(), metavar="N,N", help="further batch sizes, for parallelism"
     )
     group.add_argument(
         "--steps", type=number(int, 1), default=STEPS, metavar="N",
@@ -97,11 +97,6 @@ def _add_report(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--out", type=Path, metavar="DIR", help="write the recordings, tables and figures here")
     add_format(group, "table, csv (of shares) or json (table)")
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    convert = number(int, 1)
-    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
 
 
 def _places(text: str) -> dict[str, str]:

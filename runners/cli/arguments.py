@@ -124,6 +124,12 @@ def number(kind: type[int] | type[float], low: float | None = None, high: float 
     return convert
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """A `type=` for whole numbers of at least 1, separated by commas, each once."""
+    convert = number(int, 1)
+    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
 def share(text: str) -> float:
     """A `type=` for a limit by which something may be larger: "2%" and "0.02" are 0.02."""
     number_text, percent_sign, rest = text.strip().partition("%")

@@ -38,8 +38,6 @@ def laws(answers: Laws, options: Namespace) -> None:
     passing("")
     show_page(lambda width, colour: laws_text(answers, options, width, colour))
     if options.out is not None:
-        from runners.cli.output_files import put
-
         put(options.out / "laws.csv", _laws_csv(answers))
 
 
@@ -115,10 +113,6 @@ def _json(documents: Sequence[Any], options: Namespace) -> str:
     """One document; of several models an array."""
     whole = documents[0] if len(options.models) == 1 else documents
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
-
-
-if TYPE_CHECKING:
-    from results.records.accounts import Account, AccountCause, AccountRatio
 
 
 def write(

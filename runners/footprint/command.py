@@ -19,7 +19,7 @@ from results.names import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import check_models, hyper_of
-from runners.cli.output_files import put
+from runners.cli.output_files import put, reserve
 from runners.cli.progress import passing
 from runners.cli.terminal import say, show_page
 from runners.footprint import options as footprint_options
@@ -53,8 +53,6 @@ def _run(options: Namespace) -> int:
     _check_checkpoints(options)
     memory = memory_of(options.fit) if options.fit else None
     if options.out is not None:
-        from runners.cli.output_files import reserve
-
         reserve(options.out / TABLE)
     from runners.footprint.step import StepOptions
 
@@ -223,10 +221,6 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
         write(answer, options)
         say(f"written to {options.out}")
     show_page(lambda width, colour: to_text(answer, options.format, options.top, width, colour))
-
-
-if TYPE_CHECKING:
-    from reports.footprint.text import FootprintAnswer
 
 
 def write(answer: FootprintAnswer, options: Namespace) -> None:

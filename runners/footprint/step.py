@@ -16,7 +16,7 @@ from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable
 from results.library_words import plain_words
 from results.records.operations import Operation, Storage
-from runners.workers.any_model import LARGEST_REAL
+from runners.workers.any_model import LARGEST_REAL, get
 
 if TYPE_CHECKING:
     from measure.fake.mode import FakeMode
@@ -120,7 +120,6 @@ def _build(asked: StepOptions, mode: FakeMode | None, device: str) -> _Built:
     import torch
 
     from measure.fake.mode import to_fake
-    from runners.workers.any_model import get
     from workloads.training.step import have_state, optimizer_of
 
     workload = get(asked.model, **asked.hyper)

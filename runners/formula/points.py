@@ -145,7 +145,7 @@ def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], 
         if (
             base[symbol] > FEWEST
             and axis.step == 1
-            and (sample_at({**base, axis.symbol: axis.at(1)}).structure != sample_at(base).structure)
+            and sample_at({**base, axis.symbol: axis.at(1)}).structure != sample_at(base).structure
             and _there(fewest, sample_at)
         ):
             base = fewest

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.devices.precisions import PRECISIONS
 from analysis.formula.algebra.constraints import request
 from analysis.formula.algebra.evaluate import rows
-from analysis.formula.algebra.expressions import Expr, symbol
+from analysis.formula.algebra.expressions import Expr, rational, symbol
 from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, parse_point, points
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation.totals import QUANTITIES
@@ -104,7 +104,6 @@ class Questions:
         known = {name: formula for name, formula in whole.items() if formula is not None}
         found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
         if self.rates is not None:
-            from analysis.formula.algebra.expressions import rational
             from analysis.formula.derivation.bounds import time_bound
 
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s

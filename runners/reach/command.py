@@ -135,7 +135,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
         memory["is_partial"] = bool(unsized(step.operations, step.storages))
     if options.compile:
         notes.append("The bound is of eager and compiled steps alike; memory is that of an eager step.")
-    prediction, reason = _prediction(steps, operations, options, device, bound if is_bounded else None)
+    prediction, reason = prediction_of(steps, operations, options, device, bound if is_bounded else None)
     return ReachAnswer(
         model=options.model,
         device=device,
@@ -182,7 +182,7 @@ def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
     return StepTrace(batch_size, trace.operations, trace.storages, trace.notes)
 
 
-def _prediction(
+def prediction_of(
     steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
     """The predicted time of the step, or why there is none."""

@@ -11,6 +11,7 @@ that cannot be made costs itself alone. `rebuild` is the same as a function.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, numb
 from runners.cli.exits import UNWRITABLE, Mistake, guarded
 from runners.cli.output_files import attempt, put, remove_others
 from runners.cli.terminal import say, show_page
-from runners.report.derived import HEADLINE
+from runners.report.derived import HEADLINE, derived_tables
 from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording, table_processes
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from cleaning.reconcile.run import Each
     from cleaning.reconcile.view import Built
+    from reports.sweep.answer.prediction_table import Predictions
     from results.records.samples import Ceiling
     from results.store.manifest import Manifest
 
@@ -70,6 +72,8 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
         parser.fail("--fail-if: expected two runs, RUN_A RUN_B, got one")
     if (options.undecided or options.format == "markdown") and not options.fail_if:
         parser.fail("--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%")
+    if options.predictions is not None and (several or options.check or options.links or options.convention != "flop"):
+        parser.fail("--predictions: expected one run, without --check, --links and --convention")
     if options.links is not None:
         if several or options.check or options.out or options.convention != "flop":
             parser.fail("--links: expected one run, without --check, --out and --convention")
@@ -112,13 +116,16 @@ def _rebuild(options: Namespace) -> int:
     from results.errors import Inconsistent
 
     (directory,) = options.runs
-
     try:
+        predictions = _predictions(options.predictions) if options.predictions else None
         with table_processes(directory) as each:
             built, faults = _rebuilt(directory, options.out, each)
+        if predictions is not None:
+            show_predictions(built, predictions, options.format)
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
-    show(built, options.format, options.out or directory, options.convention)
+    if predictions is None:
+        show(built, options.format, options.out or directory, options.convention)
     for line in faults:
         say(f"error: {line}")
     return UNWRITABLE if faults else 0
@@ -131,6 +138,28 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
     holds no run or no committed cell, StoreFault if a file could not be written.
     """
     return _rebuilt(path, out)[0]
+
+
+def _predictions(path: Path) -> Predictions:
+    """The predictions in a file. Raises ValueError, OSError."""
+    from reports.sweep.answer.prediction_table import read_predictions
+
+    try:
+        return read_predictions(path)
+    except ValueError as fault:
+        raise ValueError(f"--predictions: {path}: {fault}") from fault
+
+
+def show_predictions(built: Built, predictions: Predictions, form: str) -> None:
+    """A row for each cell that was predicted, on stdout. Raises ValueError where none was."""
+    from reports.shared.columns import csv_of
+    from reports.sweep.answer.prediction_table import checked, predictions_text
+
+    rows = checked(built, predictions)
+    if form in ("csv", "json"):
+        print(csv_of(rows) if form == "csv" else json.dumps(rows, indent=1) + "\n", end="")
+    else:
+        show_page(lambda width, colour: predictions_text(rows, width, colour))
 
 
 def _rebuilt(path: Path, out: Path | None, each: Each = map) -> tuple[Built, list[str]]:
@@ -165,7 +194,6 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be
     made; files of an earlier report in its place stay. Raises StoreFault.
     """
-    from runners.report.derived import derived_tables
 
     for file, content in derived_tables(built):
         put(out / file, content, KEPT)
@@ -227,6 +255,12 @@ def _parser() -> Parser:
         type=Path,
         metavar="RATES",
         help="of a run of several ranks: its collectives beside the rates of runners.ceiling --collectives --out RATES",
+    )
+    parser.add_argument(
+        "--predictions",
+        type=Path,
+        metavar="FILE",
+        help="of a run: print which step times that FILE predicted held (benchmarks/gpu/predictions.csv)",
     )
     parser.add_argument(
         "--format",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering
 from runners.cli.terminal import say
 from runners.sweep import models as sweep_models
-from runners.sweep.executors.choice import LOCAL, check_executor, each_model, open_slots
+from runners.sweep.executors.choice import LOCAL, Executor, Telemetered, check_executor, each_model, open_slots
 from runners.sweep.executors.sitting import peak_row, sitting_of
 from runners.sweep.options import (
     EARLIER,
@@ -43,17 +43,15 @@ from runners.sweep.options import (
 from runners.sweep.plan import Grid, cell_of, check, check_images, remaining
 from runners.sweep.ranks import exchange
 from runners.workers.cell_sizes import hyper_of_cell
-from runners.workers.place import place_of
+from runners.workers.place import Place, place_of
 
 if TYPE_CHECKING:
     from results.records.cell import Cell, Run
     from results.store.store import Store
     from runners.cli.progress import Progress
-    from runners.sweep.executors.choice import Executor, Telemetered
     from runners.sweep.pack import Pack
     from runners.sweep.ranks.peers import RankPeers
     from runners.sweep.session import Limits, Replan, Session
-    from runners.workers.place import Place
     from runners.workers.probe import ProbeResult
     from runners.workers.telemetry import TelemetryWatch
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
 from measure.counters.harness.registry import COUNTERS
-from results.records.cell import Parameters
+from results.records.cell import Cell, Parameters
 from results.records.vocabulary import MALLOC_SETTINGS, RECORDERS, RETAIN
-from runners.cli.arguments import CONVENTIONS, Parser, add_format, names, number
+from runners.cli.arguments import CONVENTIONS, Parser, add_format, counts, names, number
 from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
 from runners.sweep import models as sweep_models
 from runners.sweep.executors.choice import EXECUTORS, LOCAL
@@ -30,7 +30,6 @@ from runners.workers.place import place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
-    from results.records.cell import Cell
     from runners.workers.probe import ProbeResult
 
 RUNS = Path("results/runs")
@@ -201,9 +200,8 @@ def _batches(text: str) -> tuple[int, ...]:
     """Sizes; none for "auto", which are found once the device is known."""
     if text == AUTO:
         return ()
-    convert = number(int, 1)
     try:
-        return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+        return counts(text)
     except argparse.ArgumentTypeError as fault:
         raise argparse.ArgumentTypeError(f"{fault}; or {AUTO} alone") from fault
 

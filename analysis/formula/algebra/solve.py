@@ -157,11 +157,6 @@ def _question_text(request: Constraint) -> str:
     return request.text.rpartition(" for ")[0]
 
 
-def _left_text(request: Constraint) -> str:
-    """The left side as it was written."""
-    return re.split("[<>=≤≥]", request.text)[0].strip()
-
-
 def _none(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> str:
     """Why there is no answer, with the value at the first candidate (and the last, where there is one)."""
     at = {request.unknown: request.candidates.first}
@@ -176,7 +171,8 @@ def _none(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str
     ends = [f"{request.unknown}={at[request.unknown]} has {amount_at(left, at)}"]
     if last is not None and last != request.candidates.first:
         ends.append(f"{request.unknown}={last} has {amount_at(left, {request.unknown: last})}")
-    asked = f"{_left_text(request)} {request.relation} {amount_at(right, at)}"
+    left = re.split("[<>=≤≥]", request.text)[0].strip()
+    asked = f"{left} {request.relation} {amount_at(right, at)}"
     if last is None and (tends := _limit(left, request.unknown)) is not None:
         ends.append(f"it tends to {amount(tends, measure)} as {request.unknown} grows")
     even = "even " if len(ends) == 1 else ""

@@ -93,9 +93,9 @@ def backward(model: str, batch_size: int, table: Sequence[Operation], accounts: 
         backward_flop=sums["backward"],
         again_flop=sums["recompute"],
         scores_flop=sum(
-            (attention_backward(operation) - exact_flop(operation) if operation.name in ATTENTION_BACKWARD else 0)
+            attention_backward(operation) - exact_flop(operation)
             for operation in table
-            if operation.phase == "backward"
+            if operation.phase == "backward" and operation.name in ATTENTION_BACKWARD
         ),
         embeds=any(operation.kind == "embedding" for operation in table if operation.phase in FORWARD),
         closed=closed_form(table),

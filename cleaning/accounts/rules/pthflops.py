@@ -43,7 +43,11 @@ def count(recording: CallRecording, phase: str) -> Counted:
     found: list[Item] = []
     traced = DataFlow(recording)
     for call in recording.calls:
-        if leaves and call.index > leaves[-1].index and _is_inside(recording, call, leaves[-1]):
+        if (
+            leaves
+            and call.index > leaves[-1].index
+            and any(around.index == leaves[-1].index for around in recording.around(call))
+        ):
             continue
         if call.what == MODULE:
             module = recording.modules[call.serial]
@@ -64,10 +68,6 @@ def _missed(recording: CallRecording, folded: list[Call]) -> Callable[[Operation
     constant = {index for call in folded for index in range(call.first, call.last)}
     otherwise = module_hooks.missed(recording, RULES)
     return lambda operation: "constants_folded" if operation.index in constant else otherwise(operation)
-
-
-def _is_inside(recording: CallRecording, call: Call, leaf: Call) -> bool:
-    return any(around.index == leaf.index for around in recording.around(call))
 
 
 def _is_leaf(module: ModuleInfo) -> bool:

@@ -128,7 +128,7 @@ def _forward_missed(recording: CallRecording) -> Callable[[Operation], str]:
     def why(operation: Operation) -> str:
         if operation.kind != "convolution":
             return other(operation)
-        if not (len(operation.input_shapes[0]) == 4 and not operation.attributes.get("transposed", False)):
+        if len(operation.input_shapes[0]) != 4 or operation.attributes.get("transposed", False):
             return "not_two_dimensional"
         return "without_batch" if operation.index in bare else "string_padding_not_seen"
 

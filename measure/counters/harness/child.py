@@ -131,7 +131,7 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
                 raise Inconsistent(f"expected a count at a batch of {size}, the counter gave {value} ({where})")
     return [
         dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
-        if _is_forward_total(row)
+        if (row.phase, row.scope, row.operator) == ("forward", WHOLE, "")
         else row
         for row in rows
     ]
@@ -173,10 +173,6 @@ def _with_training(task: Task, workload: Any, size: int, found: CallRecording) -
         return dataclasses.replace(found, training=tuple(_load(task.trainer)(workload, size)))
     except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # a batch of one that normalisation refuses
         return dataclasses.replace(found, untrained=" ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS])
-
-
-def _is_forward_total(row: FlopCount) -> bool:
-    return (row.phase, row.scope, row.operator) == ("forward", WHOLE, "")
 
 
 def _is_kept(row: FlopCount, smallest: bool) -> bool:

@@ -76,11 +76,11 @@ def _products() -> Iterator[Any]:
         namespace, _, bare = name.partition(".")
         held = getattr(torch.ops, namespace)
         packets = [getattr(held, form) for form in (bare, f"{bare}_") if hasattr(held, form)]
-        yield from (packet for packet in packets if packet in flop_registry or not _is_made_of_others(packet))
-
-
-def _is_made_of_others(packet: Any) -> bool:
-    return bool(getattr(packet, packet.overloads()[0])._can_decompose())
+        yield from (
+            packet
+            for packet in packets
+            if packet in flop_registry or not getattr(packet, packet.overloads()[0])._can_decompose()
+        )
 
 
 @cache

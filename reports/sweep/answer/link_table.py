@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from analysis.parallel.link_use import LinkUse
 from reports.shared.layout import Column, Part, TextTable, page, strong
-from reports.shared.numbers import percent, si, si_time
-
-_UNKNOWN = "–"
+from reports.shared.numbers import DASH, percent, si, si_time
 
 MEANING = (
     "share: bytes/s that each rank sends at least, of those measured alone at the nearest size; waiting for other "
@@ -40,9 +38,9 @@ def _cells(row: LinkUse) -> list[str]:
         str(row.rank),
         row.kind,
         f"{row.calls:g}",
-        _UNKNOWN if row.given_bytes is None else si(row.given_bytes, "B"),
+        DASH if row.given_bytes is None else si(row.given_bytes, "B"),
         si_time(row.time_s),
-        _UNKNOWN if row.link_bytes_per_s is None else si(row.link_bytes_per_s, "B/s"),
-        _UNKNOWN if row.measured_link_bytes_per_s is None else si(row.measured_link_bytes_per_s, "B/s"),
-        _UNKNOWN if row.link_ratio is None else percent(row.link_ratio),
+        DASH if row.link_bytes_per_s is None else si(row.link_bytes_per_s, "B/s"),
+        DASH if row.measured_link_bytes_per_s is None else si(row.measured_link_bytes_per_s, "B/s"),
+        DASH if row.link_ratio is None else percent(row.link_ratio),
     ]

@@ -11,7 +11,6 @@ from typing import Any
 from cleaning.reconcile.view import HEADLINES, View
 from reports.shared.html_tables import (
     CELL,
-    DASH,
     WORDS,
     Cells,
     Names,
@@ -24,6 +23,7 @@ from reports.shared.html_tables import (
 )
 from reports.shared.layout import Styled
 from reports.shared.numbers import (
+    DASH,
     OF_WHAT,
     SHORT,
     STATUS_WORDS,

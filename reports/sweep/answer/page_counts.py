@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from analysis.utilization.numerators import PROFILER
 from reports.shared.html_tables import (
     CELL,
-    DASH,
     WORDS,
     Cells,
     Names,
@@ -22,7 +21,7 @@ from reports.shared.html_tables import (
     reasons,
     span,
 )
-from reports.shared.numbers import STATUS_WORDS, digits, merged, percent, si, si_time, skeleton
+from reports.shared.numbers import DASH, STATUS_WORDS, digits, merged, percent, si, si_time, skeleton
 from results.records.answers import WorkTime
 from results.records.counts import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.vocabulary import WHOLE

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from cleaning.reconcile.view import View
 from reports.shared.layout import Column, Part, TextTable, strong
-from reports.shared.numbers import digits, percent
+from reports.shared.numbers import DASH, digits, percent
 from results.records.answers import ParallelStep
 from results.store.layout import key_of
-
-_UNKNOWN = "–"
 
 HEADING = "On several ranks: shares of a recorded step, and each rank's items/s against the fewest ranks'."
 
@@ -47,8 +45,8 @@ def _cells(step: ParallelStep) -> list[str]:
         step.model,
         str(step.batch_size),
         step.parallel,
-        _UNKNOWN if step.time_s is None else digits(step.time_s * 1e3),
-        *(_UNKNOWN if share is None else percent(share) for share in shares),
+        DASH if step.time_s is None else digits(step.time_s * 1e3),
+        *(DASH if share is None else percent(share) for share in shares),
         _scaling(step.strong_ratio, step.strong_low_ratio, step.strong_high_ratio),
         _scaling(step.weak_ratio, step.weak_low_ratio, step.weak_high_ratio),
     ]
@@ -56,7 +54,7 @@ def _cells(step: ParallelStep) -> list[str]:
 
 def _scaling(ratio: float | None, low: float | None, high: float | None) -> str:
     if ratio is None:
-        return _UNKNOWN
+        return DASH
     return percent(ratio) if low is None or high is None else f"{percent(ratio)} ({percent(low)} to {percent(high)})"
 
 

@@ -15,8 +15,7 @@ from analysis.utilization import windows
 from analysis.utilization.placement import far_from_s
 from cleaning.reconcile.view import View
 from reports.shared.cell_names import cell_name, shared_variant
-from reports.shared.html_tables import DASH
-from reports.shared.numbers import OF_WHAT, digits, percent
+from reports.shared.numbers import DASH, OF_WHAT, digits, percent
 from results.records.answers import StepTime
 from results.records.rows import changed
 from results.store.layout import key_of

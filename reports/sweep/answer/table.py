@@ -22,6 +22,7 @@ from reports.shared.cell_names import cell_name, model_name, own_lines, shared_v
 from reports.shared.html_tables import span
 from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import (
+    DASH,
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
@@ -44,7 +45,6 @@ from results.records.answers import Utilization, WorkTime
 from results.records.rows import CellRows, Record, changed, header, to_columns
 from results.store.layout import key_of
 
-_UNKNOWN = "–"
 _SHOWN = 4
 _NAME_LETTERS = 14
 """Of a model's name on one line at least; what is longer may go on below."""
@@ -181,17 +181,17 @@ def _start_columns() -> list[Column]:
 def _used(view: View, method: str) -> str:
     """A cell's utilization by one method."""
     row = view.methods_denominator and view.fraction(method, view.methods_denominator)
-    return percent(row.utilization_ratio) if row and row.utilization_ratio is not None else _UNKNOWN
+    return percent(row.utilization_ratio) if row and row.utilization_ratio is not None else DASH
 
 
 def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:
     """Images of an epoch, and its three times."""
     row = epochs.get(key_of(view.run))
     if row is None:
-        return [_UNKNOWN] * 4
+        return [DASH] * 4
     times = (row.time_s, row.profiled_time_s, row.real_time_s)
-    items = _UNKNOWN if row.items is None else str(row.items)
-    return [items, *(_UNKNOWN if time_s is None else si_time(time_s) for time_s in times)]
+    items = DASH if row.items is None else str(row.items)
+    return [items, *(DASH if time_s is None else si_time(time_s) for time_s in times)]
 
 
 def _start(view: View, below: Sequence[str]) -> list[str]:
@@ -349,18 +349,18 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]
     """The texts of one row of the table; below: lines under the model's name."""
     row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
     if row is None or row.time_s is None:
-        return [*start, _UNKNOWN, _UNKNOWN, verdict(view), *[_UNKNOWN] * 4]
+        return [*start, DASH, DASH, verdict(view), *[DASH] * 4]
     width, rate, peak = used_half_width(view), row.achieved_flop_per_s, row.peak_flop_per_s
-    used = percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN
+    used = percent(row.utilization_ratio) if row.utilization_ratio is not None else DASH
     return [
         *start,
         Styled(used, "bold"),
-        percent(width) if width is not None else _UNKNOWN,
+        percent(width) if width is not None else DASH,
         verdict(view),
-        digits(step.time_s * 1e3) if step is not None and step.time_s is not None else _UNKNOWN,
-        _narrow(rate / scale) if rate is not None else _UNKNOWN,
-        f"{digits(peak / scale)} {SHORT[row.denominator]}" if peak is not None else _UNKNOWN,
-        digits(row.items_per_s) if row.items_per_s is not None else _UNKNOWN,
+        digits(step.time_s * 1e3) if step is not None and step.time_s is not None else DASH,
+        _narrow(rate / scale) if rate is not None else DASH,
+        f"{digits(peak / scale)} {SHORT[row.denominator]}" if peak is not None else DASH,
+        digits(row.items_per_s) if row.items_per_s is not None else DASH,
     ]
 
 

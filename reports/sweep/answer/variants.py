@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleaning.reconcile.variants import Variant
-from reports.shared.html_tables import DASH, Table
+from reports.shared.html_tables import Table
 from reports.shared.layout import Column, Part, TextTable, strong
-from reports.shared.numbers import digits
+from reports.shared.numbers import DASH, digits
 
 HEADING = "Variants: steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval."
 

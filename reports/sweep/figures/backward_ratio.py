@@ -32,7 +32,6 @@ _NEAR = (1.85, 2.05)
 """What the second panel shows at least: where the ratios of whole models must be."""
 
 _HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markersize": 5.5}
-_SAME = 7
 _CLOSE = 0.5
 """Ratios below this leave no room for words at 0."""
 
@@ -74,14 +73,16 @@ def _by_model(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
 
 def _model_row(axes: Axes, rows: pd.DataFrame, y: int, works: Sequence[str], ends: tuple[float, float]) -> None:
     """One model: a lane a work, the exact ratio as a thick stroke through all lanes."""
-    for exact in _distinct(rows["exact_ratio"]):
+    for exact in figure_panels.distinct(rows["exact_ratio"]):
         if ends[0] <= exact <= ends[1]:
             axes.plot([exact, exact], [y - 0.42, y + 0.42], color="0.1", linewidth=1.6, zorder=2, solid_capstyle="butt")
     lost: dict[str, str] = {}
     places = figure_panels.lanes(works)
     for work, place in places.items():
         mine = rows[rows["work"] == work]
-        found, cleaned = (_distinct(mine.loc[mine["state"] == state, "ratio"]) for state in ("found", "cleaned"))
+        found, cleaned = (
+            figure_panels.distinct(mine.loc[mine["state"] == state, "ratio"]) for state in ("found", "cleaned")
+        )
         colour, marker = figure_style.method_looks([work])[work]
         _marked(axes, found, y + place, ends, color=colour, marker=marker, **_HOLLOW)
         _marked(axes, cleaned, y + place, ends, color=colour, marker=marker, markersize=2.8)
@@ -124,7 +125,7 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
             mine = here[here["work"] == work]
             colour, marker = figure_style.method_looks([work])[work]
             for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 3.0, "alpha": 0.75})):
-                known = _distinct(mine.loc[mine["state"] == state, "ratio"])
+                known = figure_panels.distinct(mine.loc[mine["state"] == state, "ratio"])
                 _marked(axes, known, y + place, ends, color=colour, marker=marker, **look)
             lost = mine[(mine["state"] == "found") & mine["ratio"].isna()]
             if not lost.empty and not (mine["ratio"] < _CLOSE).any():
@@ -194,7 +195,3 @@ def _near(rows: pd.DataFrame) -> tuple[float, float]:
     low, high = min([_NEAR[0] + 0.04, *close]), max([RULE_OF_THUMB, *close])
     margin = 0.06 * (high - low)
     return low - margin, high + margin
-
-
-def _distinct(values: pd.Series[float]) -> list[float]:
-    return sorted({float(f"{value:.{_SAME}g}") for value in values.dropna()})

@@ -50,8 +50,6 @@ _WORTH_WRITING = 0.1
 """From this distance to 1 on a ratio is written beside its mark."""
 
 _TINY = 0.001
-_SAME = 7
-"""Digits at which two ratios are one mark."""
 
 
 def by_counter(frame: pd.DataFrame) -> dict[str, Figure]:
@@ -110,7 +108,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str], place: Callabl
     by_model = dict(figure_panels.groups(rows, "model"))
     for y, model in enumerate(models):
         mine = by_model.get(model, rows.iloc[:0])
-        total, product = (_distinct(mine[name]) for name in ("total_ratio", "ratio"))
+        total, product = (figure_panels.distinct(mine[name]) for name in ("total_ratio", "ratio"))
         totals += [(ratio, y) for ratio in total]
         products += [(ratio, y) for ratio in product]
         if total and product:
@@ -134,10 +132,6 @@ def _reason(row: Mapping[str, Any], some: bool) -> str:
     """Why there is no ratio; with the batch where other batches have one."""
     words = figure_panels.why(row["status"], "no exact count")
     return f"batch {row['batch_size']}: {words}" if some else words
-
-
-def _distinct(values: pd.Series[float]) -> list[float]:
-    return sorted({float(f"{value:.{_SAME}g}") for value in values.dropna()})
 
 
 def _far(ratios: Sequence[float]) -> list[float]:

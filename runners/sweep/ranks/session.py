@@ -7,7 +7,7 @@ several less than one; cells by those that their plan names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.devices.ceilings import best
 from analysis.parallel.rank_grid import parse_plan
@@ -15,14 +15,11 @@ from results.records.cell import Cell, Run
 from results.records.samples import Ceiling
 from runners.sweep.findings import CellMeasurement, CellOutcome
 from runners.sweep.ranks.exchange import KILLED, LostExchange
-from runners.sweep.ranks.joining import fault_of, join_ranks
+from runners.sweep.ranks.joining import Ceilings, fault_of, join_ranks
 from runners.sweep.ranks.peers import CeilingOrder, CellOrder, RankAnswer, RankPeers
 from runners.sweep.session import Session
 from runners.workers.fault import WorkerFault
 from runners.workers.telemetry import WindowEnergy
-
-if TYPE_CHECKING:
-    from runners.sweep.ranks.joining import Ceilings
 
 PATIENCE_S = 60.0
 """For the answers of other ranks once this one is done."""
