@@ -171,8 +171,8 @@ def _none(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str
     ends = [f"{request.unknown}={at[request.unknown]} has {amount_at(left, at)}"]
     if last is not None and last != request.candidates.first:
         ends.append(f"{request.unknown}={last} has {amount_at(left, {request.unknown: last})}")
-    left = re.split("[<>=≤≥]", request.text)[0].strip()
-    asked = f"{left} {request.relation} {amount_at(right, at)}"
+    written = re.split("[<>=≤≥]", request.text)[0].strip()
+    asked = f"{written} {request.relation} {amount_at(right, at)}"
     if last is None and (tends := _limit(left, request.unknown)) is not None:
         ends.append(f"it tends to {amount(tends, measure)} as {request.unknown} grows")
     even = "even " if len(ends) == 1 else ""
