@@ -322,12 +322,3 @@ def test_code_and_line_numbers_are_those_of_the_checkout(site):
 def test_an_import_that_binds_a_package_name_is_refused():
     with pytest.raises(SyntaxError, match="expected `from results"):
         setup.renamed("import results.store\n")
-
-
-def test_pytest_finds_the_fixture_by_itself(site, project):
-    (project / "test_mine.py").write_text(
-        "import torch\n\n\ndef test_step(flopledger_step):\n"
-        "    assert flopledger_step(torch.nn.Linear(8, 4), torch.randn(2, 8)).flop == 2 * 2 * 2 * 8 * 4\n"
-    )
-    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"], project, site)
-    assert "1 passed" in done
