@@ -260,7 +260,7 @@ def _parser() -> Parser:
         "--predictions",
         type=Path,
         metavar="FILE",
-        help="of a run: print which step times that FILE predicted held (benchmarks/gpu/predictions.csv)",
+        help="of a run: print which step times that FILE predicted held (docs/gpu.md)",
     )
     parser.add_argument(
         "--format",
