@@ -207,8 +207,8 @@ def sums(tables: Mapping[str, list[dict[str, str]]]) -> Iterable[Row]:
 
 
 GATES = (
-    *("committed", "one_machine", "hardware", "flags", "operations_once", "executed", "dtypes", "backward_forward"),
-    *("counts_repeat", "affine", "counters", "conventions", "synchronised", "ceiling_rate", "possible_time"),
+    *("committed", "one_machine", "hardware", "flags", "operations_once", "executed", "backward_forward"),
+    *("affine", "conventions", "synchronised", "ceiling_rate", "possible_time"),
     *("at_most_one", "converged", "losses", "alone"),
 )
 """Those that guard physics or what was kept; the others guard fields against being falsified."""
