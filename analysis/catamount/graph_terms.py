@@ -135,7 +135,7 @@ def _tensors(text: str) -> tuple[Tensor, ...]:
     """Tensors as `[batch,seq]:8`: sizes, and bytes of an element where these are not 4."""
     found = _TENSOR.findall(text)
     return tuple(
-        Tensor(tuple(map(_parsed, (sizes.split(",") if sizes else ()))), int(width or 4)) for sizes, width in found
+        Tensor(tuple(map(_parsed, sizes.split(",") if sizes else ())), int(width or 4)) for sizes, width in found
     )
 
 

@@ -250,7 +250,7 @@ def _node(
         bound=main_bound(by_bound),
         time_by_bound_s=by_bound,
         unknown_calls=Counter(
-            (operation.phase if operation.phase == RECOMPUTE else SIDES.get(operation.phase, OPTIMIZER))
+            operation.phase if operation.phase == RECOMPUTE else SIDES.get(operation.phase, OPTIMIZER)
             for operation in operations
             if not operation.understood
         ),

@@ -20,7 +20,7 @@ SELF_TEST_FILE = "self_test.json"
 
 OK, FAILED, UNAVAILABLE = "ok", "failed", "unavailable"
 REPORTED = "reported"
-"""The verdict of a check whose number is told and not judged."""
+"""The verdict of a check whose number is reported and not judged."""
 UNFINISHED = "unfinished"
 """The verdict over a test whose checks were not all tried when its document was written."""
 

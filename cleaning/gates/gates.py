@@ -130,7 +130,8 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "possible_time",
-        "no step is faster than its FLOP at the highest clock, nor 1.25 × the ceiling measured here",
+        "no step is faster than its FLOP at the highest clock, nor 1.25 × the ceiling measured here; nor is a paired "
+        "ceiling above the latter",
         gates_times.possible_time,
         "a peak at the highest clock, or a ceiling",
         ("committed", "synchronised", "flags", *_COUNTED),

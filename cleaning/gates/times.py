@@ -33,8 +33,6 @@ CLOCK_S = 1e-6
 APART = ("phase", "profiled")
 """Parts of samples.csv in which several rows are of one block."""
 
-CEILING = "ceiling"
-
 ABOVE_CEILING = 1.25
 """A ceiling is the best of a few shapes: a whole step may beat it by this much, not by more."""
 
@@ -68,7 +66,7 @@ def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
 def _overlapping(samples: Sequence[Sample]) -> str:
     """Blocks of a cell with a paired ceiling that ran at once: they are timed one after the other by one clock."""
     blocks = [each for each in samples if each.part not in APART and not each.work]
-    if not any(block.part == CEILING for block in blocks):
+    if not any(block.part == "ceiling" for block in blocks):
         return ""
     for before, after in itertools.pairwise(sorted(blocks, key=lambda block: block.start_s)):
         over_s = before.start_s + before.wall_s - after.start_s
@@ -79,7 +77,8 @@ def _overlapping(samples: Sequence[Sample]) -> str:
 
 
 def possible_time(evidence: Evidence) -> Iterator[Finding]:
-    """The achieved rate of the exact count against the highest clock's peak, and against the ceiling of the session."""
+    """The achieved rate of the exact count against the highest clock's peak and the ceiling of the session; a paired
+    ceiling against the latter."""
     for run in evidence.measured_cells:
         rows = [row for row in evidence.fractions(run) if row.method == "exact" and row.achieved_flop_per_s]
         if not rows:
@@ -87,10 +86,9 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
         rate = rows[0].achieved_flop_per_s or 0.0
         limits = [("the ceiling measured here", ABOVE_CEILING * peak) for peak in _ceilings(rows)]
         paired = [row.peak_flop_per_s for row in rows if row.denominator == "paired_ceiling" and row.peak_flop_per_s]
-        for name, limit in limits:
-            for peak in paired:
-                words = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by {name}"
-                yield Finding(run.cell_id, peak <= limit, "" if peak <= limit else words)
+        for (name, limit), peak in itertools.product(limits, paired):
+            words = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by {name}"
+            yield Finding(run.cell_id, peak <= limit, "" if peak <= limit else words)
         highest = _highest(evidence, run)
         if highest is not None:
             limits.append(("its units at the highest clock", highest))

@@ -189,7 +189,7 @@ def _table_sides(table: Sequence[Operation], costs: Sequence[Cost]) -> Table:
         if operation.phase not in STEP:
             continue
         owner = (
-            by_index.get((-1 if operation.forward_index is None else operation.forward_index), operation)
+            by_index.get(-1 if operation.forward_index is None else operation.forward_index, operation)
             if operation.phase == "backward"
             else operation
         )

@@ -127,7 +127,7 @@ def clean(
                 if numbered
                 else [
                     OperationInstance(
-                        index=(len(instances) + len(missing)), name="", kind="", phase="", reason=UNNUMBERED
+                        index=len(instances) + len(missing), name="", kind="", phase="", reason=UNNUMBERED
                     )
                 ]
             ),

@@ -332,7 +332,7 @@ def document(counted: ModelCounts) -> dict[str, Any]:
             "optimizer_flop": counted.exact.get("optimizer"),
             "recompute_flop": counted.exact.get("recompute"),
             "at_least_flop": {
-                phase: (counted.at_least_flop.get(phase) if counted.exact[phase] is None else counted.exact[phase])
+                phase: counted.at_least_flop.get(phase) if counted.exact[phase] is None else counted.exact[phase]
                 for phase in counted.exact
             },
             "unknown_calls": {phase: counted.unknown_calls.get(phase, 0) for phase in counted.exact},

@@ -71,7 +71,7 @@ def waterfalls(accounts: Sequence[Account], causes: Sequence[AccountCause]) -> d
             here = [
                 lane(account, causes)
                 for account in mine
-                if account.phase == phase and (bool(account.exact_flop) or account.status != "ok")
+                if account.phase == phase and (account.exact_flop or account.status != "ok")
             ]
             if any(each.places for each in here):
                 drawn.append((f"{model}_{phase}", _figure(here, phase, _silent(mine, phase))))

@@ -106,7 +106,9 @@ def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
         {
             **vars(operation),
             "understood": operation.understood,
-            **({name: getattr(its, name) for name in PLACED} | {"roof_unit": its.unit, "bound": its.bound or None}),
+            **{name: getattr(its, name) for name in PLACED},
+            "roof_unit": its.unit,
+            "bound": its.bound or None,
         }
         for operation, its in found
     ]

@@ -90,7 +90,7 @@ def ladder(profile: StepProfile) -> Ladder | None:
     found = kernels(profile)
     return Ladder(
         arithmetic_s=sum(
-            o.at_least_flop / peaks[o.unit] for o in profile.operations if (bool(o.model_flop) and o.phase != RECOMPUTE)
+            o.at_least_flop / peaks[o.unit] for o in profile.operations if o.model_flop and o.phase != RECOMPUTE
         ),
         fused_s=sum(kernel.fused_s or 0.0 for kernel in found) if found else None,
         unfused_s=sum(least),

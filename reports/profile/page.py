@@ -110,7 +110,7 @@ def _steps(ladder: Ladder | None) -> list[Step]:
     return [
         Step(
             name,
-            (f"{si_time(time_s)}: {digits(ladder.arithmetic_s / time_s, 2)}"),
+            f"{si_time(time_s)}: {digits(ladder.arithmetic_s / time_s, 2)}",
             f"{100 * time_s / longest:.3f}",
             model,
         )

@@ -77,7 +77,7 @@ def _bubbles(axes: Axes, shown: Sequence[OperationGroup]) -> None:
     """The longest first, so that small ones lie on top; the very longest with their numbers."""
     most_s = max(each.time_s or 0.0 for each in shown)
     sizes = [max(SMALLEST_PT, LARGEST_PT * math.sqrt((each.time_s or 0.0) / most_s)) for each in shown]
-    places = [(intensity(each), ((each.flop or 0) / (each.time_s or math.inf))) for each in shown]
+    places = [(intensity(each), (each.flop or 0) / (each.time_s or math.inf)) for each in shown]
     axes.scatter(
         [x for x, _ in places],
         [y for _, y in places],

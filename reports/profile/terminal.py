@@ -130,9 +130,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
         cells = [_coloured(column, node, _cut(column.said(node, root), column.letters)) for column in columns]
         rows.append([guide + name, *cells])
     styles = [
-        "dim"
-        if (node.time_s is not None and bool(root.time_s) and node.time_s < DIM_SHARE * (root.time_s or 0.0))
-        else ""
+        "dim" if node.time_s is not None and root.time_s and node.time_s < DIM_SHARE * root.time_s else ""
         for _, node in guided(nodes, depth)
     ]
     return TextTable(heads, rows, rule=False, styles=styles)

@@ -132,13 +132,12 @@ def timeline(trace: Trace) -> Timeline | None:
     if kernels.empty:
         return None
     kernels = every = kernels.sort_values("start_ns", kind="stable")
-    times = kernels.groupby("device")["time_ns"].sum().to_dict()
-    device = int(str(max(times, key=lambda number: times[number])))
+    times = kernels.groupby("device")["time_ns"].sum()
+    device = int(times.index.to_numpy()[times.to_numpy().argmax()])
     kernels = kernels[kernels["device"] == device]
     steps = steps.loc[kernels.index]
     begin, end, step = _window(kernels, steps)
     shown = kernels[(kernels["start_ns"] >= begin) & (kernels["start_ns"] < end)]
-    busy, gaps = _gaps(shown, end)
     others = every[(every["device"] != device) & (every["start_ns"] >= begin) & (every["start_ns"] < end)]
     lanes = _lanes(shown, steps.loc[shown.index] == step if step is not None else None, (end - begin) / (WIDTH - LABEL))
     return Timeline(
@@ -147,10 +146,10 @@ def timeline(trace: Trace) -> Timeline | None:
         is_last=step is not None and end == int((kernels["start_ns"] + kernels["time_ns"]).max()),
         begin_ns=begin,
         end_ns=end,
-        busy_ns=busy,
+        busy_ns=_covered(shown, end),
         kernels_ns=_covered(shown[shown["what"].isin(("kernel", "call"))], end),
         lanes=tuple(lanes[:MOST_LANES]),
-        gaps=gaps,
+        gaps=_gaps(shown, end),
         outside=tuple(_outside(kernels, steps)) if step is not None else (),
         calls=bool((kernels["what"] == "call").any()),
         lanes_left_out=max(0, len(lanes) - MOST_LANES),
@@ -183,8 +182,8 @@ def _window(kernels: pd.DataFrame, steps: pd.Series[float]) -> tuple[int, int, i
     return int(starts.iloc[at]), end, int(starts.index[at])
 
 
-def _gaps(shown: pd.DataFrame, end: int) -> tuple[int, tuple[Gap, ...]]:
-    """Time in which something ran, ns, and the longest times in which nothing did."""
+def _gaps(shown: pd.DataFrame, end: int) -> tuple[Gap, ...]:
+    """The longest times in which nothing ran."""
     start = shown["start_ns"].to_numpy(np.int64)
     stop = np.minimum(start + shown["time_ns"].to_numpy(np.int64), end)
     reach = np.maximum.accumulate(stop)
@@ -193,12 +192,11 @@ def _gaps(shown: pd.DataFrame, end: int) -> tuple[int, tuple[Gap, ...]]:
     free = np.maximum(before - reach, 0)
     names = shown["name"].tolist()
     order = np.argsort(-free, kind="stable")[:LONGEST_GAPS]
-    found = [
+    return tuple(
         Gap(int(reach[at]), int(free[at]), names[last[at]], names[at + 1] if at + 1 < len(names) else "")
         for at in order.tolist()
         if free[at] > LEAST_GAP_RATIO * (end - start[0])
-    ]
-    return int(end - start[0] - free.sum()) if len(start) else 0, tuple(found)
+    )
 
 
 def _lanes(shown: pd.DataFrame, inside: pd.Series[bool] | None, finest_ns: float) -> list[Lane]:

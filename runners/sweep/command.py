@@ -424,7 +424,7 @@ def _worker_answer(task: str, *arguments: Any) -> Any:
 
 def _check_budget(budget_s: float | None, first: Cell) -> None:
     """Raises ValueError for a time budget in which not even one cell would finish."""
-    from runners.sweep.session import least_s
+    from runners.sweep.planning import least_s
 
     if budget_s is not None and budget_s < least_s(first):
         raise ValueError(f"--time-budget: expected at least {least_s(first):.3g} s, one cell's least, got {budget_s:g}")

@@ -10,6 +10,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from analysis.utilization.work_times import works_of
+from measure.timing.protocols import Protocol
+from results.records.cell import Cell
+
+CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
+QUICK_CEILING_S = 2.5
+
 SPARE_RATIO = 1.2
 """How much longer than that the next cell is taken to need."""
 
@@ -31,3 +38,19 @@ class Planning:
         """What a cell is taken to need: its least, the most that one like it took beyond, and a fifth to spare."""
         seen = self._beyond_s.get(fresh) or self._beyond_s.get(not fresh) or (0.0,)
         return SPARE_RATIO * (least_s + max(seen))
+
+
+def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:
+    """Seconds that a cell's protocol takes at least: timing it, and the ceiling before the first of a precision."""
+    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works_of(cell)).least_s
+    return timing_s if ceiling_known else timing_s + ceiling_budget_s(cell)
+
+
+def least_s(cell: Cell, ceiling_known: bool = False) -> float:
+    """Seconds that a cell takes if everything goes well."""
+    return SPARE_RATIO * protocol_s(cell, ceiling_known)
+
+
+def ceiling_budget_s(cell: Cell) -> float:
+    """Seconds for finding the device's ceiling before the first cell of a precision."""
+    return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]

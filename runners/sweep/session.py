@@ -27,7 +27,7 @@ from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
 from runners.sweep.plan import reason_against, worker_key
-from runners.sweep.planning import SPARE_RATIO, Planning
+from runners.sweep.planning import Planning, ceiling_budget_s, least_s, protocol_s
 from runners.workers.cell_sizes import hyper_of_cell
 from runners.workers.fault import WorkerFault
 from runners.workers.pool import Stopwatch, Worker, uninterrupted
@@ -36,8 +36,6 @@ from runners.workers.worker import classify
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
-CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
-QUICK_CEILING_S = 2.5
 LEAST_SHARE = 3.0
 """Of a time budget a cell may take this many times its least, whatever its share is."""
 
@@ -171,7 +169,7 @@ class Session:
         return self._key != worker_key(cell) or not self.measurer.alive
 
     def _least_s(self, cell: Cell) -> float:
-        return least_s(cell, _ceiling_key(cell) in self._ceilings) / SPARE_RATIO
+        return protocol_s(cell, _ceiling_key(cell) in self._ceilings)
 
     def planned_s(self, cells: Sequence[Cell]) -> list[float]:
         """The least that each of these takes, one after the other."""
@@ -465,17 +463,6 @@ class Session:
     def _say(self, fault: WorkerFault) -> None:
         if self.debug and fault.detail:
             self.progress.say(fault.detail)
-
-
-def least_s(cell: Cell, ceiling_known: bool = False) -> float:
-    """Seconds that a cell takes if everything goes well: timing it, and the ceiling before the first of a precision."""
-    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works_of(cell)).least_s
-    return SPARE_RATIO * (timing_s if ceiling_known else timing_s + ceiling_budget_s(cell))
-
-
-def ceiling_budget_s(cell: Cell) -> float:
-    """Seconds for finding the device's ceiling before the first cell of a precision."""
-    return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
 
 
 def _ceiling_key(cell: Cell) -> CeilingKey:

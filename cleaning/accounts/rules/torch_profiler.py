@@ -87,7 +87,8 @@ def _convolutions(recording: CallRecording) -> Iterator[Item]:
         if (
             call.what == FUNCTION
             and call.name in CONV2D
-            and (_has_batch(call) and not isinstance(_convolved(call).get("padding", 0), str))
+            and _has_batch(call)
+            and not isinstance(_convolved(call).get("padding", 0), str)
         ):
             weight, output = first_tensor(_convolved(call)["weight"]), first_tensor(call.output)
             if weight is not None and output is not None:

@@ -24,6 +24,7 @@ from analysis.trace.operations import is_product
 from measure.trace.attribution import nesting, phases
 from measure.trace.attribution.autograd_nodes import forward_calls, makers, starting_at
 from measure.trace.attribution.forest import Forest
+from measure.trace.attribution.last_step import before_step
 from measure.trace.attribution.missing_calls import missing_calls
 from measure.trace.attribution.nesting import FORWARD_ONLY, NODE, OPERATOR, CallNesting, Flags, Ints
 from measure.trace.attribution.recording import Recording, kernels_table
@@ -56,7 +57,7 @@ def attribute(recording: Recording) -> Recording:
     calls["step"] = phases.within(spans, "step", _ints(calls, "process"), _ints(calls, "start_ns"), -1)
     is_node = _nodes(calls, recording.flows)
     if (begin := _cut_step(calls, is_node, spans)) is not None:
-        return attribute(_before(recording, *begin))
+        return attribute(before_step(recording, *begin))
     place = nesting.place(calls, phases.modules(ranges), is_node, _fresh(calls, recording.source, is_node))
     # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
     # the maker says the module, since no module's range is open on autograd's thread.
@@ -155,27 +156,6 @@ def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple
         return None
     last = int(numbers[-1])
     return last, int(spans.loc[spans["step"] == last, "start_ns"].min())
-
-
-def _before(recording: Recording, step: int, begin_ns: int) -> Recording:
-    """What was recorded before the last step, which was cut."""
-    kernels = recording.kernels
-    launched = _ints(kernels, "launch_start_ns")
-    launched = np.where(launched >= 0, launched, _ints(kernels, "start_ns"))
-
-    def earlier(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-        return rows[_ints(rows, column) < begin_ns].reset_index(drop=True)
-
-    return replace(
-        recording,
-        calls=earlier(recording.calls, "start_ns"),
-        kernels=kernels[launched < begin_ns].reset_index(drop=True),
-        ranges=earlier(recording.ranges, "start_ns"),
-        flows=earlier(recording.flows, "forward_ns"),
-        gaps=earlier(recording.gaps, "before_ns"),
-        lost_launches=earlier(recording.lost_launches, "start_ns"),
-        problems=(*recording.problems, f"step {step} was cut: it has no backward pass, and is left out"),
-    )
 
 
 def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:

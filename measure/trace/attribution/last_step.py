@@ -1,10 +1,10 @@
-"""A recording of ours without all that came before its last training step.
+"""A part of a recording: of one of ours its last step; of any what came before a last step that was cut.
 
 A sweep records warm-up steps, timed steps and one last step of a work in a row; the counts are of the last one. Our own
 range "flopledger.step" is around each, on the thread that trains; before it begins the device has been waited for, so
 that whatever was launched or called from its beginning on belongs to it.
 
-Not claimed: anything of recordings without that range.
+Not claimed of the first: anything of recordings without that range.
 """
 
 from __future__ import annotations
@@ -42,6 +42,24 @@ def last_step(recording: Recording) -> Recording:
         flows=_in(recording.flows, "forward_ns", begin, end),
         gaps=_touching(recording.gaps, begin, end),
         lost_launches=_in(recording.lost_launches, "start_ns", begin, end),
+    )
+
+
+def before_step(recording: Recording, step: int, begin_ns: int) -> Recording:
+    """What was recorded before a last step of this number, which was cut, as a recording that is not yet attributed."""
+    kernels = recording.kernels
+    launched = kernels["launch_start_ns"].to_numpy(np.int64)
+    launched = np.where(launched >= 0, launched, kernels["start_ns"].to_numpy(np.int64))
+    last_ns = begin_ns - 1
+    return replace(
+        recording,
+        calls=_in(recording.calls, "start_ns", -1, last_ns),
+        kernels=kernels[launched < begin_ns].reset_index(drop=True),
+        ranges=_in(recording.ranges, "start_ns", -1, last_ns),
+        flows=_in(recording.flows, "forward_ns", -1, last_ns),
+        gaps=_in(recording.gaps, "before_ns", -1, last_ns),
+        lost_launches=_in(recording.lost_launches, "start_ns", -1, last_ns),
+        problems=(*recording.problems, f"step {step} was cut: it has no backward pass, and is left out"),
     )
 
 

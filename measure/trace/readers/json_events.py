@@ -121,7 +121,7 @@ class _Document:
     def _after(self, header: dict[str, Any]) -> None:
         """Whether anything follows the document."""
         while not (rest := self._text[self._at :].strip()) and self._more():
-            self._at = 0
+            pass
         header[MORE] = bool(rest)
 
     def _list(self) -> Iterator[dict[str, Any]]:

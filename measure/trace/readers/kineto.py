@@ -173,7 +173,7 @@ class _Columns:
                 take(event, event.get("args") or {})
             elif category == WINDOW:
                 self.begins = True
-            elif str(category).lower() not in NOT_READ and str(category).lower() not in CATEGORIES:
+            elif str(category).lower() not in NOT_READ | CATEGORIES.keys():
                 self.unread[str(category)] += to_ns(event.get("dur")) > 0
         elif event.get("name") == WINDOW_END:
             self.ends = True

@@ -278,7 +278,7 @@ def _times(rows: Sequence[WorkTime], names: Names, caption: str, epoch: bool) ->
         real = (
             (
                 _time(row.real_time_s, row.real_low_s, row.real_high_s),
-                (DASH if row.agrees is None else "yes" if row.agrees else "no"),
+                DASH if row.agrees is None else "yes" if row.agrees else "no",
             )
             if epoch
             else ()

@@ -19,8 +19,8 @@ from runners.cli.progress import Progress
 from runners.sweep.executors.result import CellResult, Order, SlotFacts, failure, keep
 from runners.sweep.executors.sitting import sitting_of
 from runners.sweep.plan import reason_against
-from runners.sweep.planning import SPARE_RATIO
-from runners.sweep.session import Limits, Replan, least_s, trace_id
+from runners.sweep.planning import SPARE_RATIO, least_s
+from runners.sweep.session import Limits, Replan, trace_id
 from runners.workers.pool import Stopwatch, uninterrupted
 from runners.workers.probe import ProbeResult
 

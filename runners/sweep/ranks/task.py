@@ -79,7 +79,7 @@ def measure_rank(
     findings = replace(
         measured.findings,
         flags_after=after,
-        items_per_step=(None if found.items_per_step is None else found.items_per_step * grid.dp),
+        items_per_step=None if found.items_per_step is None else found.items_per_step * grid.dp,
     )
     return RankMeasurement(replace(measured, findings=findings), held, recording, before)
 

@@ -21,8 +21,8 @@ from results.records.vocabulary import STATUSES
 from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings
-from runners.sweep.planning import SPARE_RATIO
-from runners.sweep.session import CEILING_BUDGET_S, QUICK_CEILING_S, failed, least_s, trace_id
+from runners.sweep.planning import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, least_s
+from runners.sweep.session import failed, trace_id
 from runners.workers.fault import WorkerFault
 from tests.runners.sweep.test_passes import operation
 from tests.support.fakes.fake_session import (
