@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
+    from reports.trace.text import impossible
     from results.errors import Inconsistent
 
     device = _device(parser, options.device)
@@ -66,12 +67,12 @@ def _run(parser: Parser, options: Namespace) -> int:
         put(options.html, html(trace, device))
         say(f"written: {options.html}")
     faults = write(trace, options.out, device) if options.out is not None else []
-    impossible = _impossible(trace, device)
-    for line in (*faults, *impossible):
+    above_peak = impossible(trace, device)
+    for line in (*faults, *above_peak):
         say(f"error: {line}")
     if faults:
         return UNWRITABLE
-    return FAILED if impossible else 0
+    return FAILED if above_peak else 0
 
 
 def _run_ranks(options: Namespace, device: Device | None) -> int:
@@ -209,13 +210,6 @@ def _by_own_name(device: Device, name: str) -> Device:
     from analysis.devices import peaks
 
     return replace(device, name=peaks.spelling(device, name))
-
-
-def _impossible(trace: Trace, device: Device | None) -> list[str]:
-    """A line for each tensor unit whose products ran faster than its dense peak."""
-    from reports.trace.text import impossible
-
-    return impossible(trace, device)
 
 
 def _parser() -> Parser:

@@ -3,9 +3,11 @@
 "External id" counts calls and annotations from 1: in PyTorch 1.8 to 1.10 all of them, since then in blocks of at least
 512 for each thread (torch/csrc/profiler/collection.h, containers.h: AppendOnlyList). So of each 512 numbers the
 recorded ones are the first, and all 512 if a later block of their thread is recorded. "Ev Idx" counts what is exported,
-thread by thread: between the last call of a thread and the first of the next no number is left out.
+thread by thread: between the last call of a thread and the first of the next no number is left out. Recorders without
+"Ev Idx" count on in the second recording of a process: there, the first number may be any.
 
-Not claimed: that the last calls of the last thread are there; nothing is numbered after them.
+Not claimed: that the last calls of the last thread are there; nothing is numbered after them. Nor, without "Ev Idx",
+that the first ones are.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ def gaps(events: Mapping[str, Ints], base_ns: int) -> pd.DataFrame:
     rows = rows[np.argsort(ids[rows], kind="stable")]
     if len(np.unique(ids[rows])) < len(rows):
         return gaps_table()
+    if len(rows) and (events["event_index"] < 0).all():
+        ids = ids - ids[rows[0]] + 1
     found = [*_between(ids, rows, events["thread"]), *_of_threads(events, ids)]
     columns: dict[str, list[int]] = {name: [] for name in gaps_table().columns}
     for count, before, after in found:

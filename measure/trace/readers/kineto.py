@@ -101,7 +101,12 @@ def read(path: str | Path) -> Recording:
             words = _line(f"{expected}{error}")
             raise ValueError(f"{path}: {_event_text(event)} is not as its recorder writes it ({words})") from error
     if not len(columns.calls.names) and not len(columns.kernels.names):
-        held = "hardware counters only" if columns.counters else "neither operator calls nor kernels"
+        held = (
+            "hardware counters only"
+            if columns.counters
+            else "neither operator calls nor kernels, as where the loop ends while its schedule waits for another cycle: "
+            "give schedule() repeat=1"
+        )
         raise ValueError(f"{path}: the trace holds {held}; {HOW_TO_RECORD}")
     return _recording(str(path), columns, header)
 

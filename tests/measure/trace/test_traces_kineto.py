@@ -241,7 +241,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no JSON": ("hello", "begins with 'h'"),
     "another document": ('{"a": 1}', "no traceEvents"),
     "events that are none": ('{"traceEvents": 5}', "no traceEvents"),
-    "no events": ('{"traceEvents": []}', "neither operator calls nor kernels"),
+    "no events": ('{"traceEvents": []}', "give schedule() repeat=1"),
     "only metadata": ('[{"ph": "M", "name": "process_name"}]', "neither operator calls nor kernels"),
     "rubbish between": ('[{"ph": "M"}, hello]', "ends in the middle"),
 }

@@ -178,3 +178,28 @@ def test_what_is_not_read_is_named(answer: Any) -> None:
         "the file goes on behind its first document: only that was read",
         "1 events of category vendor_jobs are not read",
     ]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "index", "flop"),
+    [(None, False, 3 * MM_FLOP), (1, False, None), (0, False, 2 * MM_FLOP), (None, True, None)],
+)
+def test_numbers_without_a_gap_are_whole_wherever_they_begin(
+    answer: Any, left_out: int | None, index: bool, flop: int | None
+) -> None:
+    """torch 1.8 to 1.10 counts on from recording to recording. Later ones number in blocks from 1 + 512 k on, and count
+    what they export ("Ev Idx"): there a first number within a block says that the numbers before it are missing."""
+    trace = Trace()
+    for at in (200, 1500, 2800):
+        trace.mm(at)
+    calls = [event for event in trace.events if event["cat"] == "cpu_op"]
+    for place, event in enumerate(calls):
+        event["args"]["External id"] = 23_647 + place
+        event["args"] |= {"Ev Idx": place} if index else {}
+    if left_out is not None:
+        trace.events.remove(calls[left_out])
+    document, _ = answer(trace.text())
+    assert document["totals"]["repaired"]["forward_flop"] == flop
+    assert [entry["calls"] for entry in document["missing"]] == (
+        [] if flop else [94 if index else 1]
+    )  # 23,647 = 1 + 512 · 46 + 94
