@@ -104,8 +104,8 @@ def read(path: str | Path) -> Recording:
         held = (
             "hardware counters only"
             if columns.counters
-            else "neither operator calls nor kernels, as where the loop ends while its schedule waits for another cycle: "
-            "give schedule() repeat=1"
+            else "neither operator calls nor kernels, as where the loop ends while its schedule waits for another "
+            "cycle: give schedule() repeat=1"
         )
         raise ValueError(f"{path}: the trace holds {held}; {HOW_TO_RECORD}")
     return _recording(str(path), columns, header)
