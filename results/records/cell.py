@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,9 +128,4 @@ class Sitting(Record):
 
 def identity(run: Run, record: type[Record]) -> dict[str, Any]:
     """The fields of a derived record that say which cell and attempt it is of, with the run's values."""
-    return {name: getattr(run, name) for name in _identity_names(record)}  # type: ignore[arg-type]  # a class can be hashed
-
-
-@functools.cache
-def _identity_names(record: type[Record]) -> tuple[str, ...]:
-    return tuple(name for name in IDENTITY if name in header(record))
+    return {name: getattr(run, name) for name in IDENTITY if name in header(record)}

@@ -1,6 +1,6 @@
-"""Which schema versions can be read, and how rows of an older one become rows of this one.
+"""Which schema versions can be read and which can be resumed, and how rows of an older one become rows of this one.
 
-Runs on what was read, in memory: no file on the disk changes, and nothing is appended to a run of another version.
+Reading changes no file on the disk. A run that is resumed gets the columns of this version first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from results.records.cell import Run
+from results.records.rows import header, to_text
 from results.records.vocabulary import SCHEMA_VERSION
+from results.store import layout
+from results.store.disk import Disk, read, replace
+
+RESUMABLE = 6
+"""The first version whose runs can be resumed: later ones only add columns at the end of runs.csv."""
 
 Migration = Callable[[str, dict[str, Any]], dict[str, Any]]
 
@@ -50,10 +57,35 @@ def check_readable(version: int, path: Path) -> None:
         raise ValueError(f"{path} has schema version {version}, which this program can no longer read")
 
 
-def check_appendable(version: int, path: Path) -> None:
-    """Raises ValueError unless the run is of this version."""
+def check_resumable(version: int, path: Path) -> None:
+    """Raises ValueError unless rows of this version can be added to a run of `version`."""
     check_readable(version, path)
-    if version != SCHEMA_VERSION:
+    if version < RESUMABLE:
         raise ValueError(
-            f"{path} has schema version {version}, rows of version {SCHEMA_VERSION} cannot be added: start a new run"
+            f"{path} has schema version {version}, --resume needs version {RESUMABLE} or newer: start a new run"
         )
+
+
+def add_columns(path: Path, disk: Disk) -> None:
+    """Adds the columns that runs.csv of an older version lacks, with their defaults and new checksums, at once.
+
+    A row whose checksum is wrong keeps it. A process that is killed afterwards leaves a run that can be read and
+    resumed. Raises ValueError for other columns, OSError if the file cannot be replaced.
+    """
+    top, _, body = (read(path / layout.RUNS) or b"").partition(b"\n")
+    if not top or top + b"\n" == layout.head_of(layout.RUNS):
+        return
+    (names,) = layout.decode([top])
+    added = layout.columns(layout.RUNS)[len(names) - 1 : -1]
+    if header(Run)[: len(names) - 1] != tuple(names[:-1]):
+        raise ValueError(f"{path / layout.RUNS} was written with other columns: start a new run")
+    defaults = b"".join(b"," + to_text(getattr(Run, name)).encode() for name in added)
+    new_top = layout.head_of(layout.RUNS).rstrip(b"\n")
+    rows, before, new_before = [new_top], b"", b""
+    for line in layout.lines_of(body):
+        row, _, seal = line.rpartition(b",")
+        intact, before = seal == layout.seal_row(top, row, before), seal
+        row += defaults
+        new_before = layout.seal_row(new_top, row, new_before) if intact else seal
+        rows.append(row + b"," + new_before)
+    replace(disk, path / layout.RUNS, b"\n".join([*rows, b""]))

@@ -23,13 +23,13 @@ from results.records.counts import FlopCount
 from results.records.operations import Operation, ProfiledOperation, Storage
 from results.records.rows import Record
 from results.records.samples import Ceiling
-from results.records.vocabulary import STATUSES
+from results.records.vocabulary import SCHEMA_VERSION, STATUSES
 from results.store import disk as store_disk
 from results.store import layout
 from results.store.disk import DISK, Disk, faults
 from results.store.layout import CEILINGS, CELL_FILES, FLOP_COUNTS, OPERATIONS, PROFILES, RUNS, SITTINGS
 from results.store.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
-from results.store.migrations import check_appendable
+from results.store.migrations import add_columns, check_resumable
 from results.store.reading import RunData, read_operations, read_profile, read_run, scan
 
 __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "read_run"]
@@ -95,11 +95,11 @@ class Store:
     def resume(cls, path: Path | str, disk: Disk = DISK) -> Store:
         """Opens a run to go on with it, and holds it.
 
-        Raises ValueError for a directory that holds no run, one of another schema version or a published one, that
+        Raises ValueError for a directory that holds no run, one too old or too new to resume, or a published one, that
         cannot be written, has a link in it, or is held by another process.
         """
         path = Path(path)
-        check_appendable(read_manifest(path).schema_version, path)
+        check_resumable(read_manifest(path).schema_version, path)
         if any((path / file).exists() for file in layout.PACKED.values()):
             raise ValueError(f"{path} is a published run, whose operation tables are in one file: start a new run")
         store_disk.check_links(path)
@@ -109,10 +109,13 @@ class Store:
         try:
             with store_disk.unwritable_is_a_mistake(path):
                 _mend(disk, path)
+                add_columns(path, disk)
             found = scan(path)
             for file, names in found.heads.items():
                 if tuple(names) != layout.columns(file):
                     raise ValueError(f"{path / file} was written with other columns: start a new run")
+            if store.manifest.schema_version < SCHEMA_VERSION:
+                store.replace_manifest(dataclasses.replace(store.manifest, schema_version=SCHEMA_VERSION))
         except BaseException:
             store.close()
             raise

@@ -59,10 +59,6 @@ def _integers(texts: Sequence[str]) -> pd.Series[Any]:
     return pd.Series(pd.arrays.IntegerArray(np.array(values, dtype=np.int64), unknown))
 
 
-def _floats(texts: Sequence[str]) -> pd.Series[Any]:
-    return pd.Series(np.array([float(text) if text else np.nan for text in texts], dtype=np.float64))
-
-
 def _booleans(texts: Sequence[str]) -> pd.Series[Any]:
     values = np.array([from_text(text, bool | None) is True for text in texts], dtype=bool)
     unknown = np.array([not text for text in texts], dtype=bool)
@@ -71,6 +67,6 @@ def _booleans(texts: Sequence[str]) -> pd.Series[Any]:
 
 _BUILDERS: dict[tuple[Any, ...], Callable[[Sequence[str]], pd.Series[Any]]] = {
     (int,): _integers,
-    (float,): _floats,
+    (float,): lambda texts: pd.Series([float(text) if text else np.nan for text in texts], dtype=np.float64),
     (bool,): _booleans,
 }

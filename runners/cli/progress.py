@@ -122,7 +122,8 @@ class Progress:
         room = width - len(numbers) - 1
         doing = next((each for each in self._doing if len(each) <= room), "")
         length = min(BAR_COLUMNS, room - len(doing) - 1)
-        bar = "" if length < LEAST_BAR else _drawn_bar(self._done / self._total, length)
+        full = round(min(1.0, self._done / self._total) * length)
+        bar = "" if length < LEAST_BAR else "━" * full + "─" * (length - full)
         return " ".join(filter(None, (doing, bar, numbers)))
 
     def _say_above(self, text: str) -> None:
@@ -151,11 +152,6 @@ def _words(seconds: float) -> str:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
-def _drawn_bar(ratio: float, length: int) -> str:
-    full = round(min(1.0, ratio) * length)
-    return "━" * full + "─" * (length - full)
 
 
 def _bar(total: int, stream: TextIO, line: Callable[[int], str]) -> Any:

@@ -168,6 +168,7 @@ def _sweep_on(
     sweep_models.check_unchanged(grids[0], earlier)
     planned = union(grids[0], earlier)
     _check_budget(options.time_budget, planned[0])
+    from results.records.vocabulary import MEASURED
     from runners.sweep import auto_memory, nsight, pack  # which need numpy: after the names are checked
 
     pack.check(options.pack)
@@ -193,7 +194,7 @@ def _sweep_on(
         if count := sum(cell.cell_id in lacking for cell in planned):
             say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
         _report(path, options.format, options.convention)
-    return FAILED if failed or _any_failed(planned, statuses) else 0
+    return FAILED if failed or any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned) else 0
 
 
 def _checked(asked: Grid, probed: ProbeResult) -> Grid:
@@ -468,9 +469,3 @@ def _report(path: Path, form: str, convention: str | None) -> None:
     built = rebuild(path)
     with answering(f"the run is whole, and python -m runners.report {path} prints it"):
         show(built, form, path, **({} if convention is None else {"convention": convention}))
-
-
-def _any_failed(planned: Sequence[Cell], statuses: dict[str, str]) -> bool:
-    from results.records.vocabulary import MEASURED
-
-    return any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -215,7 +215,9 @@ def reason_against(cell: Cell) -> str:
 def check(grid: Grid) -> None:
     """Raises ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
     than the images have, or for an epoch below one batch."""
-    for cell in _one_a_model(grid):
+    precision = grid.precisions[0] if grid.precisions else "fp32"
+    for model in grid.models:
+        cell = cell_of(grid, model, grid.batches_of(model, precision)[0], precision, 0)
         entry = catalogue_entry(cell.model)
         if entry is None:  # its optimizer and sizes are known when it is built
             continue
@@ -245,9 +247,3 @@ def check_images(grid: Grid, images: int) -> None:
     for option, wanted in asked.items():
         if wanted > images:
             raise ValueError(f"--{option}: expected at most {images}, the images of {grid.data}, got {wanted}")
-
-
-def _one_a_model(grid: Grid) -> Iterator[Cell]:
-    for model in grid.models:
-        precision = grid.precisions[0] if grid.precisions else "fp32"
-        yield cell_of(grid, model, grid.batches_of(model, precision)[0], precision, 0)

@@ -117,6 +117,42 @@ def test_a_commit_that_is_there_twice_counts_once(tmp_path):
 # Versions of the schema
 
 
+def as_version_6(path: Path) -> None:
+    """The run as version 6 wrote it: runs.csv has no `first_step_s`, its last column before the checksum."""
+    document = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**document, "schema_version": 6}))
+    lines = (path / "runs.csv").read_bytes().splitlines()
+    assert lines[0].endswith(b",interval_rule,first_step_s,seal")
+    short = [line.rpartition(b",")[0].rpartition(b",")[0] + b"," + line.rpartition(b",")[2] for line in lines]
+    (path / "runs.csv").write_bytes(b"\n".join([*short, b""]))
+    reseal(path)
+
+
+def test_a_run_of_version_6_is_resumed_with_what_it_has(tmp_path):
+    path = run_of(tmp_path / "run", ("a", "b"))
+    as_version_6(path)
+    old = read_run(path)
+    assert old.problems == []
+    with Store.resume(path) as store:
+        assert store.done() == {"a": "ok", "b": "ok"}
+        store.commit(dataclasses.replace(a_run("c"), first_step_s=0.5), rows_of("c"))
+    data = read_run(path)
+    assert data.problems == []
+    assert (old.manifest.schema_version, data.manifest.schema_version) == (6, SCHEMA_VERSION)
+    assert data.runs[:2] == old.runs
+    assert [run.first_step_s for run in data.runs] == [None, None, 0.5]
+
+
+def test_a_damaged_row_of_version_6_stays_damaged_and_stops_no_resume(tmp_path):
+    path = run_of(tmp_path / "run", ("a", "b", "c"))
+    as_version_6(path)
+    corrupt(path / "runs.csv", b",b,1,", b",b,2,")
+    Store.resume(path).close()
+    data = read_run(path)
+    assert [run.cell_id for run in data.runs] == ["a", "c"]
+    assert any(problem.startswith("runs.csv, line 3: left out, ") for problem in data.problems)
+
+
 def of_version(path: Path, version: int) -> None:
     document = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps({**document, "schema_version": version}))
@@ -169,7 +205,7 @@ def test_an_older_schema_is_migrated_in_memory_and_never_appended_to(tmp_path, m
     assert data.samples["wall_s"].tolist() == [row.wall_s / 1000 for row in samples("a")]
     assert data.problems == []
     assert read_operations(path, "t")[0] == operations()
-    with pytest.raises(ValueError, match=r"version 0, rows of version \d cannot be added: start a new run"):
+    with pytest.raises(ValueError, match=r"version 0, --resume needs version 6 or newer: start a new run"):
         Store.resume(path)
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 

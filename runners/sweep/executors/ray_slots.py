@@ -129,14 +129,12 @@ class RaySlots:
         self._looked_s = time.monotonic()
         nodes = [node for node in self._alive() if _devices(node, self._settings.device)]
         self._check_models(nodes)
-        for node in filter(self._is_chosen, nodes):
+        chosen = [node for node in nodes if not self._accelerators or _model(node) in self._accelerators]
+        for node in chosen:
             for number in range(_devices(node, self._settings.device)):
                 slot = f"{node['NodeID'][:8]}-{number}"
                 if slot not in self._actors and self._asked[slot] < MOST_ACTORS:
                     self._ask(node, slot)
-
-    def _is_chosen(self, node: Mapping[str, Any]) -> bool:
-        return not self._accelerators or _model(node) in self._accelerators
 
     def _check_models(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Raises ValueError for models that the cluster does not have, or several of which none was chosen."""

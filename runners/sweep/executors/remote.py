@@ -203,7 +203,9 @@ class Dispatch:
                 if replan is not None:
                     self._waiting = deque(replan(run, list(self._waiting)))
         if self._waiting:
-            self._say_rest()
+            self.unmeasured = len(self._waiting)
+            rest = f"{self.unmeasured} cell{'s' * (self.unmeasured != 1)} not started"
+            self.progress.say(f"no device is left{self.remote.why()}: {rest}; --resume goes on")
 
     def _hand_out(self) -> None:
         """A cell for every idle slot; none any more that would not finish in the time budget."""
@@ -305,8 +307,3 @@ class Dispatch:
         if budget_s is None:
             return True
         return budget_s - self.watch_s.elapsed_s >= max(SPARE_RATIO * self.longest_s, least_s(cell))
-
-    def _say_rest(self) -> None:
-        self.unmeasured = len(self._waiting)
-        cells = f"{self.unmeasured} cell{'s' * (self.unmeasured != 1)} not started"
-        self.progress.say(f"no device is left{self.remote.why()}: {cells}; --resume goes on")
