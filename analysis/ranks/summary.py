@@ -105,8 +105,13 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
         ]
     if common != sorted(set.union(*numbers)):
         problems = [*problems, f"not all ranks recorded the same steps; {len(common)} are common to all"]
-    if any(map(_members_unknown, timelines.values())):
+    if any(each.own_clock and (each.collectives["ranks"] == "").any() for each in timelines.values()):
         problems = [*problems, OF_ALL]
+    problems += [
+        f"rank {rank}: {each.untimed} of its kernels and copies have no usable duration; their steps are left out"
+        for rank, each in timelines.items()
+        if each.untimed
+    ]
     if any(each.process >= 0 for each in timelines.values()):
         problems = [*problems, BY_DEVICE]
     return RanksReport(
@@ -114,20 +119,11 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
         world_size=sizes.pop() if len(sizes) == 1 else None,
         steps=common,
         shifts=shifts,
-        waits=waits_of(matched, _steps_in(timelines)),
+        waits=waits_of(matched, max(1, *(len(each.steps) for each in timelines.values()))),
         straggler=straggler_of(matched),
         collectives=totals_of(moved.values()),
         problems=problems,
     )
-
-
-def _members_unknown(timeline: Timeline) -> bool:
-    """Whether collectives that set its clock may be of some ranks alone."""
-    return timeline.own_clock and bool((timeline.collectives["ranks"] == "").any())
-
-
-def _steps_in(timelines: Mapping[int, Timeline]) -> int:
-    return max(1, *(len(each.steps) for each in timelines.values()))
 
 
 def _row(timeline: Timeline, flop: StepFlop) -> RankRow:

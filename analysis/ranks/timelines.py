@@ -28,7 +28,7 @@ class Timeline:
     """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
     of the operator calls on the host. shift_ns: what was added to its clock. own_clock: whether times are of a clock
     that other recordings of its host do not have. process: in a file of several ranks, the one that this rank is; -1:
-    the file is of one rank.
+    the file is of one rank. untimed: how many kernels and copies have no usable duration: their steps are left out.
     """
 
     rank: int
@@ -44,6 +44,7 @@ class Timeline:
     shift_ns: int = 0
     own_clock: bool = False
     process: int = -1
+    untimed: int = 0
 
     def later(self, ns: int) -> Timeline:
         """The same with this added to each time."""

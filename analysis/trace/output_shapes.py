@@ -187,14 +187,10 @@ def einsum(given: CallArguments) -> tuple[Sizes, ...]:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     shapes = _listed(given, "tensors")
-    if "..." in equation or len(terms) != len(shapes) or any(map(_unequal, zip(terms, shapes, strict=False))):
+    if "..." in equation or [*map(len, terms)] != [*map(len, shapes)]:
         raise Unavailable(f"no sizes for the einsum {equation}: its tensors have {shapes}")
     size = {index: n for term, shape in zip(terms, shapes, strict=True) for index, n in zip(term, shape, strict=True)}
     return (tuple(size[index] for index in (right if arrow else sorted(i for i in size if left.count(i) == 1))),)
-
-
-def _unequal(pair: tuple[str, Sizes]) -> bool:
-    return len(pair[0]) != len(pair[1])
 
 
 def _listed(given: CallArguments, argument: str) -> list[Sizes]:

@@ -45,7 +45,16 @@ def deduplicated(products: tuple[Product, ...]) -> Cleaned:
 def _deduplicate(product: Product) -> Product:
     trials = _trials(product)
     room = _room(product)
-    order = sorted(range(len(product.parts)), key=lambda at: _preference(product.parts[at], at in trials, at))
+    order = sorted(
+        range(len(product.parts)),
+        key=lambda at: (
+            product.parts[at].twin,
+            not product.parts[at].makes_products,
+            at in trials,
+            -product.parts[at].time_ns,
+            at,
+        ),
+    )
     result = list(product.parts)
     for at in order:
         part = product.parts[at]
@@ -53,10 +62,6 @@ def _deduplicate(product: Product) -> Product:
         fault = "" if flop == part.found else _reason(product, part, at, trials)
         result[at] = replace(part, deduplicated=flop, fault=fault or ("autotune" if at in trials else ""))
     return replace(product, parts=tuple(result))
-
-
-def _preference(part: Part, trial: bool, at: int) -> tuple[bool, bool, bool, int, int]:
-    return part.twin, not part.makes_products, trial, -part.time_ns, at
 
 
 def _unit_flop(product: Product) -> int | None:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from analysis.trace.calls import Calls
 from analysis.trace.conv_inference import (
     forward_flop,
     grad_output,
@@ -32,7 +33,6 @@ from analysis.trace.kernel_names import fft_tiles
 from analysis.trace.operations import kind_of_call, product_flop, to_operation
 from cleaning.counts.sums import known_sum
 from cleaning.profile.instances import FORWARD
-from cleaning.trace.frames import Calls
 from results.errors import Unavailable
 from results.records.operations import ProfiledOperation
 

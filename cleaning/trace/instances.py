@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.trace.calls import NONE, Calls, Ints
 from analysis.trace.operations import kind_of_call
 from cleaning.profile.instances import FORWARD
 from cleaning.trace.counts import count_of
 from cleaning.trace.expected_flop import Size, Sizing
-from cleaning.trace.frames import NONE, Calls, by_owner, in_order, twins, whole_numbers
 from cleaning.trace.products import UNTOLD, Part, Product
 from cleaning.trace.undercounts import lacks_kernels
 from results.errors import Inconsistent
@@ -26,6 +26,9 @@ from results.records.operations import OperationInstance
 
 GRADIENTS = ("backward_input", "backward_weight")
 """In the names of calls for one gradient each, in the order of units."""
+
+SAME_LAUNCH = ("process", "correlation", "device", "stream", "start_ns", "time_ns", "name")
+"""Columns of kernels in which two rows of one launch are equal."""
 
 _MOST = 2**63 - 1
 
@@ -56,6 +59,32 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
     reader = _Reader(known, rows, twins(rows), call, sizing, forward_of)
     products = tuple(reader.product(at, top) for at, top in enumerate(owners) if known.product[top])
     return InstanceTable(known, rows, reader.twins, owners, forward_of, products, reader.product_calls())
+
+
+def in_order(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The kernels by start, of those without one by index; rows numbered anew."""
+    keys = (kernels["index"].to_numpy(np.int64), kernels["start_ns"].to_numpy(np.int64))
+    return kernels.iloc[np.lexsort(keys)].reset_index(drop=True)
+
+
+def twins(kernels: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which rows are a second of one launch: those that a join over launches makes where the number is not unique."""
+    again = kernels.duplicated(list(SAME_LAUNCH), keep="first").to_numpy(bool)
+    return np.asarray(again & (kernels["correlation"].to_numpy(np.int64) >= 0), bool)
+
+
+def by_owner(owner: Ints) -> dict[int, list[int]]:
+    """Owner → rows of kernels, in order. Rows without an owner are in none."""
+    rows: dict[int, list[int]] = {}
+    for row, top in enumerate(owner.tolist()):
+        if top >= 0:
+            rows.setdefault(top, []).append(row)
+    return rows
+
+
+def whole_numbers(values: Sequence[Any]) -> list[int | None]:
+    """Numbers of FLOP as whole ones; what is no number is None."""
+    return [None if value is None or value != value else round(value) for value in values]
 
 
 def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, int]:

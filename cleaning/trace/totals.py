@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.trace.calls import NONE
 from analysis.trace.kernel_families import NO_PRODUCTS
 from analysis.trace.kernel_names import family, makes_products, says_nothing
 from analysis.trace.missing import Missing, of_phases
 from analysis.trace.operations import kind_of_call
 from cleaning.counts.sums import known_sum, whole_sum
 from cleaning.trace.counts import count_of, known_part
-from cleaning.trace.frames import NONE
 from cleaning.trace.instances import InstanceTable
 from cleaning.trace.products import Product
 

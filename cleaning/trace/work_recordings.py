@@ -16,7 +16,6 @@ from analysis.operators.registry import PRODUCTS
 from analysis.trace.operations import floating_dtype, is_product
 from cleaning.profile.clean import CleanedProfile, mark_outside_step
 from cleaning.trace.clean import CleanedTrace, clean
-from cleaning.trace.totals import UnknownCall
 from results.records.cell import Run
 from results.records.counts import CleanedOperation, CleaningLog
 from results.records.operations import OperationInstance
@@ -32,27 +31,24 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
     dtypes = _dtypes(calls, trace)
     rows = [_row(run, work, source, found, dtypes) for found in trace.instances if found.kind in PRODUCTS]
     rows += [
-        _unknown_row(run, work, source, at, call) for at, call in enumerate(trace.unknown_calls, len(trace.instances))
+        CleanedOperation(
+            cell_id=run.cell_id,
+            attempt=run.attempt,
+            source=source,
+            work=work,
+            index=index,
+            name=call.name,
+            kind="",
+            phase=call.phase,
+            module=call.module,
+            verdict="unknown",
+            reason=call.reason,
+            time_s=call.time_ns * 1e-9,
+        )
+        for index, call in enumerate(trace.unknown_calls, len(trace.instances))
     ]
     log = tuple(_log(run, work, source, trace))
     return CleanedProfile(tuple(map(mark_outside_step, rows)), log, trace.outside_time_ratio)
-
-
-def _unknown_row(run: Run, work: str, source: str, index: int, call: UnknownCall) -> CleanedOperation:
-    return CleanedOperation(
-        cell_id=run.cell_id,
-        attempt=run.attempt,
-        source=source,
-        work=work,
-        index=index,
-        name=call.name,
-        kind="",
-        phase=call.phase,
-        module=call.module,
-        verdict="unknown",
-        reason=call.reason,
-        time_s=call.time_ns * 1e-9,
-    )
 
 
 def _row(run: Run, work: str, source: str, instance: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:

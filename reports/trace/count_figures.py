@@ -130,15 +130,12 @@ def _page_lines(lines: Mapping[str, Line]) -> tuple[Mapping[str, Line], list[str
 
 def _cells(axes: Axes, x: float, y: int, rows: Sequence[Row]) -> None:
     """Three cells: number of kernels, times counted before in the colour of the verdict, times counted after."""
-    verdict = _gravest([str(row["verdict"]) for row in rows])
+    verdicts = {str(row["verdict"]) for row in rows}
+    verdict = next((verdict for verdict in ("over", "under", "unknown") if verdict in verdicts), "right")
     axes.text(x + 0.5, y, str(sum(row["kernels"] for row in rows)), fontsize=6, ha="center", va="center_baseline")
     _cell(axes, x + 1, y, _times(rows, "raw"), verdict)
     after = _times(rows, "repaired")
     _cell(axes, x + 2, y, after, "unknown" if "?" in after else "right")
-
-
-def _gravest(verdicts: Sequence[str]) -> str:
-    return next((verdict for verdict in ("over", "under", "unknown") if verdict in verdicts), "right")
 
 
 def _times(rows: Sequence[Row], state: str) -> str:

@@ -13,7 +13,17 @@ from analysis.operators.registry import PRODUCTS
 from cleaning.trace.totals import WITHOUT_COUNT, Outside, PhaseTotal
 from reports.shared.numbers import fitting, percent, si, si_time
 from reports.trace.data import Trace, kernel_counts
-from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, product_time_s, rates
+from reports.trace.rates import (
+    FAST_ALGORITHM,
+    IMPOSSIBLE,
+    Rate,
+    overall_ratio,
+    rates,
+    time_ratios,
+    utilization,
+)
+from reports.trace.timeline import Timeline
+from results.names import counted
 from results.records.operations import OperationInstance
 
 _KERNEL_LETTERS = 70
@@ -73,19 +83,20 @@ def outside_lines(trace: Trace) -> list[str]:
 
 def _outside(outside: Outside) -> str:
     total = outside.totals["repaired"]
-    many = "1 product" if outside.calls == 1 else f"{outside.calls} products"
     time = "of unknown time" if outside.time_s is None else si_time(outside.time_s)
     if total.flop is not None:
-        return f"{many}, {si(total.flop, 'FLOP')}, {time}"
+        return f"{counted(outside.calls, 'product')}, {si(total.flop, 'FLOP')}, {time}"
     lacking = "1 has" if total.unknown_calls == 1 else f"{total.unknown_calls} have"
-    return f"{many}, at least {si(total.at_least or 0, 'FLOP')} ({lacking} no count), {time}"
+    return (
+        f"{counted(outside.calls, 'product')}, at least {si(total.at_least or 0, 'FLOP')} ({lacking} no count), {time}"
+    )
 
 
 def _assumed(calls: int) -> list[str]:
     """What the backward total rests on where the recording does not say which gradients were asked for."""
     if not calls:
         return []
-    many = "1 backward call" if calls == 1 else f"{calls} backward calls"
+    many = counted(calls, "backward call")
     return [f"assumed: no layer is frozen; the recording does not say which gradients {many} were asked for"]
 
 
@@ -112,12 +123,20 @@ def unexplained_lines(trace: Trace) -> list[str]:
         lines.append(
             f"outside of recorded calls: {percent(cleaned.outside_time_ratio)} of that time; in no phase's total"
         )
-    lost = [i.name for i in cleaned.instances if without_count(i)]
-    lost += [call.name for call in cleaned.unknown_calls if call.instance < 0]
-    if lost:
+    if lost := names_without_count(trace):
         names = list(dict.fromkeys(lost))
-        lines.append(f"no count from sizes: {len(lost)} operations ({', '.join(names[:3])}{', …' * (len(names) > 3)})")
+        listed = f"{', '.join(names[:3])}{', …' * (len(names) > 3)}"
+        lines.append(f"no count from sizes: {counted(len(lost), 'operation')} ({listed})")
     return lines + _unnamed_lines(trace)
+
+
+def names_without_count(trace: Trace) -> list[str]:
+    """The name of each operation that has no count and may be a product."""
+    cleaned = trace.cleaned
+    return [
+        *(i.name for i in cleaned.instances if without_count(i)),
+        *(call.name for call in cleaned.unknown_calls if call.instance < 0),
+    ]
 
 
 def _unnamed_lines(trace: Trace) -> list[str]:
@@ -132,11 +151,44 @@ def _unnamed_lines(trace: Trace) -> list[str]:
     return [f"{head}; the longest:", *(f"  {line}" for line in longest)]
 
 
+def verdict(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
+    """What a step needs, how long the device worked, how fast its products ran, and the step's utilization."""
+    parts = []
+    if shown is not None:
+        what = "operators" if shown.calls else "the device"
+        many = f" of {trace.steps} steps" if (trace.steps or 0) > 1 else ""
+        subject = f"the recording{many}" if shown.step is None else "a step"
+        share = percent(shown.busy_ns / shown.length_ns)
+        parts.append(f"{subject} takes {si_time(shown.length_ns / 1e9)}, of which {what} ran for {share}")
+    totals = trace.cleaned.phase_totals["repaired"].values()
+    flop = sum(total.flop or 0 for total in totals) / (trace.steps or 1)
+    if flop and not trace.cleaned.missing and not any(total.unknown_calls for total in totals):
+        of = "of a step " if trace.steps is not None and (shown is None or shown.step is None) else ""
+        parts.append(f"the recorded calls {of}need {si(flop, 'FLOP')}")
+    if device is not None:
+        found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
+        if (ratio := overall_ratio(found)) is not None:
+            parts.append(f"products ran at {percent(ratio)} of the dense peak of {device.name}")
+    if (whole := utilization(trace, device, shown).ratio) is not None:
+        parts.append(f"with all other time its utilization is {percent(whole)}")
+    sentence = "; ".join(parts) or "What was recorded, by time and by FLOP"
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def utilization_line(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
+    """The utilization of the step that is shown, or why there is none."""
+    found = utilization(trace, device, shown)
+    if found.ratio is None:
+        return f"no utilization: {found.reason}"
+    needs = f"{si(found.flop or 0, 'FLOP')} of model in {si_time(found.time_s or 0)}"
+    of = f"of a peak of {si(found.peak_flop_per_s or 0, 'FLOP/s')}"
+    return f"utilization {percent(found.ratio)}: {needs} {of}; as recorded, and a profiler slows the host"
+
+
 def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     """How fast the products ran that have a count, of which share of the time that is, and what cannot be so fast."""
     if device is None:
-        name = trace.device_name
-        return [f"no rate: analysis/devices/peaks.csv has no {name}; --device names one that it has"] if name else []
+        return []
     cleaned = trace.cleaned
     found = rates(cleaned.instances, cleaned.kernels, device)
     share = overall_ratio(found)
@@ -150,13 +202,10 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
 
 def _speaks_for(trace: Trace, rates: Sequence[Rate]) -> str:
     """Which share of the time the rate is of: of kernels that make products, and of all."""
-    cleaned = trace.cleaned
-    whole_s = int(cleaned.kernels["time_ns"].sum()) * 1e-9
-    parts = [f"{percent(sum(rate.time_s for rate in rates) / whole_s)} of all kernels' time"] if whole_s else []
-    if cleaned.product_time_s:
-        share = product_time_s(rates, cleaned.kernels) / cleaned.product_time_s
-        parts.insert(0, f"{percent(share)} of the time of kernels that make products")
-    untimed = ", those without a usable duration aside" if (cleaned.kernels["untimed"] > 0).any() else ""
+    whats = ("of the time of kernels that make products", "of all kernels' time")
+    ratios = zip(time_ratios(rates, trace.cleaned), whats, strict=True)
+    parts = [f"{percent(ratio)} {what}" for ratio, what in ratios if ratio is not None]
+    untimed = ", those without a usable duration aside" if (trace.cleaned.kernels["untimed"] > 0).any() else ""
     return f"it is of {', '.join(parts)}{untimed}; of the rest it says nothing"
 
 

@@ -14,12 +14,19 @@ from analysis.devices.peaks import Device
 from reports.shared.html import TABLES_SCRIPT, rendered
 from reports.shared.html_tables import Rows, TableCell, TableRow, sort_value
 from reports.shared.layout import TextTable
-from reports.shared.numbers import DASH, percent, si, si_time
+from reports.shared.numbers import DASH, percent, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.data import Trace, kernel_words
 from reports.trace.kernel_times import GROUPS, TimeShare, time_shares
-from reports.trace.lines import completeness, outside_lines, partial_lines, rate_lines, unexplained_lines
-from reports.trace.rates import overall_ratio, rates
+from reports.trace.lines import (
+    completeness,
+    outside_lines,
+    partial_lines,
+    rate_lines,
+    unexplained_lines,
+    utilization_line,
+    verdict,
+)
 from reports.trace.text import (
     faults_table,
     faults_words,
@@ -61,7 +68,7 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         TEMPLATE,
         (TABLES_SCRIPT,),
         title=" · ".join(filter(None, ("flopledger", "trace", Path(trace.path).name, trace.device_name))),
-        sentence=_verdict(trace, shown, device),
+        sentence=verdict(trace, device, shown),
         facts=[("recorded by", heading(trace)[0].partition(": ")[2]), ("it holds", heading(trace)[1])],
         timeline=Markup(trace_timeline.svg(shown)) if shown else "",  # its texts are escaped where it is drawn
         timeline_sentence=trace_timeline.sentence(shown) if shown else "",
@@ -82,38 +89,11 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
             f"Totals are {completeness(trace)}.",
             *partial_lines(trace),
             *unexplained_lines(trace),
+            utilization_line(trace, device, shown),
             *rate_lines(trace, device),
             *trace.problems,
         ],
     )
-
-
-def _verdict(trace: Trace, shown: trace_timeline.Timeline | None, device: Device | None) -> str:
-    """What stands first: what a step needs, how long the device worked, how fast its products ran."""
-    parts = []
-    if shown is not None:
-        what = "operators" if shown.calls else "the device"
-        many = f" of {trace.steps} steps" if (trace.steps or 0) > 1 else ""
-        subject = f"the recording{many}" if shown.step is None else "a step"
-        share = percent(shown.busy_ns / shown.length_ns)
-        parts.append(f"{subject} takes {si_time(shown.length_ns / 1e9)}, of which {what} ran for {share}")
-    if flop := _whole_flop(trace):
-        of = "of a step " if trace.steps is not None and (shown is None or shown.step is None) else ""
-        parts.append(f"the recorded calls {of}need {si(flop, 'FLOP')}")
-    if device is not None:
-        found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
-        if (ratio := overall_ratio(found)) is not None:
-            parts.append(f"products ran at {percent(ratio)} of the dense peak of {device.name}")
-    sentence = "; ".join(parts) or "What was recorded, by time and by FLOP"
-    return f"{sentence[0].upper()}{sentence[1:]}."
-
-
-def _whole_flop(trace: Trace) -> float | None:
-    """FLOP of a step (without marks: of the recording); None where a phase that was recorded has no total."""
-    totals = trace.cleaned.phase_totals["repaired"].values()
-    if trace.cleaned.missing or any(total.unknown_calls for total in totals):
-        return None
-    return sum(total.flop or 0 for total in totals) / (trace.steps or 1)
 
 
 def _phase(name: str) -> str:

@@ -1,9 +1,12 @@
 """How fast the products of a recorded profile ran against the datasheet's dense peak of the unit that ran them.
 
-FLOP are the repaired ones, recomputation included, since the device did them; time is that of the kernels of the very
-calls that are counted, so that a call without a count is in neither. Idle time and other kernels are not in it: this is
-no utilization of a training step. A ratio above 1 cannot be on tensor units: then a count, a time or the peak is wrong.
-On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer multiplications.
+Of a rate, FLOP are the repaired ones, recomputation included, since the device did them; time is that of the kernels of
+the very calls that are counted, so that a call without a count is in neither. Idle time and other kernels are not in
+it. A ratio above 1 cannot be on tensor units: then a count, a time or the peak is wrong. On IEEE fp32 a fast algorithm
+(Winograd, FFT) does with fewer multiplications.
+
+The utilization of the step that is shown is its model FLOP (forward and backward) over its whole time and the peak of
+all devices that ran it, as recorded: a profiler slows the host. It is known if the count and the time are.
 
 Not claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product whose kernels' names
 do not say so.
@@ -24,7 +27,13 @@ from analysis.trace.operations import torch_dtype
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cleaning.trace.clean import CleanedTrace
+    from reports.trace.data import Trace
+    from reports.trace.timeline import Timeline
     from results.records.operations import OperationInstance
+
+MODEL = ("forward", "loss", "backward")
+"""Phases whose products are model FLOP."""
 
 _TF32 = re.compile(r"tf32|s1688|s16816|xf32", re.IGNORECASE)
 """In the name of a kernel of fp32 tensors: it rounds its inputs to TF32."""
@@ -73,13 +82,6 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
     return tuple(sorted(made, key=lambda rate: -rate.flop))
 
 
-def units(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device: Device) -> dict[int, str]:
-    """Index of each instance whose dtypes are known → the unit that ran it, one of the device's or another."""
-    rounded = _rounded(kernels) if "tf32" in device.peaks else set()
-    found = {instance.index: _unit(instance, rounded) for instance in instances}
-    return {index: unit for index, unit in found.items() if unit}
-
-
 def overall_ratio(rates: Sequence[Rate]) -> float | None:
     """Σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
     time_s = sum(rate.time_s for rate in rates)
@@ -87,14 +89,79 @@ def overall_ratio(rates: Sequence[Rate]) -> float | None:
     return ideal_s / time_s if ideal_s and time_s > 0 else None
 
 
-def product_time_s(rates: Sequence[Rate], kernels: pd.DataFrame) -> float:
-    """Time of the kernels that make products in the calls that rates are of: by their names, else all of a call's."""
+def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | None, float | None]:
+    """Which share of the time rates are of: that of kernels that make products, and of all; None: no such time.
+
+    Of a call the kernels that make products are those that say so by their names, else all.
+    """
+    kernels = cleaned.kernels
     mine = {index for rate in rates for index in rate.indices}
     rows = kernels[kernels["instance"].isin(mine) & (kernels["what"] == "kernel")]
     rows = rows[rows["fault"] != "duplicate_launch"]
     makes = rows["name"].map(makes_products).astype(bool)
     named = rows["instance"].isin(rows.loc[makes, "instance"])
-    return float(rows.loc[makes | ~named, "time_ns"].sum()) * 1e-9
+    products_s, whole_s = (
+        int(ns) * 1e-9 for ns in (rows.loc[makes | ~named, "time_ns"].sum(), kernels["time_ns"].sum())
+    )
+    return (
+        products_s / cleaned.product_time_s if cleaned.product_time_s else None,
+        sum(rate.time_s for rate in rates) / whole_s if whole_s else None,
+    )
+
+
+@dataclass(frozen=True)
+class Utilization:
+    """Of the step that is shown, or of the recording where no step is marked. reason: why there is no ratio.
+
+    peak_flop_per_s: of all devices; of products of several units Σ FLOP ÷ Σ (FLOP ÷ peak of the unit).
+    """
+
+    reason: str = ""
+    flop: int | None = None
+    time_s: float | None = None
+    peak_flop_per_s: float | None = None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """What was achieved, idle time included."""
+        return self.flop / self.time_s if self.flop and self.time_s else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Of the peak."""
+        return self.flop_per_s / self.peak_flop_per_s if self.flop_per_s and self.peak_flop_per_s else None
+
+
+def utilization(trace: Trace, device: Device | None, shown: Timeline | None) -> Utilization:
+    """The utilization of the step that is shown, or as much as is known, with the reason."""
+    cleaned, kernels = trace.cleaned, trace.cleaned.kernels
+    if shown is None or not shown.length_ns:
+        return Utilization("no step has a known time")
+    time_s = shown.length_ns * 1e-9
+    totals = [cleaned.phase_totals["repaired"][f"{phase}_flop"] for phase in ("forward", "backward")]
+    if cleaned.missing or any(total.unknown_calls for total in totals):
+        return Utilization("the FLOP of a step are not all known", None, time_s)
+    within = kernels["start_ns"].between(shown.begin_ns, shown.end_ns, inclusive="left") & (kernels["what"] == "kernel")
+    if any(map(makes_products, kernels.loc[within & (kernels["call"] < 0) & (kernels["instance"] < 0), "name"])):
+        return Utilization("kernels that make products found no call", None, time_s)
+    products = [
+        instance
+        for instance in cleaned.instances
+        if instance.repaired_flop and instance.phase in MODEL and shown.step in (None, instance.step)
+    ]
+    flop = sum(instance.repaired_flop or 0 for instance in products)
+    if not flop:
+        return Utilization("no product was recorded", None, time_s)
+    if device is None:
+        lacks = f"analysis/devices/peaks.csv has no {trace.device_name}" if trace.device_name else "no device is named"
+        return Utilization(f"{lacks}; --device NAME or --peak-tflops N gives a peak", flop, time_s)
+    rounded = _rounded(kernels) if "tf32" in device.peaks else set()
+    units = [_unit(instance, rounded) for instance in products]
+    if unknown := [unit or "a dtype that is not known" for unit in units if unit not in device.peaks]:
+        return Utilization(f"{device.name} has no peak of {unknown[0]}", flop, time_s)
+    ideal_s = sum((i.repaired_flop or 0) / device.peaks[unit] for i, unit in zip(products, units, strict=True))
+    peak = device.peaks[units[0]] if len({*units}) == 1 else flop / ideal_s
+    return Utilization("", flop, time_s, peak * (1 + sum(map(bool, shown.others.values()))))
 
 
 def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str, float]) -> Rate:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +24,19 @@ from reports.trace.data import Trace, has_states, kernel_counts, kernel_words
 from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import (
     completeness,
+    names_without_count,
     outside_lines,
     partial_lines,
     rate_lines,
     unexplained_lines,
+    utilization_line,
+    verdict,
     without_count,
 )
 from reports.trace.lines import impossible as impossible
-from reports.trace.rates import rates
+from reports.trace.rates import Rate, rates, time_ratios, utilization
 from reports.trace.timeline import Timeline, sentence, timeline
+from results.names import counted
 from results.records import rows as records_rows
 from results.records.operations import Kernel, OperationInstance
 from results.records.rows import header
@@ -93,7 +97,10 @@ _NAME_LETTERS = 26
 
 def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
     """The JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as of `to_text`."""
-    cleaned = trace.cleaned
+    cleaned, shown = trace.cleaned, timeline(trace)
+    step, found = _step(shown), utilization(trace, device, shown)
+    speeds = () if device is None else rates(cleaned.instances, cleaned.kernels, device)
+    rates_of = time_ratios(speeds, cleaned) if speeds else (None, None)
     return {
         "totals": {state: {f"{phase}_flop": _total(trace, state, phase).flop for phase in PHASES} for state in STATES},
         "steps": trace.steps,
@@ -116,8 +123,34 @@ def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
         **time_document(trace),
         "device": trace.device_name or None,
-        "step": _step(timeline(trace)),
-        "rates": [] if device is None else _rates(trace, device),
+        "step": step,
+        "step_time_s": step and step["time_s"],
+        "busy_ratio": step and 1 - step["idle_ratio"],
+        "idle_s": step and step["idle_ratio"] * step["time_s"],
+        "step_flop": found.flop,
+        "achieved_flop_per_s": found.flop_per_s,
+        "peak_flop_per_s": found.peak_flop_per_s,
+        "peak_source": None if device is None else f"{device.name}: {device.source}",
+        "utilization_ratio": found.ratio,
+        "utilization_reason": found.reason,
+        "verdict": verdict(trace, device, shown),
+        "rates": [_rate(rate) for rate in speeds],
+        "rates_time_ratio": rates_of[1],
+        "rates_products_time_ratio": rates_of[0],
+        "source": trace.source,
+        "backward_forward": [*kind_ratios(trace)],
+        "largest": [
+            {
+                "name": same[0].name,
+                "module": same[0].module,
+                "phase": same[0].phase,
+                "input_shapes": same[0].input_shapes,
+                "operations": len(same),
+                "flop": same[0].expected_flop,
+            }
+            for same in largest(cleaned.instances, has_states(trace))[:_LARGEST]
+        ],
+        "without_count": names_without_count(trace),
         "problems": list(trace.problems),
     }
 
@@ -167,23 +200,21 @@ def _step(shown: Timeline | None) -> dict[str, Any] | None:
         "kernels_ratio": shown.kernels_ns / length,
         "copies_ratio": (shown.busy_ns - shown.kernels_ns) / length,
         "idle_ratio": 1 - shown.busy_ns / length,
+        "other_devices": [{"device": number, "kernels_ratio": ns / length} for number, ns in shown.others.items()],
     }
 
 
-def _rates(trace: Trace, device: Device) -> list[dict[str, Any]]:
-    """The rate of the products of each unit, relative to its dense peak."""
-    return [
-        {
-            "unit": rate.unit,
-            "flop": rate.flop,
-            "time_s": rate.time_s,
-            "flop_per_s": rate.flop / rate.time_s,
-            "peak_flop_per_s": rate.peak_flop_per_s,
-            "peak_ratio": rate.ratio,
-            "mark": rate.mark,
-        }
-        for rate in rates(trace.cleaned.instances, trace.cleaned.kernels, device)
-    ]
+def _rate(rate: Rate) -> dict[str, Any]:
+    """The rate of the products of one unit, relative to its dense peak."""
+    return {
+        "unit": rate.unit,
+        "flop": rate.flop,
+        "time_s": rate.time_s,
+        "flop_per_s": rate.flop / rate.time_s,
+        "peak_flop_per_s": rate.peak_flop_per_s,
+        "peak_ratio": rate.ratio,
+        "mark": rate.mark,
+    }
 
 
 def _texts(column: pd.Series[Any]) -> list[str]:
@@ -228,7 +259,8 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
         parts += ["No step has a known time: kernels in it have no usable duration.", ""]
     for table in time_tables(trace):
         parts += [table, ""]
-    parts += [*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems]
+    parts += [*unexplained_lines(trace), utilization_line(trace, device, shown)]
+    parts += [*rate_lines(trace, device), *trace.problems]
     return page(parts, width, colour)
 
 
@@ -238,12 +270,12 @@ def heading(trace: Trace) -> list[str]:
     kernels = trace.cleaned.kernels
     calls = bool((kernels["what"] == "call").any())
     lasted = int(kernels["time_ns"].sum())
-    steps = {None: "no steps marked", 1: "1 step"}.get(trace.steps, f"{trace.steps} steps")
+    steps = "no steps marked" if trace.steps is None else counted(trace.steps, "step")
     time = si_time(lasted / 1e9) + ("" if calls else " with copies and fills") if lasted else "times not recorded"
     device = trace.device_name or ("no device" if calls else "device not recorded")
     return [
         f"{Path(trace.path).name}: {SOURCES[trace.source]}, {device}, {steps}",
-        f"{counts['read']} {'operator calls' if calls else 'kernels'}, {time}; "
+        f"{counted(counts['read'], 'operator call' if calls else 'kernel')}, {time}; "
         f"{counts['attributed']} found their operation, {counts['unattributed']} did not",
     ]
 
@@ -269,7 +301,8 @@ def totals_table(trace: Trace) -> TextTable:
         totals = [_total(trace, state, phase) for phase in shown]
         cells = (_at_least(total, trace.steps) for total in totals)
         names = [state, meaning] if has_states(trace) else [meaning]
-        rows.append([*names, *cells, _ratio(totals[1].flop, totals[0].flop)])
+        forward, backward = totals[0].flop, totals[1].flop
+        rows.append([*names, *cells, digits(backward / forward, 4) if forward and backward is not None else DASH])
     return TextTable(columns, rows)
 
 
@@ -278,19 +311,27 @@ def ratios_table(trace: Trace) -> TextTable:
 
     A ratio of which a side has a call without a count, or lacks calls, is unknown.
     """
-    found = ("found", "cleaned") if has_states(trace) else ("counted",)
-    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, (*found, "rule")))
+    found = {"raw": "found", "repaired": "cleaned"} if has_states(trace) else {"repaired": "counted"}
+    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, (*found.values(), "rule")))
     rows = []
+    for kind in kind_ratios(trace):
+        ratios = [DASH if (ratio := kind[f"{state}_ratio"]) is None else digits(ratio, 4) for state in found]
+        rows.append([kind["kind"], str(kind["forward"]), str(kind["backward"]), *ratios, "2"])
+    return TextTable([Column("backward ÷ forward"), *numbers], rows)
+
+
+def kind_ratios(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Each kind of operation with a backward pass: its forward and backward calls, backward ÷ forward FLOP by state."""
     cut = {each.phase for each in trace.cleaned.missing} & {phase for phases in SIDES.values() for phase in phases}
     for kind, instances in by_kind(trace.cleaned.instances).items():
         sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
-        states = [
-            DASH if cut else _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state))
-            for state in (("raw", "repaired") if has_states(trace) else ("repaired",))
-        ]
-        if sides["backward"]:
-            rows.append([kind, str(len(sides["forward"])), str(len(sides["backward"])), *states, "2"])
-    return TextTable([Column("backward ÷ forward"), *numbers], rows)
+        if not sides["backward"]:
+            continue
+        row: dict[str, Any] = {"kind": kind, **{side: len(calls) for side, calls in sides.items()}}
+        for state in ("raw", "repaired"):
+            backward, forward = (_sum(sides[side], state) for side in ("backward", "forward"))
+            row[f"{state}_ratio"] = None if cut or backward is None or not forward else backward / forward
+        yield row
 
 
 def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationInstance]]:
@@ -406,10 +447,6 @@ def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = Fa
     value = flop / (steps or 1)
     scale, prefix = next((each for each in PREFIXES if abs(value) >= each[0]), PREFIXES[-1])
     return f"{'+' if signed and value > 0 else ''}{digits(value / scale, count)} {prefix}".rstrip()
-
-
-def _ratio(above: int | None, below: int | None) -> str:
-    return DASH if above is None or not below else digits(above / below, 4)
 
 
 def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.names import nearest
-from runners.cli.arguments import Parser, add_format
+from runners.cli.arguments import Parser, add_format, number
 from runners.cli.exits import FAILED, UNWRITABLE, Mistake, guarded
 from runners.cli.output_files import put, remove_others, reserve
 from runners.cli.recordings import read_recording
@@ -45,10 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
+    from reports.trace.page import to_html
     from reports.trace.text import impossible
     from results.errors import Inconsistent
 
-    device = _device(parser, options.device)
+    device = _device(parser, options.device, options.peak_tflops)
     if options.file.is_dir():
         return _run_ranks(options, device)
     try:
@@ -61,10 +62,10 @@ def _run(parser: Parser, options: Namespace) -> int:
         trace = replace(cleaned(recording), pyprof_rule=options.pyprof)
     except (Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
-    device = device or _peaks_of(trace.device_name)
+    device = device or _known(trace.device_name)
     show(trace, options.format, device)
     if options.html is not None:
-        put(options.html, html(trace, device))
+        put(options.html, to_html(trace, device))
         say(f"written: {options.html}")
     faults = write(trace, options.out, device) if options.out is not None else []
     above_peak = impossible(trace, device)
@@ -110,13 +111,6 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
         say(f"note: {line}")
 
 
-def html(trace: Trace, device: Device | None = None) -> str:
-    """The page of a recording."""
-    from reports.trace.page import to_html
-
-    return to_html(trace, device)
-
-
 def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     """Puts tables and what is drawn from them into `out`, each file whole. A line for each figure that failed.
 
@@ -124,6 +118,7 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     """
     from reports.sweep.answer.table import to_csv
     from reports.trace.data import has_states
+    from reports.trace.page import to_html
     from reports.trace.text import kernels_csv
     from results.records.counts import CleaningLog
     from results.records.operations import OperationInstance
@@ -132,7 +127,7 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
-    put(out / PAGE, html(trace, device))
+    put(out / PAGE, to_html(trace, device))
     try:
         drawn = _pictures(out, has_states(trace))
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
@@ -184,32 +179,41 @@ def _check_page(page: Path) -> None:
     reserve(page)
 
 
-def _device(parser: Parser, name: str | None) -> Device | None:
-    """The peaks of a device that the caller names, which must be known."""
-    if name is None:
-        return None
+def _device(parser: Parser, name: str | None, peak_tflops: float | None) -> Device | None:
+    """The peaks of a device that the caller names, which must be known, or one peak for all units."""
     from analysis.devices import peaks
+    from analysis.devices.precisions import UNITS
 
-    device = peaks.lookup(name)
-    if device is None:
+    if peak_tflops is not None:
+        return peaks.Device(
+            name=f"--peak-tflops {peak_tflops:g}",
+            names=(),
+            compute_capability="",
+            multiprocessors=None,
+            boost_hz=None,
+            peaks=dict.fromkeys(UNITS, peak_tflops * 1e12),
+            clock_hz={},
+            bandwidth_bytes_per_s=None,
+            source="as the caller says",
+            verification="",
+            verified={},
+            evidence="",
+            note="",
+            row_id="",
+        )
+    device = _known(name or "")
+    if name is not None and device is None:
         near = ", ".join(peaks.nearest(name)) or "none"
         parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
-    return _by_own_name(device, name)
+    return device
 
 
-def _peaks_of(name: str) -> Device | None:
-    """The peaks of the device that the recording names, if the table has them."""
+def _known(name: str) -> Device | None:
+    """The peaks of the device of a name, under that name, since a row of the table may serve several; None: unknown."""
     from analysis.devices import peaks
 
     device = peaks.lookup(name) if name else None
-    return None if device is None else _by_own_name(device, name)
-
-
-def _by_own_name(device: Device, name: str) -> Device:
-    """The peaks as those of the device that was asked for: a row may serve several."""
-    from analysis.devices import peaks
-
-    return replace(device, name=peaks.spelling(device, name))
+    return None if device is None else replace(device, name=peaks.spelling(device, name))
 
 
 def _parser() -> Parser:
@@ -231,6 +235,12 @@ def _parser() -> Parser:
         help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
     )
     parser.add_argument("--times-only", action="store_true", help="of a directory: times alone, without FLOP")
-    parser.add_argument("--device", metavar="NAME", help="whose peaks apply, if the recording names none")
+    parser.add_argument("--device", metavar="NAME", help="whose peaks apply, instead of those of the recorded device")
+    parser.add_argument(
+        "--peak-tflops",
+        type=number(float, 1e-6, 1e9),
+        metavar="N",
+        help="a peak of your own for one device, in 1e12 FLOP/s",
+    )
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser

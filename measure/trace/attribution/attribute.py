@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from analysis.trace.operations import is_product
 from measure.trace.attribution import nesting, phases
 from measure.trace.attribution.autograd_nodes import forward_calls, makers, starting_at
-from measure.trace.attribution.forest import Forest
 from measure.trace.attribution.last_step import before_step
-from measure.trace.attribution.missing_calls import missing_calls
-from measure.trace.attribution.nesting import FORWARD_ONLY, NODE, OPERATOR, CallNesting, Flags, Ints
+from measure.trace.attribution.missing_calls import Forest, missing_calls
+from measure.trace.attribution.nesting import FORWARD_ONLY, NODE, OPERATOR, CallNesting, Flags, Ints, ints
 from measure.trace.attribution.recording import Recording, kernels_table
 
 SAMPLE = 20
@@ -52,9 +51,9 @@ def attribute(recording: Recording) -> Recording:
     What the reader knew of kernels that have no call here (PyProf's phases) stays. Doing it twice changes nothing.
     """
     calls, ranges = _in_order(recording.calls), recording.ranges
-    number = _ints(calls, "sequence_nr").copy()
+    number = ints(calls, "sequence_nr").copy()
     spans, sign = phases.steps(ranges)
-    calls["step"] = phases.within(spans, "step", _ints(calls, "process"), _ints(calls, "start_ns"), -1)
+    calls["step"] = phases.within(spans, "step", ints(calls, "process"), ints(calls, "start_ns"), -1)
     is_node = _nodes(calls, recording.flows)
     if (begin := _cut_step(calls, is_node, spans)) is not None:
         return attribute(before_step(recording, *begin))
@@ -70,17 +69,17 @@ def attribute(recording: Recording) -> Recording:
     kernels = recording.kernels[recording.kernels["what"] != "call"]
     kernels = _linked(kernels, calls, recording) if len(kernels) or not len(calls) else _call_rows(calls)
     done = bool((recording.calls["phase"] != "").any())  # then numbers are no longer those that were recorded
-    missing = recording.missing if done else missing_calls(Forest(calls, place, number), recording)
+    missing = recording.missing if done else missing_calls(Forest(calls, number), recording)
     return replace(recording, calls=calls, kernels=kernels, steps=count, problems=problems, missing=missing)
 
 
 def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
     """The calls by start, the outer first, with no say of the order they come in; numbered anew."""
     names = np.asarray(pd.factorize(calls["name"], sort=True)[0], np.int64)
-    keys = (_ints(calls, name) for name in ("sequence_nr", "thread", "process", "external_id"))
+    keys = (ints(calls, name) for name in ("sequence_nr", "thread", "process", "external_id"))
     # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
     # others; the rest of the keys only make the order independent of that of the rows.
-    order = np.lexsort((names, *keys, -_ints(calls, "time_ns"), _ints(calls, "start_ns")))
+    order = np.lexsort((names, *keys, -ints(calls, "time_ns"), ints(calls, "start_ns")))
     sorted_calls = calls.iloc[order].reset_index(drop=True)
     sorted_calls["index"] = np.arange(len(sorted_calls), dtype=np.int64)
     return sorted_calls
@@ -88,10 +87,10 @@ def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
 
 def _nodes(calls: pd.DataFrame, flows: pd.DataFrame) -> Flags:
     """Which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows."""
-    found: Flags = nesting.matches(NODE, calls["name"]) | (_ints(calls, "forward_thread") != 0)
+    found: Flags = nesting.matches(NODE, calls["name"]) | (ints(calls, "forward_thread") != 0)
     if not found.any() and len(flows):
         names = ("backward_process", "backward_thread", "backward_ns")
-        at = starting_at(calls, *(_ints(flows, name) for name in names))
+        at = starting_at(calls, *(ints(flows, name) for name in names))
         found[at[at >= 0]] = True
     return found
 
@@ -103,7 +102,7 @@ def _fresh(calls: pd.DataFrame, source: str, is_node: Flags) -> Flags:
     """
     found: Flags = calls["name"].isin(FORWARD_ONLY).to_numpy(bool)
     if source == "kineto":
-        found = found | (_ints(calls, "sequence_nr") >= 0)
+        found = found | (ints(calls, "sequence_nr") >= 0)
     return found & ~is_node
 
 
@@ -119,7 +118,7 @@ def _fill(calls: pd.DataFrame, place: CallNesting, made_by: Ints, forward: Ints)
     maker = made_by[node]
     module[in_node[maker >= 0]] = place.module[maker[maker >= 0]]
     calls["module"] = module
-    number, thread = _ints(calls, "sequence_nr").copy(), _ints(calls, "forward_thread").copy()
+    number, thread = ints(calls, "sequence_nr").copy(), ints(calls, "forward_thread").copy()
     # Calls inside of a backward frame have no number of their own: they take the frame's number and forward thread, by
     # which readers find the call of the forward pass. A call with a number recalculates the forward pass and keeps it.
     takes = (number[in_node] < 0) & (thread[node] != 0)
@@ -139,15 +138,15 @@ def _lost_kernels(calls: pd.DataFrame, launches: pd.DataFrame, parent: Ints) -> 
 
 def _with_calls(spans: pd.DataFrame, calls: pd.DataFrame) -> int:
     """How many steps are marked: marks with a call in them. A loop that ends while it records leaves one without."""
-    called = {*zip(_ints(calls, "process").tolist(), _ints(calls, "step").tolist(), strict=True)}
-    marks = [*zip(_ints(spans, "process").tolist(), _ints(spans, "step").tolist(), strict=True)]
+    called = {*zip(ints(calls, "process").tolist(), ints(calls, "step").tolist(), strict=True)}
+    marks = [*zip(ints(spans, "process").tolist(), ints(spans, "step").tolist(), strict=True)]
     return sum(mark in called for mark in marks) or len(marks)
 
 
 def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int] | None:
     """Number and begin, ns, of a last step that was cut: it has no call of a backward pass, and all before it have.
     None in a recording of several processes."""
-    step = _ints(calls, "step")
+    step = ints(calls, "step")
     numbers = np.unique(step[step >= 0])
     if len(numbers) < 2 or spans["process"].nunique() > 1:
         return None
@@ -175,20 +174,20 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
 
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:
-    keys = (_ints(kernels, name) for name in ("index", "correlation", "stream", "device"))
-    kernels = kernels.iloc[np.lexsort((*keys, _ints(kernels, "start_ns")))].reset_index(drop=True)
+    keys = (ints(kernels, name) for name in ("index", "correlation", "stream", "device"))
+    kernels = kernels.iloc[np.lexsort((*keys, ints(kernels, "start_ns")))].reset_index(drop=True)
     kernels["index"] = np.arange(len(kernels), dtype=np.int64)
     if not len(calls):
         return kernels
     launches = pd.DataFrame(
         {
-            "process": _ints(kernels, "process"),
-            "thread": _ints(kernels, "launch_thread"),
-            "start_ns": _ints(kernels, "launch_start_ns"),
+            "process": ints(kernels, "process"),
+            "thread": ints(kernels, "launch_thread"),
+            "start_ns": ints(kernels, "launch_start_ns"),
         }
     )
     has_launch = launches["start_ns"].to_numpy(np.int64) >= 0
-    call = np.where(has_launch, nesting.innermost(calls, _ints(calls, "parent"), launches), -1)
+    call = np.where(has_launch, nesting.innermost(calls, ints(calls, "parent"), launches), -1)
     link = np.where(call >= 0, "containment", "none").astype(object)
     link[(kernels["link"] == "graph").to_numpy() & has_launch] = "graph"
     by_id = _by_external_id(kernels, calls, call) if not has_launch.all() else None
@@ -203,9 +202,9 @@ def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) ->
 def _by_external_id(kernels: pd.DataFrame, calls: pd.DataFrame, call: Ints) -> Ints | None:
     """The call that each kernel's external id names; None if these ids do not say what containment says."""
     known = calls[calls["external_id"] >= 0].drop_duplicates("external_id")
-    wanted = _ints(kernels, "external_id")
+    wanted = ints(kernels, "external_id")
     row = pd.Index(known["external_id"]).get_indexer(pd.Index(wanted))
-    index = _ints(known, "index")
+    index = ints(known, "index")
     named: Ints = np.where(row >= 0, index[np.maximum(row, 0)], -1) if len(index) else np.full(len(row), -1)
     named[wanted < 0] = -1
     both = (call >= 0) & (wanted >= 0)
@@ -220,7 +219,7 @@ def _place_kernels(
     kernels: pd.DataFrame, calls: pd.DataFrame, launches: pd.DataFrame, has_launch: Flags, ranges: pd.DataFrame
 ) -> None:
     """Phase and module of kernels: those of their call; without one, of the annotation that the launch lies in."""
-    call = _ints(kernels, "call")
+    call = ints(kernels, "call")
     linked = call >= 0
     for name in ("phase", "module"):
         values = kernels[name].to_numpy(object).copy()
@@ -231,7 +230,7 @@ def _place_kernels(
     lost = has_launch & ~linked
     if len(spans):
         at = launches["start_ns"].to_numpy(np.int64)
-        phase[lost] = phases.within(spans, "phase", _ints(kernels, "process"), at, "")[lost]
+        phase[lost] = phases.within(spans, "phase", ints(kernels, "process"), at, "")[lost]
     elif lost.any():
         phase[lost & phases.on_thread(ranges, phases.OPTIMIZER, launches)] = "optimizer"
     kernels["phase"] = phase
@@ -244,14 +243,14 @@ def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
     return kernels_table(
         name=chosen["name"].tolist(),
         what=["call"] * len(rows),
-        start_ns=_ints(chosen, "start_ns"),
+        start_ns=ints(chosen, "start_ns"),
         time_ns=own_ns,
-        process=_ints(chosen, "process"),
-        external_id=_ints(chosen, "external_id"),
-        launch_start_ns=_ints(chosen, "start_ns"),
-        launch_end_ns=_ints(chosen, "start_ns") + _ints(chosen, "time_ns"),
-        launch_thread=_ints(chosen, "thread"),
-        call=_ints(chosen, "index"),
+        process=ints(chosen, "process"),
+        external_id=ints(chosen, "external_id"),
+        launch_start_ns=ints(chosen, "start_ns"),
+        launch_end_ns=ints(chosen, "start_ns") + ints(chosen, "time_ns"),
+        launch_thread=ints(chosen, "thread"),
+        call=ints(chosen, "index"),
         link=["containment"] * len(rows),
         phase=chosen["phase"].tolist(),
         module=chosen["module"].tolist(),
@@ -264,7 +263,7 @@ def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
     product = _flags(codes, [is_product(str(name)) for name in names]).tolist()
     silent = _flags(codes, [str(n) in LAUNCHES_NOTHING or not OPERATOR.fullmatch(str(n)) for n in names]).tolist()
     node = _flags(codes, [bool(NODE.fullmatch(str(name))) for name in names]).tolist()
-    parent, time_ns = _ints(calls, "parent").tolist(), _ints(calls, "time_ns").tolist()
+    parent, time_ns = ints(calls, "parent").tolist(), ints(calls, "time_ns").tolist()
     holds_product, holds_work, inside_ns = [False] * len(calls), [False] * len(calls), [0] * len(calls)
     working, own_ns = [], []
     for at in range(len(calls) - 1, -1, -1):  # what lies inside comes later
@@ -283,7 +282,3 @@ def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
 def _flags(codes: NDArray[Any], known: list[bool]) -> Flags:
     flags: Flags = np.asarray(known, bool)[codes] if known else np.zeros(len(codes), bool)
     return flags
-
-
-def _ints(table: pd.DataFrame, name: str) -> Ints:
-    return table[name].to_numpy(np.int64)

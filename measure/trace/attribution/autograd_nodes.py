@@ -16,14 +16,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from measure.trace.attribution.nesting import CallNesting, Flags, Ints, lanes
+from measure.trace.attribution.nesting import CallNesting, Flags, Ints, ints, lanes
 
 
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
     """For each call that is a frame of autograd the call that made its node; -1: none is recorded, or no frame."""
     (lane,) = lanes(calls)
-    number, thread = _ints(calls, "sequence_nr"), _ints(calls, "forward_thread")
-    process, step = _ints(calls, "process"), _ints(calls, "step")
+    number, thread = ints(calls, "sequence_nr"), ints(calls, "forward_thread")
+    process, step = ints(calls, "process"), ints(calls, "step")
     made_by = np.full(len(calls), -1, np.int64)
     numbered = np.flatnonzero((number >= 0) & ~is_node)
     nodes = np.flatnonzero(is_node & (number >= 0))
@@ -45,8 +45,8 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
 
 def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operator: Flags) -> Ints:
     """For each frame of autograd the forward call that its maker amounts to; -1: none."""
-    parent, number = place.parent.tolist(), _ints(calls, "sequence_nr").tolist()
-    thread = _ints(calls, "forward_thread").tolist()
+    parent, number = place.parent.tolist(), ints(calls, "sequence_nr").tolist()
+    thread = ints(calls, "forward_thread").tolist()
     name, module, node = calls["name"].tolist(), place.module.tolist(), place.node.tolist()
     made = [0] * len(calls)
     one_a_node = {(thread[at], number[at], maker): maker for at, maker in _pairs(made_by)}
@@ -112,7 +112,7 @@ def _by_flows(made_by: Ints, calls: pd.DataFrame, is_node: Flags, flows: pd.Data
     if not len(flows):
         return
     ends = {
-        side: starting_at(calls, *(_ints(flows, f"{side}_{name}") for name in ("process", "thread", "ns")))
+        side: starting_at(calls, *(ints(flows, f"{side}_{name}") for name in ("process", "thread", "ns")))
         for side in ("forward", "backward")
     }
     for forward, backward in zip(ends["forward"].tolist(), ends["backward"].tolist(), strict=True):
@@ -123,7 +123,3 @@ def _by_flows(made_by: Ints, calls: pd.DataFrame, is_node: Flags, flows: pd.Data
 def _pairs(made_by: Ints) -> list[tuple[int, int]]:
     rows = np.flatnonzero(made_by >= 0)
     return list(zip(rows.tolist(), made_by[rows].tolist(), strict=True))
-
-
-def _ints(table: pd.DataFrame, name: str) -> Ints:
-    return table[name].to_numpy(np.int64)

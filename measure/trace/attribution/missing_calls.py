@@ -13,15 +13,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from analysis.trace.calls import Calls
 from analysis.trace.missing import Missing
-from analysis.trace.operations import kind_of_call, product_flop
+from analysis.trace.operations import is_product, kind_of_call, product_flop
 from measure.trace.attribution.autograd_nodes import starting_at
-from measure.trace.attribution.forest import FORWARD, Forest
-from measure.trace.attribution.nesting import innermost
+from measure.trace.attribution.nesting import NODE, OPERATOR, Flags, Ints, innermost, matches
 from measure.trace.attribution.recording import Recording
 from results.errors import Unavailable
 
@@ -33,6 +34,37 @@ PRODUCT_NODE = re.compile(
 
 EVENTS = 2
 """So many events left out in a row are no backward pass: a node is a frame of the engine, its own, and its calls."""
+
+
+FORWARD = ("forward", "loss")
+
+
+class Forest(Calls):
+    """The calls, with what only a search for missing ones asks. number: of autograd's node, as recorded (-1: none),
+    before `attribute` hands those of nodes on."""
+
+    def __init__(self, calls: pd.DataFrame, number: Ints) -> None:
+        super().__init__(calls)
+        self.number = number
+        self.end = (calls["start_ns"] + calls["time_ns"]).tolist()
+        self.phase = self.column("phase")
+        self.is_node: Flags = matches(NODE, calls["name"])
+        """Frames of autograd by their names."""
+        self.is_operator: Flags = matches(OPERATOR, calls["name"]) & ~self.is_node
+
+    @cached_property
+    def top_product(self) -> Ints:
+        """Row of the outermost product around each call, itself included; -1: none."""
+        return self.outermost(is_product)
+
+    @cached_property
+    def top_operator(self) -> Ints:
+        """Row of the outermost operator around each call, itself included; -1: none."""
+        return self.outermost(lambda name: OPERATOR.fullmatch(name) and not NODE.fullmatch(name))
+
+    def around(self, at: int) -> list[int]:
+        """A row and those around it, the inner first."""
+        return [*self.between(at, -1)]
 
 
 def missing_calls(forest: Forest, recording: Recording) -> tuple[Missing, ...]:
@@ -85,7 +117,7 @@ def _places(forest: Forest, gaps: pd.DataFrame) -> Iterator[tuple[_Gap, int, int
             {name: gaps[f"{side}_{of}"] for name, of in (("process", "process"), ("thread", "thread"))}
         )
         points["start_ns"] = gaps[f"{side}_ns"]
-        rows.append(innermost(forest.calls, np.asarray(forest.place.parent), points).tolist())
+        rows.append(innermost(forest.table, forest.parent, points).tolist())
     for row, before, after in zip(gaps.to_dict("records"), *rows, strict=True):
         gap = _Gap({str(name): int(value) for name, value in row.items()})
         yield gap, before if gap.at["before"][2] >= 0 else -1, after if gap.at["after"][2] >= 0 else -1
@@ -117,7 +149,7 @@ def _phases(forest: Forest, gap: _Gap, before: int, after: int) -> set[str]:
 
 def _changes_nothing(forest: Forest, around: list[int]) -> bool:
     """Whether calls inside of these, the inner first, are in no sum: those of what is no product, or counts itself."""
-    owner = forest.owner[around[0]]
+    owner = forest.top_product[around[0]]
     if owner >= 0:
         return owner in around and _counts_itself(forest, owner)
     inner = around[0]
@@ -161,7 +193,7 @@ def _of_flows(forest: Forest, flows: pd.DataFrame) -> Iterator[Missing]:
         return
     names = ("process", "thread", "ns")
     ends = {
-        side: starting_at(forest.calls, *(flows[f"{side}_{name}"].to_numpy(np.int64) for name in names)).tolist()
+        side: starting_at(forest.table, *(flows[f"{side}_{name}"].to_numpy(np.int64) for name in names)).tolist()
         for side in ("forward", "backward")
     }
     lost: Counter[str] = Counter()
@@ -177,8 +209,8 @@ def _of_flows(forest: Forest, flows: pd.DataFrame) -> Iterator[Missing]:
 
 def _may_hold_products(forest: Forest, at: int) -> bool:
     """Whether a product is in an operator, or may be."""
-    top = forest.top[at]
-    return top < 0 or forest.owner[at] >= 0 or not kind_of_call(forest.names[top])
+    top = forest.top_operator[at]
+    return top < 0 or forest.top_product[at] >= 0 or not kind_of_call(forest.names[top])
 
 
 def _is_product_node(forest: Forest, at: int) -> bool:

@@ -60,6 +60,11 @@ class CallNesting:
     recomputed: Flags
 
 
+def ints(table: pd.DataFrame, name: str) -> Ints:
+    """A column of whole numbers."""
+    return table[name].to_numpy(np.int64)
+
+
 def matches(pattern: re.Pattern[str], names: pd.Series) -> Flags:
     """Which names a pattern matches whole; each different name is looked at once."""
     codes, unique = pd.factorize(names)

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.trace.operations import is_product
-from measure.trace.attribution.nesting import Flags, Ints, lanes
+from measure.trace.attribution.nesting import Flags, Ints, ints, lanes
 from results.records.vocabulary import PHASES
 
 OWN = "flopledger."
@@ -94,7 +94,7 @@ def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: 
     """The phase of every call."""
     spans = phase_spans(ranges)
     if len(spans):
-        found = within(spans, "phase", _ints(calls, "process"), _ints(calls, "start_ns"), "")
+        found = within(spans, "phase", ints(calls, "process"), ints(calls, "start_ns"), "")
     else:
         found = np.full(len(calls), "forward", object)
         found[on_thread(ranges, LOADER, calls)] = ""
@@ -114,18 +114,14 @@ def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
     count = int(lane.max(initial=-1)) + 1
     runs_nodes = np.zeros(count, bool)
     runs_nodes[lane[node >= 0]] = True
-    made = (_ints(calls, "sequence_nr") >= 0) & (node < 0) & ~recomputed
+    made = (ints(calls, "sequence_nr") >= 0) & (node < 0) & ~recomputed
     runs_nodes[lane[made]] = False
     if not made.any():
-        process = _ints(calls, "process")
+        process = ints(calls, "process")
         outside = np.fromiter(map(is_product, calls["name"]), bool, len(calls)) & (node < 0) & ~recomputed
         elsewhere = {*process[outside & ~runs_nodes[lane]].tolist()}
         runs_nodes[lane[~np.isin(process, [*elsewhere])]] = False
     return runs_nodes[lane]
-
-
-def _ints(table: pd.DataFrame, name: str) -> Ints:
-    return table[name].to_numpy(np.int64)
 
 
 def _begins(ranges: pd.DataFrame, prefix: str) -> Any:

@@ -22,7 +22,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
-from measure.trace.readers.json_events import events, to_ns
+from measure.trace.readers.json_events import to_ns
+from measure.trace.readers.kineto import CATEGORIES, LONGEST_S, read_events
+from results.names import counted
 
 Ints = NDArray[np.int64]
 
@@ -30,18 +32,15 @@ LATEST_NS = 1 << 61
 """Times and durations below this add up within 64 bits; in ns of the Unix clock it is the year 2043."""
 
 KINDS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "allgatherbase": "all_gather",
-    "reducescatter": "reduce_scatter", "reducescatterbase": "reduce_scatter",
-    "alltoall": "all_to_all", "alltoallbase": "all_to_all", "alltoallv": "all_to_all",
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
     "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter", "barrier": "barrier",
-    "send": "send", "recv": "recv", "sendrecv": "send_recv", "allreducecoalesced": "all_reduce",
-    "allgathercoalesced": "all_gather", "reducescattercoalesced": "reduce_scatter", "allgatherintotensor": "all_gather",
-    "reducescattertensor": "reduce_scatter", "broadcastoop": "broadcast", "alltoallsingle": "all_to_all",
+    "sendrecv": "send_recv", "send": "send", "recv": "recv",
 }  # fmt: skip
-"""Names in small letters without anything between, of Kineto's "Collective name", kernels and annotations → kind."""
+"""How names begin, in small letters without anything between, of Kineto's "Collective name", kernels (among old ones
+AllReduceRingLLKernel) and annotations → kind. What begins with another is after it."""
 
-KERNEL = re.compile(r"^(?:nccl|rccl)(?:Dev)?(?:Kernel)?_?([A-Za-z]+?)(?:_|\(|<|$)")
-"""ncclDevKernel_AllReduce_Sum_f32_RING_LL(…), ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(…), …: the kind."""
+KERNEL = re.compile(r"^(?:void )?(?:nccl|rccl|msccl)(?:Symk)?(?:Dev)?(?:Kernel)?_?([A-Za-z]+?)(?:_|\(|<|$)")
+"""ncclDevKernel_AllReduce_Sum_f32_RING_LL(…), void ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(…), …: the kind."""
 
 ANNOTATION = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):([A-Za-z_]+)")
 STEP = re.compile(r"^ProfilerStep#(\d{1,15})$")
@@ -58,27 +57,14 @@ NOT_COMPUTING = ("autograd::", "torch::autograd", "c10d::", "record_param_comms"
 
 def read_kineto_rank(path: Path) -> Timeline:
     """The timeline in a trace. Raises ValueError, one line, for what is no trace, names no rank or is malformed."""
-    header: dict[str, Any] = {}
     found = RankEvents()
-    try:
-        for event in events(path, header):
-            _take(found, event, path)
-    except RecursionError as fault:
-        raise ValueError(f"{path}: lists within lists, more than a recorder writes") from fault
-    return timeline_of(path, found, header)
-
-
-def _take(found: RankEvents, event: dict[str, Any], path: Path) -> None:
-    try:
-        found.take(event)
-    except (TypeError, ValueError, AttributeError, KeyError, ArithmeticError) as fault:
-        words = " ".join(str(fault).encode("ascii", "backslashreplace").decode().split())[:120]
-        raise ValueError(f"{path}: an event is not as its recorder writes it ({words})") from fault
+    return timeline_of(path, found, read_events(path, found.take))
 
 
 class RankEvents:
     """What is kept of a trace, event by event; times in ns of the file. launches: correlation → when a kernel was
-    launched; device, host: collectives, rows of COLLECTIVE_COLUMNS and `correlation`."""
+    launched; device, host: collectives, rows of COLLECTIVE_COLUMNS and `correlation`; untimed: begins of kernels and
+    copies without a usable duration."""
 
     def __init__(self) -> None:
         self.kernels = {name: array("q") for name in ("start", "end", "correlation")}
@@ -88,27 +74,27 @@ class RankEvents:
         self.steps: list[tuple[int, int, int]] = []
         self.device: list[dict[str, Any]] = []
         self.host: list[dict[str, Any]] = []
+        self.untimed: list[int] = []
 
     def take(self, event: dict[str, Any]) -> None:
-        if event.get("ph") != "X":
-            return
-        category = str(event.get("cat")).lower()
         name = event.get("name")
-        if not isinstance(name, str):
+        if event.get("ph") != "X" or not isinstance(name, str):
             return
-        if category == "kernel":
-            self._kernel(name, event, event.get("args") or {})
-        elif category in ("gpu_memcpy", "gpu_memset", "memcpy", "memset"):
+        what, args = CATEGORIES.get(str(event.get("cat")).lower()), event.get("args") or {}
+        if what in ("kernel", "memcpy", "memset") and not 0 <= to_ns(event.get("dur")) <= LONGEST_S * 1e9:
+            self.untimed.append(_start(event))
+            event = {**event, "dur": 0}
+        if what == "kernel":
+            self._kernel(name, event, args)
+        elif what in ("memcpy", "memset"):
             _add(self.memory, event)
-        elif category in ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime"):
-            correlation = (event.get("args") or {}).get("correlation")
-            if isinstance(correlation, int):
+        elif what == "launch":
+            if isinstance(correlation := args.get("correlation"), int):
                 self.launches[correlation] = _start(event)
-        elif category in ("cpu_op", "operator"):
-            if "::" in name and not name.startswith(NOT_COMPUTING):
-                _add(self.calls, event)
-        elif category == "user_annotation":
-            self._annotation(name, event, event.get("args") or {})
+        elif what == "range" or (what == "call" and "::" not in name):
+            self._annotation(name, event, args)
+        elif what == "call" and not name.startswith(NOT_COMPUTING):
+            _add(self.calls, event)
 
     def _kernel(self, name: str, event: dict[str, Any], args: dict[str, Any]) -> None:
         correlation = args.get("correlation")
@@ -150,7 +136,7 @@ def _end(event: Mapping[str, Any]) -> int:
 def kind_of(name: str) -> str:
     """The kind of a collective; a name that is not known stays as it is."""
     letters = re.sub(r"[^a-z]", "", name.lower())
-    return KINDS.get(letters, name)
+    return next((kind for begin, kind in KINDS.items() if letters.startswith(begin)), name)
 
 
 def _row(event: Mapping[str, Any], kind: str, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,6 +187,12 @@ def timeline_of(path: Path, found: RankEvents, header: Mapping[str, Any]) -> Tim
     computing = found.kernels if device else found.calls
     collectives = pd.DataFrame(found.device if device else found.host, columns=[*COLLECTIVE_COLUMNS, "correlation"])
     steps = _steps(found, device)
+    latest = {max((step[1] for step in steps if step[1] <= at), default=-1) for at in found.untimed}
+    timed = [step for step in steps if step[1] not in latest]
+    if found.untimed and not timed:
+        raise ValueError(
+            f"{path}: {counted(len(found.untimed), 'kernel')} or copies have no usable duration, in each step"
+        )
     collectives["step"] = _step_of(collectives, steps, found, device)
     size = facts.get("world_size")
     host = header.get("host_name")
@@ -211,10 +203,11 @@ def timeline_of(path: Path, found: RankEvents, header: Mapping[str, Any]) -> Tim
         world_size=size if isinstance(size, int) else None,
         device_name=_device_name(header) if device else "",
         device=device,
+        untimed=len(found.untimed),
         compute=_spans(computing),
         memory=_spans(found.memory),
         collectives=collectives[list(COLLECTIVE_COLUMNS)].sort_values("start_ns", kind="stable", ignore_index=True),
-        steps=pd.DataFrame(steps, columns=list(STEP_COLUMNS)),
+        steps=pd.DataFrame(timed, columns=list(STEP_COLUMNS)),
     )
     return timeline.later(base_ns) if base_ns else timeline
 

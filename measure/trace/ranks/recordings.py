@@ -28,7 +28,10 @@ DOCUMENT = "ranks.json"
 def rank_files(folder: Path) -> list[Path]:
     """The traces in a folder, by name, node2 before node10. Raises ValueError for none."""
     named = (path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.name != DOCUMENT)
-    files = sorted((path for path in named if path.is_file()), key=_natural)
+    files = sorted(
+        (path for path in named if path.is_file()),
+        key=lambda path: [(text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d*)", path.name)],
+    )
     if not files:
         held = sorted(path.name for path in folder.iterdir())
         near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
@@ -56,8 +59,3 @@ def read_rank(path: Path) -> Timeline:
     """The timeline in a trace. Raises ValueError, one line, for what is no trace, names no rank or is malformed."""
     end = next((end for end in READERS if path.name.endswith(end)), ".json")
     return READERS[end](path)
-
-
-def _natural(path: Path) -> list[tuple[str, int]]:
-    """Of a name its texts and numbers, to sort by."""
-    return [(text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d*)", path.name)]

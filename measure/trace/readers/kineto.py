@@ -15,7 +15,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from measure.trace.attribution.recording import (
 from measure.trace.readers.event_numbers import gaps, is_numbered
 from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, events, to_ns
 from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, LAUNCH_COLUMNS, launch_of, one_each
+from results.names import counted
 
 CATEGORIES = {
     "operator": "call",
@@ -91,15 +92,8 @@ def read(path: str | Path) -> Recording:
 
     Raises ValueError, one line, for a file that cannot be read to its end or holds neither calls nor kernels.
     """
-    header: dict[str, Any] = {}
     columns = _Columns()
-    for event in events(path, header):
-        try:
-            columns.take(event)
-        except _MALFORMED as error:
-            expected = "" if str(error).startswith("expected") else "a field of another type or range: "
-            words = _line(f"{expected}{error}")
-            raise ValueError(f"{path}: {_event_text(event)} is not as its recorder writes it ({words})") from error
+    header = read_events(path, columns.take)
     if not len(columns.calls.names) and not len(columns.kernels.names):
         held = (
             "hardware counters only"
@@ -111,16 +105,31 @@ def read(path: str | Path) -> Recording:
     return _recording(str(path), columns, header)
 
 
-_MALFORMED = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError, RecursionError)
+def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Hands over each event of a trace; what the file says beside them. Raises ValueError, one line, for a file that
+    cannot be read to its end, or an event that is not as its recorder writes it."""
+    header: dict[str, Any] = {}
+    event: dict[str, Any] = {}
+    try:
+        for event in events(path, header):
+            take(event)
+    except RecursionError as error:
+        raise ValueError(f"{path}: lists within lists, more than a recorder writes") from error
+    except _MALFORMED as error:
+        if str(error).startswith(f"{path}: "):
+            raise
+        expected = "" if str(error).startswith("expected") else "a field of another type or range: "
+        text = f"the event {_line(json.dumps(event))[:80]}"
+        raise ValueError(f"{path}: {text} is not as its recorder writes it ({_line(expected, error)})") from error
+    return header
+
+
+_MALFORMED = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
 """What the parts of an event that have another type than the profiler gives them lead to."""
 
 
-def _event_text(event: Mapping[str, Any]) -> str:
-    return f"the event {_line(json.dumps(event))[:80]}"
-
-
-def _line(what: object) -> str:
-    return " ".join(str(what).encode("ascii", "backslashreplace").decode().split())
+def _line(*parts: object) -> str:
+    return " ".join("".join(map(str, parts)).encode("ascii", "backslashreplace").decode().split())
 
 
 class _Events:
@@ -465,14 +474,14 @@ def _unread(columns: _Columns, header: Mapping[str, Any]) -> Iterator[str]:
         yield "the file goes on behind its first document: only that was read"
     for category, count in columns.unread.items():
         if count:
-            yield f"{count} events of category {_line(category)[:40]} are not read"
+            yield f"not read: {counted(count, 'event')} of category {_line(category)[:40]}"
 
 
 def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> list[str]:
     problems = []
     if lost:
         problems.append(
-            f"{lost} launches of kernels have none that was recorded: the calls that made them have no time"
+            f"launches of kernels of which none was recorded: {lost}; the calls that made them have no time"
         )
     if not len(kernels):
         problems.append("no kernels: operator calls take their place")
@@ -480,8 +489,8 @@ def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: in
     if len(untimed):
         names = ", ".join(name[:40] for name in dict.fromkeys(untimed[:LISTED]))
         problems.append(
-            f"{len(untimed)} kernels, copies or fills have no usable duration ({names}): no time, rate or busy share "
-            "that they touch is known"
+            f"no usable duration: {len(untimed)} of the kernels, copies and fills ({names}); no time, rate or busy "
+            "share that they touch is known"
         )
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:

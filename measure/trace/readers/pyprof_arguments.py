@@ -101,7 +101,10 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
     dimensions = _dimensions(listed, bare)
     if dimensions:
         listed += [None] * (len(order) - len(listed))
-        listed = [_default(name) if a is None else a for name, a in zip(order, listed, strict=False)]
+        listed = [
+            {"type": "int", "value": _DEFAULTS[name]} if a is None and name in _DEFAULTS else a
+            for name, a in zip(order, listed, strict=False)
+        ]
     entries = [_entry(a, order[i] if i < len(order) else "", dimensions) for i, a in enumerate(listed)]
     return Arguments(*(tuple(column) for column in zip(*entries, strict=True))) if entries else Arguments((), (), ())
 
@@ -245,10 +248,6 @@ def _dimensions(listed: Sequence[Any], bare: str) -> int:
     if not bare.startswith("conv") or len(listed) < 2 or not listed[1]:
         return 0
     return max(len(_shape(listed[1])) - 2, 0)
-
-
-def _default(name: str) -> Any:
-    return {"type": "int", "value": _DEFAULTS[name]} if name in _DEFAULTS else None
 
 
 def _shape(argument: Mapping[str, Any]) -> Sizes:

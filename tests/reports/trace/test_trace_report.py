@@ -90,7 +90,8 @@ Memcpy HtoD                     –             1  1.00 ms  3.0 %
 lonely                          –             1  1.00 ms  3.0 %
 
 unexplained: 1.5 % of the time of kernels that make products by their name
-no rate: analysis/devices/peaks.csv has no Abacus 1; --device names one that it has
+no utilization: analysis/devices/peaks.csv has no Abacus 1; --device NAME or --peak-tflops N gives a
+  peak
 no concrete inputs
 """
 
@@ -130,7 +131,10 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
         "unnamed_time_ratio",
         "unnamed_kernels",
         *GROUPS,
-        *("device", "step", "rates", "problems"),
+        *("device", "step", "step_time_s", "busy_ratio", "idle_s", "step_flop", "achieved_flop_per_s"),
+        *("peak_flop_per_s", "peak_source", "utilization_ratio", "utilization_reason", "verdict"),
+        *("rates", "rates_time_ratio", "rates_products_time_ratio", "source", "backward_forward", "largest"),
+        *("without_count", "problems"),
     ]
     assert told["at_least"] == told["totals"]  # every call has a count
     assert told["totals"] == {
@@ -174,11 +178,11 @@ def test_kernels_become_rows_that_read_back_as_their_records() -> None:
     assert lonely.device == 0
 
 
-def test_a_device_without_peaks_is_named_and_one_that_was_not_recorded_is_not() -> None:
-    assert "no rate: analysis/devices/peaks.csv has no Abacus 1; --device" in trace_text.to_text(
+def test_without_peaks_the_text_says_what_gives_them() -> None:
+    assert "no utilization: analysis/devices/peaks.csv has no Abacus 1; --device" in trace_text.to_text(
         made_up_trace.trace(device_name="Abacus 1")
     )
-    assert "no rate" not in trace_text.to_text(made_up_trace.trace(device_name=""))
+    assert "no utilization: no device is named; --device" in trace_text.to_text(made_up_trace.trace(device_name=""))
 
 
 def test_what_no_kernel_was_counted_for_is_unknown_and_not_0() -> None:
@@ -268,7 +272,7 @@ def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text()
         assert re.search(row, text, re.MULTILINE)
     assert "forward has no total: 1 call has no count, 30 % of its time" in text
     assert re.search(r"convolution +7 +6 +– +– +2$", text, re.MULTILINE)
-    assert "no count from sizes: 1 operations (aten::conv2d)" in text
+    assert "no count from sizes: 1 operation (aten::conv2d)" in text
     assert "outside of recorded calls: 25 % of that time" in text
     assert "50 % of the time of kernels; the longest:\n  mystery_kernel_7 2.00 ms" in text
     assert max(map(len, text.splitlines())) <= trace_text.WIDTH

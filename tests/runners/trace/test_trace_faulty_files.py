@@ -51,13 +51,13 @@ class Trace:
 
 @pytest.fixture
 def answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """answer(text) → (JSON document, text) of a recording."""
+    """answer(text, *options) → (JSON document, text) of a recording."""
 
-    def of(text: str) -> tuple[dict[str, Any], str]:
+    def of(text: str, *options: str) -> tuple[dict[str, Any], str]:
         path = tmp_path / "trace.json"
         path.write_text(text, encoding="utf-8")
         run = running(command.main, capsys)
-        return json.loads(run(path, "--format", "json")[1]), " ".join(run(path)[1].split())
+        return json.loads(run(path, "--format", "json", *options)[1]), " ".join(run(path, *options)[1].split())
 
     return of
 
@@ -176,7 +176,7 @@ def test_what_is_not_read_is_named(answer: Any) -> None:
     named = [line for line in document["problems"] if "not read" in line or "first document" in line]
     assert named == [
         "the file goes on behind its first document: only that was read",
-        "1 events of category vendor_jobs are not read",
+        "not read: 1 event of category vendor_jobs",
     ]
 
 
@@ -203,3 +203,70 @@ def test_numbers_without_a_gap_are_whole_wherever_they_begin(
     assert [entry["calls"] for entry in document["missing"]] == (
         [] if flop else [94 if index else 1]
     )  # 23,647 = 1 + 512 · 46 + 94
+
+
+def two_steps() -> Trace:
+    """In each of two steps a product whose kernel runs for 1 ms; from the first kernel to the second 4 ms."""
+    trace = Trace()
+    for number, begin in ((1, 100), (2, 4100)):
+        trace.step(number, begin)
+        trace.mm(begin + 50)
+    return trace
+
+
+def test_utilization_is_model_flop_over_the_whole_step_and_the_peak(answer: Any) -> None:
+    """66.9 TFLOP/s is the H100's datasheet of fp32; rates are of kernels' time, 1 ms of 4."""
+    document, text = answer(two_steps().text())
+    expected = MM_FLOP / (4e-3 * 66.9e12)
+    assert document["utilization_ratio"] == pytest.approx(expected)
+    assert document["utilization_reason"] == ""
+    assert document["rates"][0]["peak_ratio"] == pytest.approx(4 * expected)
+    assert document["step_time_s"] == pytest.approx(4e-3)
+    assert document["busy_ratio"] == pytest.approx(0.25)
+    assert document["idle_s"] == pytest.approx(3e-3)
+    assert document["achieved_flop_per_s"] == pytest.approx(MM_FLOP / 4e-3)
+    assert document["peak_flop_per_s"] == 66.9e12
+    assert "utilization 0.80 %: 2.15 GFLOP of model in 4.00 ms of a peak of 66.9 TFLOP/s" in text
+    assert document["verdict"] == (
+        "A step takes 4.00 ms, of which the device ran for 25 %; the recorded calls need 2.15 GFLOP; products ran at "
+        "3.2 % of the dense peak of NVIDIA H100 80GB HBM3; with all other time its utilization is 0.80 %."
+    )
+
+
+def test_a_peak_of_ones_own_gives_a_utilization_where_the_recording_names_no_device(answer: Any) -> None:
+    text = two_steps().text().replace("NVIDIA H100 80GB HBM3", "")
+    document, shown = answer(text)
+    assert document["utilization_ratio"] is None
+    assert "no utilization: no device is named; --device NAME or --peak-tflops N gives a peak" in shown
+    assert answer(text, "--peak-tflops", "2")[0]["utilization_ratio"] == pytest.approx(MM_FLOP / (4e-3 * 2e12))
+    a100 = answer(text, "--device", "NVIDIA A100-SXM4-80GB")[0]["utilization_ratio"]
+    assert a100 == pytest.approx(MM_FLOP / (4e-3 * 19.5e12))  # datasheet of the A100, fp32
+
+
+def test_the_peak_of_a_step_is_that_of_all_devices_which_ran_kernels(answer: Any) -> None:
+    trace = two_steps()
+    trace.on_device("elementwise", 300, 500, device=1)
+    trace.on_device("Memcpy HtoD", 400, 500, "gpu_memcpy", device=2)
+    assert answer(trace.text(), "--peak-tflops", "2")[0]["peak_flop_per_s"] == 2 * 2e12
+
+
+def test_what_is_not_known_of_a_step_leaves_its_utilization_out(answer: Any) -> None:
+    lost, unlaunched, int32, untimed = two_steps(), two_steps(), two_steps(), two_steps()
+    lost.events.remove(next(event for event in lost.events if event["name"] == "aten::mm"))
+    unlaunched.on_device("sgemm", 500, 100)
+    unlaunched.events = [event for event in unlaunched.events if event["ts"] != 500]
+    for event in int32.events:
+        event["args"] |= {"Input type": ["int"] * 2} if event["name"] == "aten::mm" else {}
+    for event in untimed.events:
+        event["dur"] = None if event["cat"] == "kernel" else event["dur"]
+    reasons = {
+        "the FLOP of a step are not all known": lost,
+        "kernels that make products found no call": unlaunched,
+        "NVIDIA H100 80GB HBM3 has no peak of a dtype that is not known": int32,
+        "no step has a known time": untimed,
+    }
+    for reason, trace in reasons.items():
+        document, text = answer(trace.text())
+        assert document["utilization_ratio"] is None
+        assert document["utilization_reason"] == reason
+        assert f"no utilization: {reason}" in text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
 from reports.shared.numbers import percent
@@ -150,3 +152,52 @@ def test_a_trace_twice_or_cut_and_a_folder_without_any_are_one_line(
         else:
             for file in folder.iterdir():
                 file.unlink()
+
+
+COLLECTIVE_KERNELS = (
+    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
+    "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclSymkDevKernel_AllGather_LL(ncclSymkDevArgs)",
+    "rcclGenericKernel<1, false>(channelMasks, ncclDevComm*, ncclWork*)",
+    "void ncclKernel_AllToAll_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_computing_exposed_copies_and_idle_are_the_window_on_every_rank(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kernels, collectives by any name and copies at random in one step of each of two ranks; each µs is looked at."""
+    dice, ticks = random.Random(seed), {}
+    for rank in range(2):
+        covered = {kind: np.zeros(10_000, bool) for kind in ("compute", "collective", "copy")}
+        events = [{"cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 10_000}]
+        for number in range(40):
+            kind = dice.choice([*covered])
+            name = {"compute": "sgemm", "collective": dice.choice(COLLECTIVE_KERNELS), "copy": "Memcpy DtoH"}[kind]
+            start, length = dice.randrange(100, 8000), dice.randrange(1, 300)
+            covered[kind][start : start + length] = True
+            category = "gpu_memcpy" if kind == "copy" else "kernel"
+            ids = {"correlation": number, "device": 0, "stream": dice.randrange(7, 12)}
+            events.append({"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": number, "dur": 1, "args": ids})
+            events.append({"cat": category, "name": name, "ts": start, "dur": length, "args": ids})
+        facts = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        whole = {**facts, "traceEvents": [{"ph": "X", "pid": 1, "tid": 1, **event} for event in events]}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(whole))
+        ran = np.flatnonzero(covered["compute"] | covered["collective"])
+        ticks[rank] = {kind: flags[ran[0] : ran[-1] + 1] for kind, flags in covered.items()}
+    for row in document(capsys, tmp_path, "--times-only")["ranks"]:
+        compute, collective, copy = ticks[row["rank"]].values()
+        expected = {
+            "window_s": len(compute),
+            "compute_s": compute.sum(),
+            "communication_s": collective.sum(),
+            "exposed_s": (collective & ~compute).sum(),
+            "overlapped_s": (collective & compute).sum(),
+            "memory_s": (copy & ~compute & ~collective).sum(),
+            "idle_s": (~compute & ~collective & ~copy).sum(),
+        }
+        assert {name: round(row[name] * 1e6) for name in expected} == expected

@@ -110,12 +110,23 @@ def test_a_trace_that_names_no_rank_is_refused(tmp_path: Path, how: str) -> None
         read_rank(write(tmp_path / "trace.json", DEVICE, **more))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("broken", [{"ts": None}, {"ts": "soon"}, {"ts": -5}, {"dur": 2**61}, {"args": 3}])
+@pytest.mark.parametrize("broken", [{"ts": None}, {"ts": "soon"}, {"ts": -5}, {"args": 3}])
 def test_an_event_of_another_form_is_one_line(tmp_path: Path, broken: dict[str, Any]) -> None:
     path = write(tmp_path / "trace.json", [{**event("kernel", NCCL, 1, 1), **broken}])
-    with pytest.raises(ValueError, match=r"trace\.json: an event is not as its recorder writes it") as fault:
+    with pytest.raises(ValueError, match=r"trace\.json: the event .* is not as its recorder writes it") as fault:
         read_rank(path)
     assert "\n" not in str(fault.value)
+
+
+@pytest.mark.parametrize("duration", [float("nan"), -1, None, 2**61])
+def test_a_step_with_a_kernel_without_a_usable_duration_is_left_out(tmp_path: Path, duration: object) -> None:
+    """The kernel of step 6 begins at 150 µs; of step 5 the collective at 60 µs."""
+    spoilt = [{**each, "dur": duration} if each["ts"] == 150 else each for each in DEVICE]
+    found = read_rank(write(tmp_path / "trace.json", spoilt))
+    assert (found.steps["number"].tolist(), found.untimed) == ([5], 1)
+    every = [{**each, "dur": duration} if each["ts"] in (60, 150) else each for each in DEVICE]
+    with pytest.raises(ValueError, match="2 kernels or copies have no usable duration, in each step"):
+        read_rank(write(tmp_path / "trace.json", every))
 
 
 def test_what_a_recorder_does_not_write_of_a_collective_is_unknown(tmp_path: Path) -> None:

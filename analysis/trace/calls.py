@@ -1,13 +1,13 @@
-"""The tables of an attributed recording, in order and checked, and where in the forest of calls each row belongs.
+"""The calls of an attributed recording as a forest, in order and checked.
 
-Calls and kernels come as columns (one row each); calls that are asked about become ProfiledOperations one by one. An
-*owner* is the outermost product around a call, or where there is none the outermost operator. Nothing is counted here.
+Calls come as columns (one row each); those that are asked about become ProfiledOperations one by one. An *owner* is the
+outermost product around a call, or where there is none the outermost operator. Nothing is counted here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -25,9 +25,6 @@ NONE = -1
 OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::|prim::)\w+::\w+")
 """Names of operators; frames of the engine and ranges are none."""
 
-SAME_LAUNCH = ("process", "correlation", "device", "stream", "start_ns", "time_ns", "name")
-"""Columns of kernels in which two rows of one launch are equal."""
-
 
 class Calls:
     """The calls of a recording in the order of their index, by position."""
@@ -35,13 +32,13 @@ class Calls:
     def __init__(self, calls: pd.DataFrame) -> None:
         """Raises Inconsistent for an index twice, or a parent that is not there."""
         self.table = calls.sort_values("index", kind="stable", ignore_index=True)
-        self.index = _ints(self.table, "index")
+        self.index = self.table["index"].to_numpy(np.int64)
         self._places = pd.Index(self.index)
         if not self._places.is_unique:
             raise Inconsistent(
                 f"expected each call of a recording once, came {len(self.index)} rows with fewer indices"
             )
-        self.parent = self.places(_ints(self.table, "parent"), "parent")
+        self.parent = self.places(self.table["parent"].to_numpy(np.int64), "parent")
         self.names: list[str] = self.table["name"].tolist()
         self._columns: dict[str, list[Any]] = {}
 
@@ -65,7 +62,7 @@ class Calls:
     @cached_property
     def owner(self) -> Ints:
         """Position of the owner of each call; NONE outside of all."""
-        product, operator = self._outermost(is_product), self._outermost(_is_operator)
+        product, operator = self.outermost(is_product), self.outermost(lambda name: bool(OPERATOR.fullmatch(name)))
         return np.where(product >= 0, product, operator)
 
     @cached_property
@@ -125,7 +122,7 @@ class Calls:
         codes, names = pd.factorize(self.table["name"])
         return np.asarray([bool(wanted(str(name))) for name in names], bool)[codes] if len(names) else np.zeros(0, bool)
 
-    def _outermost(self, wanted: Any) -> Ints:
+    def outermost(self, wanted: Any) -> Ints:
         """Position of the outermost call of a kind around each call, itself included.
 
         Raises Inconsistent for calls that are inside themselves.
@@ -142,37 +139,3 @@ class Calls:
             around = self.parent[around]
             rows, around = rows[around >= 0], around[around >= 0]
         raise Inconsistent(f"{len(rows)} calls of a recording are inside themselves")
-
-
-def _is_operator(name: str) -> bool:
-    return bool(OPERATOR.fullmatch(name))
-
-
-def in_order(kernels: pd.DataFrame) -> pd.DataFrame:
-    """The kernels by start, of those without one by index; rows numbered anew."""
-    keys = (_ints(kernels, "index"), _ints(kernels, "start_ns"))
-    return kernels.iloc[np.lexsort(keys)].reset_index(drop=True)
-
-
-def twins(kernels: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows are a second of one launch: those that a join over launches makes where the number is not unique."""
-    again = kernels.duplicated(list(SAME_LAUNCH), keep="first").to_numpy(bool)
-    return np.asarray(again & (_ints(kernels, "correlation") >= 0), bool)
-
-
-def by_owner(owner: Ints) -> dict[int, list[int]]:
-    """Owner → rows of kernels, in order. Rows without an owner are in none."""
-    rows: dict[int, list[int]] = {}
-    for row, top in enumerate(owner.tolist()):
-        if top >= 0:
-            rows.setdefault(top, []).append(row)
-    return rows
-
-
-def whole_numbers(values: Sequence[Any]) -> list[int | None]:
-    """Numbers of FLOP as whole ones; what is no number is None."""
-    return [None if value is None or value != value else round(value) for value in values]
-
-
-def _ints(table: pd.DataFrame, name: str) -> Ints:
-    return table[name].to_numpy(np.int64)
