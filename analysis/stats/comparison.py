@@ -3,6 +3,11 @@
 * The ratio is compared on a logarithmic scale, where A against B is the negative of B against A; its error is Welch's
   (Biometrika 34, 1947): the two relative errors of the means in quadrature, with Satterthwaite's degrees of freedom
   (Biometrics Bulletin 2, 1946).
+* Where a ceiling was timed beside both cells, what is compared is the time of a step relative to that of the ceiling's
+  kernel: what slows both by one factor cancels. The means of sessions are the sample. Their variance is pooled over all
+  cells and moderated by the cell's own (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004); hours that no session of a run
+  saw add HOURS of it. Then *different* means different from 1, and `resolution` is the least difference that the
+  sessions can show.
 * Where both cells were repeated in fresh processes, the means of processes are the sample: what differs from process
   to process is the larger error and cannot be had from blocks (Kalibera and Jones, "Rigorous Benchmarking in Reasonable
   Time", ISMM 2013). Then *different* means different from 1.
@@ -25,15 +30,16 @@ interval), which repetition it is, or how weights and data were drawn; a cell's 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
 
 from analysis.stats.summary import CONFIDENCE, Summary, summarise, t_quantile
 from results.records.cell import Parameters, Run
 from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN
 from results.records.rows import header, to_text
 
-PROCESSES, BLOCKS = "processes", "blocks"
+PROCESSES, BLOCKS, SESSIONS = "processes", "blocks", "sessions"
 
 ALARM_RATIO = 0.05
 """Of comparisons of equal runs, how many may call any cell different."""
@@ -43,6 +49,16 @@ MARGIN_RATIO = {"cuda": 0.03, "cpu": 0.10}
 0.6 %, one 3.7 % below (Lambda's deeplearning-benchmark); steps of a CPU that is shared vary by 11 %."""
 
 LEVEL = 1 - CONFIDENCE
+
+LEAST_DEGREES = 4
+"""Degrees of freedom below which the variance of sessions is not known."""
+
+PRIOR_DEGREES = 20
+"""Degrees of freedom, at most, of the pooled variance of sessions beside a cell's own: cells scatter unequally."""
+
+HOURS = 1.0
+"""Variance between runs hours apart ÷ that between sessions of a run: 0.45 in the three runs of 2026-11-28, which are
+few, so twice that."""
 
 Times = Sequence[float]
 """Mean step times of the blocks of one process, s, in order of time."""
@@ -57,16 +73,34 @@ class Mean:
     degrees: float
 
 
+Session = Sequence[tuple[float, float]]
+"""Of each window of one session: the logarithm of the relative step time, and its variance by the window's blocks."""
+
+
 @dataclass(frozen=True)
 class Difference:
-    """B against A. ratio of mean times with its 95 % interval; p-values of this pair alone. None: no error is known."""
+    """B against A. ratio of mean times; its relative standard error with degrees of freedom; p-values of this pair
+    alone. None: no error is known."""
 
     ratio: float
-    low_ratio: float | None
-    high_ratio: float | None
+    error_ratio: float | None
+    degrees: float
     p_different: float | None
     p_same: float | None
     basis: str
+
+    def interval(self, alarm_ratio: float = LEVEL) -> tuple[float, float] | tuple[None, None]:
+        """Time of B ÷ time of A that is missed with this chance. What processes differ by is not in it where the sample
+        is the blocks."""
+        half = resolution(self.error_ratio, self.degrees, alarm_ratio)
+        return (None, None) if half is None else (self.ratio / (1 + half), self.ratio * (1 + half))
+
+
+def resolution(error_ratio: float | None, degrees: float, alarm_ratio: float) -> float | None:
+    """The least difference that an error can show: 0.05 for 5 %. None where no error is known."""
+    from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
+
+    return None if error_ratio is None else math.expm1(float(stdtrit(degrees, 1 - alarm_ratio / 2)) * error_ratio)
 
 
 def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> Difference:
@@ -82,37 +116,48 @@ def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> D
     first, second = (_of_processes(side) if basis == PROCESSES else _of_blocks(side) for side in (a, b))
     ratio = second.mean_s / first.mean_s
     if first.error_ratio is None or second.error_ratio is None:
-        return Difference(ratio, None, None, None, None, basis)
+        return Difference(ratio, None, 0.0, None, None, basis)
     error = math.hypot(first.error_ratio, second.error_ratio)
-    degrees = _degrees(first, second, error)
-    width, centre, margin = t_quantile(degrees) * error, math.log(ratio), math.log1p(margin_ratio)
+    return _tested(ratio, error, _degrees(first, second, error), margin_ratio, basis)
+
+
+def scatter(sides: Iterable[Sequence[Session]]) -> tuple[float, int]:
+    """(variance of the means of sessions around the mean of their side, its degrees of freedom), pooled over sides."""
+    logs = [[fmean(log for log, _ in session) for session in side] for side in sides if len(side) > 1]
+    degrees = sum(len(means) - 1 for means in logs)
+    squares = sum(variance(means) * (len(means) - 1) for means in logs)
+    return (squares / degrees if degrees else 0.0), degrees
+
+
+def relative_difference(
+    a: Sequence[Session], b: Sequence[Session], pooled: tuple[float, int], margin_ratio: float
+) -> Difference:
+    """B against A by their sessions, one at least on each side. pooled: `scatter` of all cells of both runs.
+
+    Where too few sessions show what they differ by, half the margin is taken for their standard deviation.
+    """
+    own, own_degrees = scatter((a, b))
+    prior, prior_degrees = pooled[0], min(PRIOR_DEGREES, pooled[1] - own_degrees)
+    if not own_degrees and pooled[1] < LEAST_DEGREES:
+        prior, prior_degrees = (math.log1p(margin_ratio) / 2) ** 2, PRIOR_DEGREES // 2
+    degrees = own_degrees + prior_degrees
+    within = fmean(each for side in (a, b) for session in side for _, each in session)
+    spread = max(within, prior, (own * own_degrees + prior * prior_degrees) / degrees)
+    first, second = (fmean(fmean(log for log, _ in session) for session in side) for side in (a, b))
+    error = math.sqrt(spread * (1 / len(a) + 1 / len(b) + 2 * HOURS))
+    return _tested(math.exp(second - first), error, degrees, margin_ratio, SESSIONS)
+
+
+def _tested(ratio: float, error: float, degrees: float, margin_ratio: float, basis: str) -> Difference:
+    centre, margin = math.log(ratio), math.log1p(margin_ratio)
     return Difference(
         ratio=ratio,
-        low_ratio=math.exp(centre - width),
-        high_ratio=math.exp(centre + width),
-        p_different=_p_beyond(centre, 0.0 if basis == PROCESSES else margin, error, degrees),
+        error_ratio=error,
+        degrees=degrees,
+        p_different=_p_beyond(centre, margin if basis == BLOCKS else 0.0, error, degrees),
         p_same=max(_upper(margin - centre, error, degrees), _upper(margin + centre, error, degrees)),
         basis=basis,
     )
-
-
-def interval_at(a: Sequence[Times], b: Sequence[Times], alarm_ratio: float) -> tuple[float, float] | None:
-    """Time of B ÷ time of A that is missed with this chance; None where no error is known.
-
-    What processes differ by is not in it where a side has one alone. Raises ValueError for a side without blocks.
-    """
-    from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
-
-    if not (a and b and all(a) and all(b)):
-        raise ValueError("expected blocks on both sides")
-    of_side = _of_processes if min(len(a), len(b)) > 1 else _of_blocks
-    first, second = of_side(a), of_side(b)
-    if first.error_ratio is None or second.error_ratio is None:
-        return None
-    error = math.hypot(first.error_ratio, second.error_ratio)
-    half = float(stdtrit(_degrees(first, second, error), 1 - alarm_ratio / 2)) * error
-    ratio = second.mean_s / first.mean_s
-    return ratio * math.exp(-half), ratio * math.exp(half)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -126,21 +171,20 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def verdict(ratio: float, p_different: float | None, p_same: float | None) -> str:
-    """What may be said of B at 5 %, from p-values over all cells. A difference within the margin is none."""
-    if p_same is not None and p_same < LEVEL:
+def verdict(ratio: float, p_different: float | None, p_same: float | None, basis: str = BLOCKS) -> str:
+    """What may be said of B at 5 %, from p-values over all cells. A difference within the margin is none, unless
+    sessions show it."""
+    differs, is_same = (p is not None and p < LEVEL for p in (p_different, p_same))
+    if is_same and not (differs and basis == SESSIONS):
         return SAME
-    if p_different is not None and p_different < LEVEL:
-        return FASTER if ratio < 1 else SLOWER
-    return UNKNOWN
+    return (FASTER if ratio < 1 else SLOWER) if differs else UNKNOWN
 
 
 def _of_processes(side: Sequence[Times]) -> Mean:
     """The mean of the processes' means; they are independent, so that their own scatter is the error."""
     means = [summarise(times).mean for times in side]
     n, mean = len(means), sum(means) / len(means)
-    variance = sum((each - mean) ** 2 for each in means) / (n - 1)
-    return Mean(mean, math.sqrt(variance / n) / mean, n - 1)
+    return Mean(mean, math.sqrt(variance(means) / n) / mean, n - 1)
 
 
 def _of_blocks(side: Sequence[Times]) -> Mean:

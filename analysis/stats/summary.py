@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -100,7 +101,9 @@ def summarise(
     rounding = _rounding(max(-ordered[0], ordered[-1]))
     effective_n = _effective_size(values, again, rule, rounding)
     half = _half_width(values - mean, shares, effective_n)
-    low, high = (None, None) if half is None else _ends(ordered[0], mean, half, signed)
+    low, high = (None, None) if half is None else (mean - half, mean + half)
+    if half is not None and not signed and mean > 0 and ordered[0] >= 0:
+        low, high = log_interval(mean, half)
     return Summary(
         n=len(values),
         mean=mean,
@@ -114,45 +117,6 @@ def summarise(
         outliers=_outliers(values, median, rounding),
         effective_n=effective_n,
     )
-
-
-@dataclass(frozen=True)
-class Means:
-    """`summarise` of many short rows at once; one entry a row. low, high: None where a row is one value."""
-
-    mean: Array
-    median: Array
-    low: Array | None
-    high: Array | None
-
-
-def means(rows: Sequence[Sequence[float]] | Array, rule: str = LAG1) -> Means:
-    """Mean, median and 95 % interval of the mean of each row, as `summarise` has them with equal weights.
-
-    rows: values in order of time, as many in each. Raises ValueError for rows of no values, or an unknown rule.
-    """
-    x = np.asarray(rows, dtype=np.float64)
-    if x.ndim != 2 or x.shape[1] == 0:
-        raise ValueError(f"expected rows of at least one value, got shape {x.shape}")
-    n = x.shape[1]
-    mean = x.mean(axis=1)
-    median = np.median(x, axis=1)
-    if n == 1:
-        return Means(mean, median, None, None)
-    residuals = x - mean[:, None]
-    spread = (residuals**2).mean(axis=1)
-    rounding = (4 * np.finfo(np.float64).eps * np.abs(x).max(axis=1)) ** 2
-    known = (spread > rounding) & (n >= 3)
-    r1 = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / n / np.where(known, spread, 1.0)
-    r = np.clip(np.where(known, r1 + (1 + 4 * r1) / n, 0.0), 0.0, _HIGHEST_CORRELATION)
-    raised_by, fewest = _of_rule(rule, n)
-    r = np.minimum(r + raised_by, _HIGHEST_CORRELATION)
-    effective = np.maximum(n * (1 - r) / (1 + r), fewest)
-    half = t_quantiles(effective - 1) * np.sqrt(spread / (effective - 1))
-    logarithmic = (x >= 0).all(axis=1) & (mean > 0)
-    factor = np.exp(np.minimum(half / np.where(logarithmic, mean, np.inf), _LARGEST_EXPONENT))
-    low, high = (np.where(logarithmic, mean * way, mean + step) for way, step in ((1 / factor, -half), (factor, half)))
-    return Means(mean, median, low, high)
 
 
 def log_interval(mean: float, half_width: float) -> tuple[float, float]:
@@ -184,18 +148,11 @@ def _autocorrelation(x: Array, shares: Array, rounding: float) -> float:
     return r1 + (1 + 4 * r1) / len(x)
 
 
-def effective_size(
-    values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None, rule: str = LAG1
-) -> float:
+def _effective_size(x: Array, shares: Array, rule: str, rounding: float) -> float:
     """n (1 - r) / (1 + r) with r = `autocorrelation`, raised as the rule says; at least as many as it says, or n.
 
     r is kept between 0 and 0.95, before and after it is raised. Raises ValueError for an unknown rule.
     """
-    x = _finite(values)
-    return _effective_size(x, _shares(x, weights)[0], rule, _rounding(np.abs(x).max()))
-
-
-def _effective_size(x: Array, shares: Array, rule: str, rounding: float) -> float:
     n = len(x)
     r = min(max(_autocorrelation(x, shares, rounding), 0.0), _HIGHEST_CORRELATION)
     raised_by, fewest = _of_rule(rule, n)
@@ -239,16 +196,9 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
 
 def t_quantile(degrees: float) -> float:
     """Two-sided 95 % quantile of Student's t; `degrees` of freedom may be fractional."""
-    from scipy.special import stdtrit  # as in `t_quantiles`, of which an array of one takes five times as long
-
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
-
-
-def t_quantiles(degrees: Array) -> Array:
-    """`t_quantile` of many."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
-    return np.asarray(stdtrit(degrees, (1 + CONFIDENCE) / 2), dtype=np.float64)
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
 
 
 def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | None:
@@ -256,13 +206,6 @@ def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | 
         return None
     spread = float(shares @ residuals**2)
     return t_quantile(effective_n - 1) * math.sqrt(spread / (effective_n - 1))
-
-
-def _ends(least: float, mean: float, half: float, signed: bool) -> tuple[float, float]:
-    """The interval on a logarithmic scale where no value can be negative and not all are 0, else mean ± half. least: of
-    the values."""
-    logarithmic = not signed and mean > 0 and least >= 0
-    return log_interval(mean, half) if logarithmic else (mean - half, mean + half)
 
 
 def _drift(values: Array, shares: Array) -> float | None:
@@ -276,14 +219,8 @@ def _drift(values: Array, shares: Array) -> float | None:
 
 def _outliers(values: Array, median: float, rounding: float) -> int:
     distance = np.abs(values - median)
-    limit = OUTLIER_MADS * MAD_TO_SIGMA * _median(np.sort(distance).tolist())
+    limit = OUTLIER_MADS * MAD_TO_SIGMA * statistics.median(distance.tolist())
     return int(np.count_nonzero(distance > max(limit, math.sqrt(rounding))))
-
-
-def _median(ordered: Sequence[float]) -> float:
-    """Of values in order, as `np.median` has it."""
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

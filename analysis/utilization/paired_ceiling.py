@@ -52,7 +52,7 @@ class PairedCeiling:
     kernels: Mapping[str, str]
     rule: str = LAG1
 
-    def utilization(self, flop_by_unit: Mapping[str, int]) -> PairedUtilization:
+    def utilization(self, flop_by_unit: Mapping[str, float]) -> PairedUtilization:
         """Of a step. flop_by_unit: its work. Raises Unavailable for work on a unit without a kernel, and for none."""
         work = {unit: flop for unit, flop in flop_by_unit.items() if flop}
         if not work:

@@ -73,7 +73,7 @@ def _of_step(run: Run, group: Mapping[tuple[Any, ...], Times], options: Mapping[
     for values in ordered:
         first = values == ordered[0]
         found = difference(group[ordered[0]], group[values], margin)
-        low, high = (None if end is None or first else 1 / end for end in (found.high_ratio, found.low_ratio))
+        low, high = (None if end is None or first else 1 / end for end in reversed(found.interval()))
         parts = [f"{[*OPTIONS][place]}={to_text(values[place])}" for place in differing]
         parts += [f"parallel={run.parallel}"] if run.parallel else []
         rows.append(Variant(run.model, run.batch_size, ", ".join(parts), first, 1 / found.ratio, low, high))

@@ -17,7 +17,7 @@ from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import registry
 from analysis.operators.cost import Cost
 from analysis.operators.traffic import bytes_moved
-from analysis.stats.summary import means
+from analysis.stats.summary import summarise
 from analysis.utilization.numerators import input_dtype
 from results.records.operations import Operation
 from results.records.step_profile import StepModule, StepOperation
@@ -96,18 +96,18 @@ def _times(operations: Sequence[Operation], steps: Sequence[StepTimes]) -> dict[
     timed = [operation.index for operation in operations if steps and operation.index in steps[0].own_s]
     if not timed:
         return {}
-    spread = means([[step.own_s[index] for step in steps] for index in timed])
+    spread = {index: summarise([step.own_s[index] for step in steps]) for index in timed}
     return {
         index: {
             "kernels": fmean(step.kernels[index] for step in steps),
             "time_s": fmean(step.own_s[index] for step in steps),
-            "median_time_s": float(spread.median[row]),
-            "low_time_s": None if spread.low is None else float(spread.low[row]),
-            "high_time_s": None if spread.high is None else float(spread.high[row]),
+            "median_time_s": spread[index].median,
+            "low_time_s": spread[index].low,
+            "high_time_s": spread[index].high,
             "host_time_s": fmean(step.host_s[index] for step in steps),
             "waited_s": fmean(step.waited_s[index] for step in steps),
         }
-        for row, index in enumerate(timed)
+        for index in timed
     }
 
 

@@ -9,11 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
-from analysis.stats.comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.stats.comparison import (
+    ALARM_RATIO,
+    MARGIN_RATIO,
+    OF_A_STEP,
+    SESSIONS,
+    Session,
+    conditions,
+    difference,
+    holm,
+    relative_difference,
+    resolution,
+    scatter,
+    verdict,
+)  # fmt: skip
+from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import block_means_s, whole_steps
+from analysis.utilization.windows import Window
 from analysis.utilization.work_times import variant
 from cleaning.gates.evidence import samples_and_telemetry
+from reports.shared.numbers import percent
+from results.errors import Unavailable
 from results.records.cell import Run, Sitting
 from results.records.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
 from results.records.samples import Sample
@@ -31,6 +50,9 @@ ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
 NO_COUNTERPART = "no counterpart; here it is "
 """What the reason of a cell in one run alone begins with; its status there follows."""
 
+ONE_SESSION = "one session on a side: --repeat 2 --resume RUN, then --repeat 3 --resume RUN, add sessions"
+"""Why differences of a cell must be large."""
+
 Key = tuple[str, ...]
 
 
@@ -38,11 +60,14 @@ Key = tuple[str, ...]
 class Group:
     """The repeats of one cell, and the block means of each that was measured.
 
-    A run with a block that took no finite time above 0 has none.
+    A run with a block that took no finite time above 0 has none. relative: where a ceiling was timed beside every
+    repeat, of each session the logarithms of their step times relative to the kernels', which are named.
     """
 
     runs: tuple[Run, ...]
     times: tuple[tuple[float, ...], ...]
+    relative: tuple[Session, ...] = ()
+    kernels: frozenset[str] = frozenset()
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -75,7 +100,8 @@ def compare_runs(
     common = [key for key in mine if key in others]
     if not common:
         raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
-    rows = _adjusted([_row(mine[key], others[key], margin_ratio) for key in common])
+    pooled = scatter(side[key].relative for key in common for side in (mine, others))
+    rows = _adjusted([_row(mine[key], others[key], pooled, margin_ratio) for key in common])
     rows += [_unmatched(group, ONLY_A) for key, group in mine.items() if key not in others]
     return rows + [_unmatched(group, ONLY_B) for key, group in others.items() if key not in mine]
 
@@ -87,17 +113,44 @@ def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
     for run in data.runs:
         texts = dict(zip(OF_A_STEP, conditions(run), strict=True))
         found.setdefault(tuple("" if name in across else text for name, text in texts.items()), []).append(run)
-    return {key: _group(runs, samples) for key, runs in found.items()}
+    same_kernels = not {*across} & {*OF_A_MACHINE, "device", "precision"}
+    return {key: _group(runs, samples, same_kernels) for key, runs in found.items()}
 
 
-def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sample]]) -> Group:
-    times = []
+def _group(
+    runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sample]], same_kernels: bool = True
+) -> Group:
+    """same_kernels: whether the ceilings of both runs are of one machine and precision."""
+    times, kernels = [], set[str]()
+    sessions: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
-        blocks = whole_steps(samples.get(key_of(run), ())) if run.status in MEASURED else []
+        timed = samples.get(key_of(run), ())
+        blocks = whole_steps(timed) if run.status in MEASURED else []
         means_s = tuple(block_means_s(blocks)) if blocks else ()
-        if means_s and all(0 < mean_s < math.inf for mean_s in means_s):
-            times.append(means_s)
-    return Group(tuple(runs), tuple(times))
+        if not means_s or not all(0 < mean_s < math.inf for mean_s in means_s):
+            continue
+        times.append(means_s)
+        paired = paired_ceiling(timed, run.interval_rule) if same_kernels else None
+        if paired is not None and (window := _relative(run, paired)) is not None:
+            sessions.setdefault(run.sitting, []).append(window)
+            kernels.update(paired.kernels.values())
+    complete = sum(map(len, sessions.values())) == len(times)
+    return Group(tuple(runs), tuple(times), tuple(sessions.values()) if complete else (), frozenset(kernels))
+
+
+def _relative(run: Run, paired: PairedCeiling) -> tuple[float, float] | None:
+    """(logarithm of the step time ÷ that of as many FLOP of the kernels, its variance); None where that is unknown."""
+    units: dict[str, float] = {}
+    try:
+        for name, flop in run.executed.items():
+            unit = unit_of(name.partition("/")[2], PRECISIONS[run.precision], run.device)
+            units[unit] = units.get(unit, 0.0) + flop / sum(run.executed.values())
+        used = paired.utilization(units)
+    except (Unavailable, ValueError, ArithmeticError):
+        return None
+    if not used.low or not used.high or not used.ratio > 0:
+        return None
+    return -math.log(used.ratio), Window(used.ratio, used.low, used.high).variance
 
 
 def _check_single(name: str, groups: Mapping[Key, Group]) -> None:
@@ -121,46 +174,52 @@ def _nearest(mine: Mapping[Key, Group], others: Mapping[Key, Group]) -> str:
     return ", ".join(f"{name} is {one[at[name]]!r} in A and {other[at[name]]!r} in B" for name in names)
 
 
-def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
-    """One matched cell, with its p-values by itself."""
+def _row(a: Group, b: Group, pooled: tuple[float, int], margin_ratio: float | None) -> Comparison:
+    """One matched cell, with its p-values by itself. pooled: `scatter` of all of them."""
     blank = _blank(b, UNKNOWN, a)
     lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
     if lacking:
         return replace(blank, reason=f"no time in {' and '.join(lacking)}")
     margin = MARGIN_RATIO.get(b.runs[0].device.partition(":")[0], max(MARGIN_RATIO.values()))
     margin = margin if margin_ratio is None else margin_ratio
-    blank, found = replace(blank, margin_ratio=margin), difference(a.times, b.times, margin)
-    time_a_s = _mean_s(a)
+    if a.relative and b.relative:
+        result = relative_difference(a.relative, b.relative, pooled, margin)
+        notes = [ONE_SESSION] if min(len(a.relative), len(b.relative)) == 1 else []
+        notes += ["other kernels were timed beside A than beside B"] if a.kernels.isdisjoint(b.kernels) else []
+    else:
+        result = difference(a.times, b.times, margin)
+        notes = [] if result.p_same is not None else ["a single block has no interval"]
+    low, high = result.interval()
     return replace(
         blank,
-        ratio=found.ratio,
-        low_ratio=found.low_ratio,
-        high_ratio=found.high_ratio,
-        p_different=found.p_different,
-        p_same=found.p_same,
-        basis=found.basis,
-        time_a_s=time_a_s,
-        time_b_s=time_a_s * found.ratio,
+        margin_ratio=margin,
+        ratio=result.ratio,
+        low_ratio=low,
+        high_ratio=high,
+        error_ratio=result.error_ratio,
+        degrees=result.degrees,
+        p_different=result.p_different,
+        p_same=result.p_same,
+        basis=result.basis,
+        time_a_s=fmean(map(fmean, a.times)),
+        time_b_s=fmean(map(fmean, b.times)),
         blocks_a=sum(map(len, a.times)),
         blocks_b=sum(map(len, b.times)),
-        reason="" if found.p_same is not None else "a single block has no interval",
+        reason="; ".join(notes),
     )
 
 
-def _mean_s(group: Group) -> float:
-    from analysis.stats.summary import summarise
-
-    means = [summarise(times).mean for times in group.times]
-    return sum(means) / len(means)
-
-
 def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with p-values over all of them, and what they allow to be said."""
+    """The rows with p-values over all of them, what they allow to be said, and the least difference that can be."""
     different, same = holm([row.p_different for row in rows]), holm([row.p_same for row in rows])
-    return [
-        replace(row, p_different=p, p_same=q, verdict=UNKNOWN if row.ratio is None else verdict(row.ratio, p, q))
-        for row, p, q in zip(rows, different, same, strict=True)
-    ]
+    adjusted = []
+    for row, p, q in zip(rows, different, same, strict=True):
+        word, reason = UNKNOWN if row.ratio is None else verdict(row.ratio, p, q, row.basis), row.reason
+        if row.basis == SESSIONS and word == UNKNOWN:
+            least = resolution(row.error_ratio, row.degrees or 0.0, ALARM_RATIO / len(rows))
+            reason = "; ".join(filter(None, (f"cannot tell below {percent(least or 0.0)}", reason)))
+        adjusted.append(replace(row, p_different=p, p_same=q, verdict=word, reason=reason))
+    return adjusted
 
 
 def _unmatched(group: Group, where: str) -> Comparison:

@@ -5,8 +5,8 @@
   written by unfused operators; launches are calls of operators that move data, each one kernel or more on a GPU; memory
   is the most that the step's ledger has alive. A meter's loop has FLOP alone: model FLOP of its mean step.
 * **Timed**: `slower` is met where the whole interval of B ÷ A is above the limit, not met where it is below, else
-  undecided. The interval is Welch's, at the alarm rate divided by the cells; where either run has one process, what
-  processes differ by (the margin) is added at both ends, as it is not in the blocks.
+  undecided. The interval is that of the comparison, at the alarm rate divided by the cells; where it is of blocks, what
+  processes differ by (the margin) is added at both ends.
 * **Trains**: a cell that A measured and B did not fails the gate, whatever was asked.
 
 Nothing is left out in silence: a cell of one run alone, one without a table or without an interval, gets a row that
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from analysis.footprint.step.live_bytes import peak_bytes
 from analysis.operators import registry
 from analysis.operators.traffic import lacks_sizes
-from analysis.stats.comparison import ALARM_RATIO, interval_at
+from analysis.stats.comparison import ALARM_RATIO, resolution
 from reports.compare.cells import Group, groups
 from results.errors import Inconsistent
 from results.records.cell import Run
@@ -106,25 +106,18 @@ def _failure(runs: Sequence[Run]) -> str:
 
 def _slower(row: Comparison, asked: Condition, a: Group, b: Group, alarm_ratio: float) -> GateCheck:
     """Whether B's step is slower by more than the limit."""
-    if not (a.times and b.times):
+    if row.ratio is None:
         return _check(row, asked.name, asked.limit_ratio, NOT_COMPARED, reason=row.reason)
-    ends = interval_at(a.times, b.times, alarm_ratio)
-    if ends is not None and row.basis == "blocks":
-        beyond = 1 + (row.margin_ratio or 0.0)
-        ends = ends[0] / beyond, ends[1] * beyond
-    notes = [row.reason, *_unconverged(a, b)]
-    if ends is None:
-        return _time_check(row, asked, UNDECIDED, None, notes)
-    limit = 1 + asked.limit_ratio
-    outcome = MET if ends[0] > limit else NOT_MET if ends[1] < limit else UNDECIDED
-    if outcome == UNDECIDED and row.basis == "blocks":
-        notes.append("one process on a side: sweep --repeat 5 measures in more processes")
-    return _time_check(row, asked, outcome, ends, notes)
-
-
-def _time_check(
-    row: Comparison, asked: Condition, outcome: str, ends: tuple[float, float] | None, notes: Sequence[str]
-) -> GateCheck:
+    least = resolution(row.error_ratio, row.degrees or 0.0, alarm_ratio)
+    sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
+    notes = [row.reason, f"{' and '.join(sides)} did not converge" if sides else ""]
+    ends, outcome = None, UNDECIDED
+    if least is not None:
+        beyond = (1 + least) * (1 + (row.margin_ratio or 0.0 if row.basis == "blocks" else 0.0))
+        ends, limit = (row.ratio / beyond, row.ratio * beyond), 1 + asked.limit_ratio
+        outcome = MET if ends[0] > limit else NOT_MET if ends[1] < limit else UNDECIDED
+        if outcome == UNDECIDED and row.basis == "blocks":
+            notes.append("one process on a side: sweep --repeat 5 measures in more processes")
     return _check(
         row,
         asked.name,
@@ -138,12 +131,6 @@ def _time_check(
         basis=row.basis,
         reason="; ".join(filter(None, notes)),
     )
-
-
-def _unconverged(a: Group, b: Group) -> list[str]:
-    """Which sides did not reach their interval."""
-    sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
-    return [f"{' and '.join(sides)} did not converge"] if sides else []
 
 
 def _more(row: Comparison, asked: Condition, a: StepCount, b: StepCount) -> GateCheck:

@@ -1,7 +1,6 @@
 """report.html of a comparison: whether two runs differ, cell by cell, in one file like that of a run.
 
-From the rows of `reports.compare.cells` and what both runs say of themselves. Step times alone are compared, so that no
-peak and no count of FLOP is in it. Asks no clock: the same two runs give the same bytes.
+From the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock: the same two runs give the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ _ALWAYS = ("started at", "host", "before the run: load_1min", "load_1min")
 """Facts in which two sessions differ whatever they are."""
 
 _HOW = (
-    "Cells are matched by what decides a training step. B ÷ A is the ratio of mean step times: above 1, B is slower. "
+    "Cells are matched by what decides a training step. B ÷ A is the ratio of mean step times, relative to "
+    "a ceiling where one was timed beside both: above 1, B is slower. "
     "p, differ and p, same are of all cells together (Holm); docs/evidence.md says how each verdict is reached."
 )
 

@@ -25,6 +25,8 @@ _COLUMNS = (
 HEADS = tuple(column.name for column in _COLUMNS)
 
 _BASES = {
+    "sessions": "where both have paired ceilings, step times are relative to them (utilization of A ÷ of B) and "
+    "sessions scatter: different is different from 1",
     "processes": "where both runs have repeats, their processes scatter: different is different from 1",
     "blocks": "one process on a side does not show what processes differ by: different is beyond the margin",
 }

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.profile.advice import advise
 from analysis.profile.module_tree import OPTIMIZER, ModuleNode, conservation, tree
 from analysis.profile.roofline import Against, StepRoof, places, step_roof
-from analysis.stats.summary import means
+from analysis.stats.summary import summarise
 from reports.profile.summary import latencies
 from reports.shared.columns import csv_text
 from results.records.step_profile import StepProfile
@@ -168,9 +168,8 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
     """Median of the steps, and the 95 % interval of their mean, which takes two."""
     if not times_s:
         return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
-    spread = means([times_s])
-    low, high = (None if ends is None else float(ends[0]) for ends in (spread.low, spread.high))
-    return {"median_time_s": float(spread.median[0]), "low_time_s": low, "high_time_s": high}
+    spread = summarise(times_s)
+    return {"median_time_s": spread.median, "low_time_s": spread.low, "high_time_s": spread.high}
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

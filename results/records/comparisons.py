@@ -23,13 +23,15 @@ class Comparison(Record):
     device: str
     variant: str = ""  # what else sets the cell apart, of B where the two differ by choice
     verdict: str  # of B: faster, slower, same, cannot tell; only in A, only in B
-    ratio: float | None = None  # mean step time in B ÷ in A
+    ratio: float | None = None  # mean step time in B ÷ in A, of sessions relative to the ceiling timed beside it
     low_ratio: float | None = None  # 95 % interval of this cell by itself
     high_ratio: float | None = None
+    error_ratio: float | None = None  # standard error of the logarithm of the ratio
+    degrees: float | None = None  # of freedom of that
     margin_ratio: float | None = None  # up to which a difference is none that matters
     p_different: float | None = None  # over all cells (Holm)
     p_same: float | None = None  # the same of the two one-sided tests that it is within the margin
-    basis: str = ""  # processes: their means scatter; blocks: of one process each, only beyond the margin counts
+    basis: str = ""  # sessions, processes: their means scatter; blocks: of one process, beyond the margin
     time_a_s: float | None = None
     time_b_s: float | None = None
     cells_a: tuple[str, ...] = ()  # cell ids, one a repeat
@@ -63,5 +65,5 @@ class GateCheck(Record):
     ratio: float | None = None
     low_ratio: float | None = None
     high_ratio: float | None = None
-    basis: str = ""  # of times: processes, blocks; exact: a count that no noise is in
+    basis: str = ""  # of times: sessions, processes, blocks; exact: a count that no noise is in
     reason: str = ""

@@ -131,14 +131,14 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def share(text: str) -> float:
-    """A `type=` for a limit by which something may be larger: "2%" and "0.02" are 0.02."""
+    """A `type=` for a limit by which something may be larger: "2%" is 0.02. A bare number but 0 may mean either."""
     number_text, percent_sign, rest = text.strip().partition("%")
     try:
-        ratio = float(number_text) / (100 if percent_sign else 1)
+        ratio = float(number_text) / 100
     except ValueError:
         ratio = -1.0
-    if rest or not 0 <= ratio <= MOST_SHARE:
-        raise argparse.ArgumentTypeError(f"expected a limit such as 2% or 0.02, at most {MOST_SHARE:.0%}, got {text!r}")
+    if rest or not 0 <= ratio <= MOST_SHARE or (ratio and not percent_sign):
+        raise argparse.ArgumentTypeError(f"expected a limit such as 2%, at most {MOST_SHARE:.0%}, got {text!r}")
     return ratio
 
 

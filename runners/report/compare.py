@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from runners.cli.exits import UNWRITABLE, Mistake
 from runners.cli.output_files import attempt, put, remove_others
 from runners.cli.terminal import say, show_page
-from runners.report.gate import checks_of, conditions_of, show_gate
+from runners.report.gate import show_gate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,19 +39,22 @@ def render(
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
     from reports.compare import cells
+    from reports.compare.gate import Condition, judge
     from reports.compare.page import Side
+    from results.store.manifest import MANIFEST
 
-    if out is not None:
-        _check_no_run(out)
+    if out is not None and (out / MANIFEST).is_file():  # the files would stand among those of a run
+        raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
     try:
         sides = Side("A", str(a), _read(a)), Side("B", str(b), _read(b))
         rows = cells.compare_runs(sides[0].data, sides[1].data, across, margin_ratio)
+        asked = tuple(Condition(name, limit) for name, limit in fail_if)
+        checks = judge(sides[0].data, sides[1].data, rows, asked, across) if asked else []
     except (ValueError, OSError) as fault:
         raise Mistake(str(fault)) from fault
     faults = [] if out is None else _write(rows, sides, sorted(across), out)
-    if fail_if:
-        asked = conditions_of(fail_if)
-        code = show_gate(checks_of(sides, rows, asked, across), asked, sides, form, undecided)
+    if asked:
+        code = show_gate(checks, asked, sides, form, undecided)
     else:
         code = 0
         _print(rows, sides, form, sorted(across))
@@ -95,14 +98,6 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
     if page is not None:
         put(out / PAGE, page)
     return faults
-
-
-def _check_no_run(out: Path) -> None:
-    """Raises Mistake where the files would stand among those of a run, in the place of its own."""
-    from results.store.manifest import MANIFEST
-
-    if (out / MANIFEST).is_file():
-        raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
 
 
 def _read(path: Path) -> RunData:

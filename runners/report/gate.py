@@ -10,15 +10,15 @@ import json
 from typing import TYPE_CHECKING
 
 from runners.cli.arguments import choice_error, share
-from runners.cli.exits import GATE, Mistake
+from runners.cli.exits import GATE
 from runners.cli.terminal import show_page
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from reports.compare.gate import Condition
     from reports.compare.page import Side
-    from results.records.comparisons import Comparison, GateCheck
+    from results.records.comparisons import GateCheck
 
 NAMES = ("slower", "flop", "bytes", "launches", "memory")
 """Of conditions: `reports.compare.CONDITIONS`, which takes longer to import than a mistake may."""
@@ -40,28 +40,6 @@ def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
         except argparse.ArgumentTypeError as fault:
             raise argparse.ArgumentTypeError(f"{name}: {fault}") from fault
     return tuple(found)
-
-
-def conditions_of(asked: Sequence[tuple[str, float]]) -> tuple[Condition, ...]:
-    """What `parse_conditions` gave, as conditions."""
-    from reports.compare.gate import Condition
-
-    return tuple(Condition(name, limit) for name, limit in asked)
-
-
-def checks_of(
-    sides: tuple[Side, Side],
-    rows: Sequence[Comparison],
-    asked: Sequence[Condition],
-    across: Collection[str],
-) -> list[GateCheck]:
-    """Every condition on every cell. Raises Mistake where nothing can be judged."""
-    from reports.compare.gate import judge
-
-    try:
-        return judge(sides[0].data, sides[1].data, rows, asked, across)
-    except ValueError as fault:
-        raise Mistake(str(fault)) from fault
 
 
 def show_gate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.comparison import Difference, difference, holm, verdict
-from analysis.stats.summary import effective_size, t_quantile
+from analysis.stats.comparison import difference, holm, relative_difference, verdict
+from benchmarks.paired import compared
 from cleaning.gates.evidence import samples_and_telemetry
 from reports.compare.cells import ACROSS, _group, compare_runs
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
@@ -99,8 +100,8 @@ def test_five_processes_against_five_is_welchs_test_on_their_means() -> None:
     assert found.basis == "processes"
     assert found.p_different == pytest.approx(welch.pvalue, rel=0.05)
     low, high = welch.confidence_interval()
-    assert math.log(found.low_ratio) == pytest.approx(-high / MEAN_S, abs=0.001)
-    assert math.log(found.high_ratio) == pytest.approx(-low / MEAN_S, abs=0.001)
+    ends = [math.log(end) for end in found.interval()]
+    assert ends == [pytest.approx(-high / MEAN_S, abs=0.001), pytest.approx(-low / MEAN_S, abs=0.001)]
 
 
 def test_one_process_says_different_only_beyond_the_margin() -> None:
@@ -108,7 +109,7 @@ def test_one_process_says_different_only_beyond_the_margin() -> None:
     near = [tuple(1.02 * time for time in steady[0])]
     found = difference(steady, near, MARGIN)
     assert found.basis == "blocks"
-    assert found.low_ratio > 1, "their intervals do not touch"
+    assert found.interval()[0] > 1, "their intervals do not touch"
     assert found.p_different > 0.99
     assert verdict(found.ratio, found.p_different, found.p_same) == SAME
 
@@ -122,12 +123,9 @@ def test_one_process_against_several_goes_by_blocks_of_all_of_them() -> None:
     assert (one.basis, three.basis) == ("blocks", "blocks")
     assert three.ratio == pytest.approx(one.ratio)
 
-    def error(found: Difference, processes: int) -> float:
-        n = effective_size(times) - 1
-        return math.log(found.high_ratio / found.ratio) / t_quantile(processes * n)
-
     # by hand: √(0.9² + 1 + 1.1²) ÷ 3 of the error of one, and about three times its degrees of freedom
-    assert error(three, 3) / error(one, 1) == pytest.approx(math.sqrt(0.81 + 1 + 1.21) / 3, rel=0.01)
+    assert three.degrees == pytest.approx(3 * one.degrees, rel=0.03)
+    assert three.error_ratio / one.error_ratio == pytest.approx(math.sqrt(0.81 + 1 + 1.21) / 3, rel=0.01)
 
 
 def test_backwards_is_the_inverse() -> None:
@@ -135,14 +133,14 @@ def test_backwards_is_the_inverse() -> None:
     a, b = [blocks(rng, 1.0, 0.02)], [blocks(rng, 1.1, 0.03)]
     there, back = difference(a, b, MARGIN), difference(b, a, MARGIN)
     assert there.ratio * back.ratio == pytest.approx(1)
-    assert there.low_ratio * back.high_ratio == pytest.approx(1)
+    assert there.interval()[0] * back.interval()[1] == pytest.approx(1)
     assert there.p_different == pytest.approx(back.p_different)
     assert there.p_same == pytest.approx(back.p_same)
 
 
 def test_edges() -> None:
     single = difference([(1.0,)], [(2.0,)], MARGIN)
-    assert (single.ratio, single.low_ratio, single.p_different, single.p_same) == (2.0, None, None, None)
+    assert (single.ratio, single.interval()[0], single.p_different, single.p_same) == (2.0, None, None, None)
     assert verdict(single.ratio, None, None) == UNKNOWN
     alike = difference([(1.0,) * 4], [(1.0,) * 4], MARGIN)
     assert verdict(alike.ratio, alike.p_different, alike.p_same) == SAME
@@ -160,6 +158,50 @@ def test_holm_by_hand() -> None:
     assert holm([0.03, 0.01, 0.02]) == [pytest.approx(0.04), pytest.approx(0.03), pytest.approx(0.04)]
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+# --- sessions, relative to a ceiling ---
+
+
+def test_the_published_runs_of_one_day_differ_in_no_cell() -> None:
+    """Nothing but the hour differs; their times differ by up to 41 %."""
+    for a, b in itertools.permutations(compared.published().values(), 2):
+        assert not {FASTER, SLOWER} & set(compared.verdicts(a, b).values())
+
+
+@pytest.mark.parametrize(
+    ("noise", "cells", "sessions"), [("of these runs", 26, 3), ("of these runs", 26, 1), ("quiet", 4, 3)]
+)
+def test_equal_runs_by_sessions_are_called_different_in_no_more_than_5_of_100(
+    noise: str, cells: int, sessions: int
+) -> None:
+    """Allowed is the 99th percentile of a binomial of 5 % of 60: 7."""
+    rng = np.random.default_rng(20261130)
+    sides = [[compared.drawn(rng, cells, sessions, noise) for _ in "ab"] for _ in range(60)]
+    wrong = sum(bool({FASTER, SLOWER} & set(compared.verdicts(*pair).values())) for pair in sides)
+    assert wrong <= stats.binom.ppf(0.99, 60, 0.05)
+
+
+@pytest.mark.parametrize("cells", [1, 4, 26])
+def test_three_quiet_sessions_a_side_find_5_percent_in_90_of_100(cells: int) -> None:
+    rng, words = np.random.default_rng(20261201), []
+    for _ in range(100 // cells + 10):
+        a, b = (compared.drawn(rng, cells, 3, "quiet", more) for more in (0.0, 0.05))
+        words += compared.verdicts(a, b).values()
+    assert words.count(SLOWER) >= 0.9 * len(words)
+
+
+def test_the_error_of_sessions_by_hand() -> None:
+    """Own variance 0.0001 of two degrees on each side, pooled 0.0004 of 24: twenty degrees of others at most."""
+    a, b = ([[(shift + log, 0.0)] for log in (-0.01, 0.0, 0.01)] for shift in (0.0, 0.05))
+    answer = relative_difference(a, b, (0.0004, 24), MARGIN)
+    assert (answer.ratio, answer.degrees, answer.basis) == (pytest.approx(math.exp(0.05)), 24, "sessions")
+    # the pooled variance is the larger one; 1/3 + 1/3 by sessions, and 2 for hours that no session saw
+    assert answer.error_ratio == pytest.approx(math.sqrt(0.0004 * (2 / 3 + 2)))
+    alone = relative_difference(a[:1], b[:1], (0.0, 0), MARGIN)
+    assert alone.error_ratio == pytest.approx(math.log(1.03) / 2 * 2), "half the margin, by √4"
+    wide = relative_difference([[(0.0, 0.3)]], [[(0.0, 0.5)]], (0.0, 0), MARGIN)
+    assert wide.error_ratio == pytest.approx(math.sqrt(0.4 * 4)), "what the windows themselves do not know"
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -255,6 +297,64 @@ def test_a_cell_without_time_is_told(runs: dict[str, Path], tmp_path: Path) -> N
     part.samples = []
     rows = compare_runs(read_run(runs["a"]), read_run(made_up_evidence.write(tmp_path / "run", made=parts)))
     assert [(row.verdict, row.reason) for row in rows] == [(SAME, ""), (UNKNOWN, "no time in B")]
+
+
+THREE = tuple(("tf32", 8, repeat) for repeat in range(3))
+
+
+def beside_a_ceiling(steps: float, kernels: float, sessions: int = 3) -> made_up_evidence.Parts:
+    """Each repeat in a session of its own, with a kernel's block of 1 PFLOP beside each block. steps, kernels: times as
+    long as before."""
+    parts = slower(made_up_evidence.parts(THREE[:sessions]), steps)
+    parts.sittings = [made_up_evidence.sitting(name=f"s{n}") for n in range(1, sessions + 1)]
+    for n, part in enumerate(parts.cells.values(), 1):
+        part.run = replace(part.run, sitting=f"s{n}")
+        ceiling = {"part": "ceiling", "unit": "tf32", "kernel": "convolution", "flop": 10**15, "steps": 1}
+        beside = [
+            replace(s, **ceiling, index=s.index + 100, start_s=s.start_s + s.wall_s, wall_s=2.7 * kernels,
+                    device_s=2.7 * kernels * (1 + 0.002 * n))
+            for s in part.samples
+        ]  # fmt: skip
+        part.samples = [*part.samples, *beside]
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("steps", "kernels", "sessions", "word"),
+    [
+        (1.4, 1.4, 3, SAME),
+        (1.05, 1.0, 3, SLOWER),
+        (1.0, 1.05, 3, FASTER),
+        (1.05, 1.0, 1, UNKNOWN),
+        (1.4, 1.0, 1, SLOWER),
+    ],
+    ids=["a slow hour", "a slower step", "a slower kernel", "one session", "one session and much"],
+)
+def test_beside_a_ceiling_what_slows_both_is_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: float, kernels: float, sessions: int, word: str
+) -> None:
+    a = made_up_evidence.write(tmp_path / "a", made=beside_a_ceiling(1.0, 1.0, sessions))
+    b = made_up_evidence.write(tmp_path / "b", made=beside_a_ceiling(steps, kernels, sessions))
+    (row,) = compare_runs(read_run(a), read_run(b))
+    assert (row.verdict, row.basis, row.ratio) == (word, "sessions", pytest.approx(steps / kernels))
+    assert row.time_b_s == pytest.approx(steps * row.time_a_s), "times are as they were measured"
+    code, out, _ = running(command.main, capsys)(a, b, "--fail-if", "slower:2%")
+    assert code == (5 if word == SLOWER else 0)
+    if word == UNKNOWN:
+        # half the margin of 3 % by √4, of ten degrees
+        least = 100 * math.expm1(stats.t.ppf(0.975, 10) * math.log(1.03))
+        assert row.reason.startswith(f"cannot tell below {least:.2g} %; one session on a side")
+        assert f"cannot tell below {least:.2g} %" in " ".join(out.split())
+
+
+def test_across_precisions_times_are_compared_and_not_what_each_reaches_of_its_own_kernel(tmp_path: Path) -> None:
+    a, b = (beside_a_ceiling(1.0, 1.0) for _ in "ab")
+    for part in b.cells.values():
+        part.run = replace(part.run, precision="fp32")
+        part.samples = [replace(s, unit="fp32") if s.unit else s for s in part.samples]
+    sides = [read_run(made_up_evidence.write(tmp_path / name, made=made)) for name, made in (("a", a), ("b", b))]
+    (row,) = compare_runs(*sides, across=("precision",))
+    assert row.basis == "processes"
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

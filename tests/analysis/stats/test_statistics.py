@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.stats.summary import (
-    INTERVAL_RULES,
     LAG1_RAISED,
-    _median,
     autocorrelation,
-    effective_size,
     log_interval,
-    means,
     median_interval,
     summarise,
     t_quantile,
@@ -56,7 +52,6 @@ def test_order_statistics_are_those_of_numpy_to_the_last_digit(values: list[floa
     weights = data.draw(st.lists(st.integers(1, 1000), min_size=len(values), max_size=len(values)))
     summary, x, w = summarise(values, weights), np.array(values), np.array(weights, dtype=float)
     assert [summary.p5, summary.median, summary.p95] == np.quantile(x, (0.05, 0.5, 0.95)).tolist()
-    assert _median(sorted(values)) == np.median(x)
     away = np.abs(x - summary.median)
     limit = max(3 * 1.482602218505602 * np.median(away), 4 * np.finfo(float).eps * x.max())
     assert summary.outliers == np.count_nonzero(away > limit)
@@ -102,7 +97,7 @@ def test_autocorrelation_of_a_step_by_hand():
     # corrected 1/2 + (1 + 2) / 6 = 1 -> kept at 0.95, 6 * 0.05 / 1.95 = 0.154 -> never below 2
     step = [9.0, 9.0, 9.0, 11.0, 11.0, 11.0]
     assert autocorrelation(step) == pytest.approx(1.0)
-    assert effective_size(step) == 2
+    assert summarise(step).effective_n == 2
     # t(1) * sqrt(1 / (2 - 1)) = 12.706: six blocks that say two things
     assert summarise(step).high == pytest.approx(10 * math.exp(1.2706204736))
 
@@ -114,7 +109,7 @@ def test_effective_size_by_hand():
     assert autocorrelation(values) == pytest.approx(0.94)
     # residuals 1 1 -1 -1 1 1 -1 -1 ... (40): products alternate 1, -1, and one 1 more: r1 = 1/40
     # corrected 0.025 + 1.1 / 40 = 0.0525; n_eff = 40 * 0.9475 / 1.0525
-    assert effective_size([11.0, 11, 9, 9] * 10) == pytest.approx(40 * 0.9475 / 1.0525)
+    assert summarise([11.0, 11, 9, 9] * 10).effective_n == pytest.approx(40 * 0.9475 / 1.0525)
 
 
 def test_a_raised_autocorrelation_by_hand():
@@ -122,7 +117,7 @@ def test_a_raised_autocorrelation_by_hand():
     values = [11.0, 11, 9, 9] * 10
     r = 0.0525 + 0.5 / math.sqrt(40)
     effective = 40 * (1 - r) / (1 + r)
-    assert effective_size(values, rule=LAG1_RAISED) == pytest.approx(effective)
+    assert summarise(values, rule=LAG1_RAISED).effective_n == pytest.approx(effective)
     # mean squared residual 1; half = t(n_eff - 1) * sqrt(1 / (n_eff - 1))
     width = t_quantile(effective - 1) / math.sqrt(effective - 1) / 10
     assert summarise(values, rule=LAG1_RAISED).half_width_ratio == pytest.approx(width)
@@ -131,9 +126,9 @@ def test_a_raised_autocorrelation_by_hand():
     # three blocks are effective at least, by lag1 two, and never more than there are: the step of six blocks above
     step = [9.0, 9.0, 9.0, 11.0, 11.0, 11.0]
     assert (
-        effective_size(step, rule=LAG1_RAISED),
-        effective_size(step),
-        effective_size(step[2:4], rule=LAG1_RAISED),
+        summarise(step, rule=LAG1_RAISED).effective_n,
+        summarise(step).effective_n,
+        summarise(step[2:4], rule=LAG1_RAISED).effective_n,
     ) == (3, 2, 2)
 
 
@@ -256,27 +251,3 @@ def test_five_values_have_no_interval_of_their_median():
 
 def test_the_medians_interval_does_not_mind_a_wild_value():
     assert median_interval([1.0] * 19 + [1e9]) == (1.0, 1.0, 1.0)
-
-
-@pytest.mark.parametrize("rule", INTERVAL_RULES)
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
-def test_means_of_rows_are_those_of_each_alone(n: int, rule: str):
-    """Random walks, noise, and rows without spread, where rounding alone must not make an interval."""
-    draw = np.random.default_rng(n)
-    rows = [draw.normal(5, 1, n), draw.normal(5, 1, n).cumsum(), np.full(n, 0.1), np.zeros(n), np.arange(n) + 1.0]
-    rows += [draw.normal(0, 1, n), np.eye(n)[0]]  # values below 0, and a row in which all but one are 0
-    found = means(rows, rule)
-    for place, row in enumerate(rows):
-        alone = summarise(row.tolist(), rule=rule)
-        assert found.mean[place] == pytest.approx(alone.mean, rel=1e-12)
-        assert found.median[place] == pytest.approx(alone.median, rel=1e-12)
-        if n == 1:
-            assert (found.low, found.high, alone.low) == (None, None, None)
-        else:
-            assert found.low[place] == pytest.approx(alone.low, rel=1e-9, abs=1e-15)
-            assert found.high[place] == pytest.approx(alone.high, rel=1e-9, abs=1e-15)
-
-
-def test_rows_without_values_have_no_mean():
-    with pytest.raises(ValueError, match="expected rows of at least one value"):
-        means([[]])

@@ -233,7 +233,9 @@ def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:
     [
         (("--fail-if", "slowr:2%"), ("unknown condition", "nearest slower")),
         (("--fail-if", "slower"), ("expected slower:LIMIT", "got 'slower'")),
-        (("--fail-if", "slower:x%"), ("slower: expected a limit such as 2% or 0.02", "got 'x%'")),
+        (("--fail-if", "slower:x%"), ("slower: expected a limit such as 2%", "got 'x%'")),
+        (("--fail-if", "slower:2"), ("slower: expected a limit such as 2%", "got '2'")),
+        (("--fail-if", "memory:0.01"), ("memory: expected a limit such as 2%", "got '0.01'")),
         (("--fail-if", "flop:-1"), ("expected a limit",)),
         (("--fail-if", "flop:0,flop:1"), ("expected flop once",)),
         (("--undecided", "fail"), ("--fail-if",)),
