@@ -64,7 +64,7 @@ def explain(path: Path) -> None:
 
 
 def shapes(path: Path) -> None:
-    from workloads.catalogue.input_shapes import parse_shapes
+    from workloads.catalogue.model_names import parse_shapes
 
     parse_shapes(text_of(path))
 

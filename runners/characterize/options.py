@@ -11,7 +11,7 @@ from runners.characterize.task import OWN
 from runners.cli.arguments import Parser, add_format, counts, names, number
 from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
 from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
-from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER
+from workloads.catalogue.entries import AS_CODED, AS_PAPER
 
 BOTH = "both"
 VARIANTS = (AS_CODED, AS_PAPER, BOTH)

@@ -18,7 +18,7 @@ from runners.characterize.options import BATCH, BOTH
 from runners.characterize.task import OWN, RecordingRequest
 from runners.cli.exits import Mistake
 from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
-from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER, SMALL
+from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL
 from workloads.catalogue.model_names import check
 
 DEFAULT_OPTIMIZER = "sgd"

@@ -65,8 +65,7 @@ def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
 
 def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from workloads.catalogue.input_shapes import parse_shapes
-    from workloads.catalogue.model_names import check
+    from workloads.catalogue.model_names import check, parse_shapes
 
     for name in options.hyper or {}:
         if name in WORDS:

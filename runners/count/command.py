@@ -32,7 +32,7 @@ EXACT = "exact"
 OWN = "flopledger"
 """The registry's name of the exact count."""
 
-EXPLAINER = "workloads.training.input_errors:reason"
+EXPLAINER = "workloads.training.inputs:reason"
 
 
 class Uncounted(Exception):

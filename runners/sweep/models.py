@@ -17,9 +17,8 @@ from runners.cli.arguments import choice_error
 from runners.cli.model_options import add_changes
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catalogue.entries import Entry
-from workloads.catalogue.input_shapes import parse_shapes
-from workloads.catalogue.model_files import model_digest
-from workloads.catalogue.model_names import CODE, Spec, check
+from workloads.catalogue.files import model_digest
+from workloads.catalogue.model_names import CODE, Spec, check, parse_shapes
 
 CHANGED = (
     "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"

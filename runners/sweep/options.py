@@ -223,7 +223,7 @@ def _on_off(text: str) -> bool:
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     """What can be checked without a device. Raises ValueError."""
-    from workloads.vision.cifar_files import directory_of
+    from workloads.catalogue.files import directory_of
 
     for model in _models(options, stored):
         try:

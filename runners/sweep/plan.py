@@ -18,7 +18,7 @@ from results.records.vocabulary import WORKS
 from runners.sweep.models import catalogue_entry
 from runners.workers.cell_sizes import hyper_of_cell
 from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
-from workloads.vision.cifar_files import CLASSES
+from workloads.catalogue.files import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS
-from workloads.catalogue import fathom_sizes
+from workloads.catalogue import entries
 from workloads.catalogue.catalogue import entry
 from workloads.fathom.registry.registry import FAMILIES
 from workloads.sources import any_model
-from workloads.training.input_errors import shapes
+from workloads.training.inputs import shapes
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "workloads.md"
 
@@ -54,8 +54,8 @@ def table_lines():
 def small_lines():
     """The table of the small scale."""
     lines = ["| name | batch | sizes |", "| --- | --: | --- |"]
-    for model in (*fathom_sizes.FATHOM, *fathom_sizes.MODERN):
-        known = entry(fathom_sizes.named(model, small=True))
+    for model in (*entries.FATHOM, *entries.MODERN):
+        known = entry(entries.named(model, small=True))
         sizes = ", ".join(f"`{size}` {value}" for size, value in known.hyper.items())
         lines.append(f"| `{model}@small` | {known.batch_size} | {sizes} |")
     return lines

@@ -24,7 +24,7 @@ MODULES = (
     "runners.workers.any_model",
     "runners.workers.worker",
     "workloads.sources.any_model",
-    "workloads.synthetic.synthetic",
+    "workloads.synthetic",
     "workloads.training.step",
     "timm",
 )

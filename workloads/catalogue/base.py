@@ -1,12 +1,13 @@
-"""What a workload is: a model, a batch, a loss, and how many items one batch holds. No measuring.
+"""What a workload is: a model, a batch, a loss, and how many items one batch holds; and a loss for any model.
 
 A workload is one frozen value; everything it needs at another size is in `hyper`, so that the same workload can be
-built, counted, and derived as a formula at any point.
+built, counted, and derived as a formula at any point. Nothing here measures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,3 +43,29 @@ class Workload:
     item: str
     source: str
     optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
+
+
+def tensors(output: Any) -> Iterator[torch.Tensor]:
+    """All tensors in nested lists, tuples, mappings and dataclasses; other objects (a cache of keys and values) hold
+    none."""
+    if isinstance(output, torch.Tensor):
+        yield output
+        return
+    parts: Iterable[Any] = ()
+    if hasattr(output, "values"):
+        parts = output.values()
+    elif isinstance(output, (list, tuple)):
+        parts = output
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        parts = [getattr(output, field.name, None) for field in dataclasses.fields(output)]
+    for part in parts:
+        yield from tensors(part)
+
+
+def mean_loss(output: Any, target: Any = None) -> torch.Tensor:
+    """Scalar. Raises ValueError if no output has a gradient: there is nothing to train then."""
+    means = [tensor.float().mean() for tensor in tensors(output) if tensor.requires_grad and not tensor.is_complex()]
+    if not means:
+        what = "a tensor" if isinstance(output, torch.Tensor) else type(output).__name__
+        raise ValueError(f"expected an output that depends on a parameter; got {what} without any")
+    return torch.stack(means).sum()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workloads.catalogue import fathom_sizes
+from workloads.catalogue import entries
 from workloads.catalogue.entries import RELATIONS, Entry, Limit
 
 OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
@@ -89,8 +89,8 @@ def _gpu_stages() -> Iterator[Mapping[str, Any]]:
 SUITES = {
     "post2021": Suite(models=_POST, num_classes=10, image_size=224, every_counter=True),
     "gpu": Suite(models=(*_POST, "vit_b_16", "gpt"), stages=tuple(_gpu_stages())),
-    "fathom": Suite(models=fathom_sizes.FATHOM, own=True),
-    "fathom-small": Suite(models=tuple(fathom_sizes.named(name, small=True) for name in fathom_sizes.FATHOM), own=True),
+    "fathom": Suite(models=entries.FATHOM, own=True),
+    "fathom-small": Suite(models=tuple(entries.named(name, small=True) for name in entries.FATHOM), own=True),
 }
 """post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. gpu: the same with
 ViT-B/16 and GPT-2, what is worth most first, so that minutes leave something of every model. fathom: the eight
@@ -341,17 +341,17 @@ ENTRIES: Mapping[str, Entry] = {
     **_VIDEO,
     **_SEQUENCES,
     **_SYNTHETIC,
-    **fathom_sizes.ENTRIES,
+    **entries.ENTRIES,
 }
 
 
 FACTORIES = {
-    "synthetic": "workloads.synthetic.synthetic:get",
+    "synthetic": "workloads.synthetic:get",
     "language": "workloads.catamount.sequences:get",
     "translation": "workloads.catamount.sequences:get",
     "speech": "workloads.catamount.sequences:get",
     "embedding": "workloads.catamount.sequences:get",
-    **dict.fromkeys(fathom_sizes.TASKS, "workloads.fathom.registry.registry:get"),
+    **dict.fromkeys(entries.TASKS, "workloads.fathom.registry.registry:get"),
 }
 """Task → the factory of its workloads; torchvision's for all others."""
 

@@ -1,9 +1,15 @@
-"""What is known of one workload by name, before anything is built. No torch: the catalogue imports in milliseconds."""
+"""What is known of one workload by name, before anything is built; Fathom's eight, a GPT-2 and a ViT by name.
+
+No torch: the catalogue imports in milliseconds. NAME is the model as Fathom's code has it, NAME@as_paper as its paper
+describes it, where those differ; seq2seq@fused is seq2seq whose reader is one operation; @small after any is the same
+model at sizes for a CPU. Bare names that torchvision or Catamount have begin with fathom-.
+Source: Adolf et al., IISWC 2016, arXiv:1608.06581, and the code that its authors published.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Limit = tuple[str, str, int | str]
 
@@ -19,7 +25,7 @@ class Entry:
     """What is known of one workload by name.
 
     task: classification, segmentation, detection, video, flow, language, translation, speech, embedding, synthetic, or
-    one of `workloads/catalogue/fathom_sizes.py`.
+    one of `workloads/catalogue/entries.py`.
     hyper: default of every size it takes; image_size is height and width in pixels, frames the length of a clip, width
     the channels of a residual network's first stage.
     source: where architecture and defaults are defined.
@@ -46,3 +52,149 @@ class Entry:
     batch_size: int = 0
     optimizer: str = ""
     variant: str = ""
+
+
+AS_CODED, AS_PAPER, FUSED, SMALL = "as_coded", "as_paper", "fused", "@small"
+"""Variants, and what a name of the small scale ends with."""
+
+FATHOM = ("seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg", "fathom-alexnet", "deepq")
+"""The eight, in the order of the paper."""
+
+MODERN = ("gpt2", "vit")
+"""What Fathom, of 2016, lacks: a model of text and one of images that are products and attention."""
+
+TASKS = (
+    "machine translation",
+    "question answering",
+    "speech recognition",
+    "autoencoding",
+    "image recognition",
+    "reinforcement learning",
+    "language modelling",
+)
+
+_LIBRARY = "workloads.fathom; "
+_FATHOM = _LIBRARY + "Adolf et al. 2016, arXiv:1608.06581"
+
+
+def _as_coded(task: str, batch_size: int, optimizer: str, hyper: Mapping[str, int], **facts: object) -> Entry:
+    known = Entry(task, hyper, _FATHOM, batch_size=batch_size, optimizer=optimizer, variant=AS_CODED)
+    return replace(known, **facts)  # type: ignore[arg-type]
+
+
+_CODED = {
+    "seq2seq": _as_coded(
+        "machine translation", 64, "SGD 0.5, gradients of norm 5 at most",
+        {"hidden": 256, "layers": 3, "vocab": 40_000, "source_words": 40, "target_words": 50, "negatives": 512},
+        limits=(("vocab", "at least", 5), ("target_words", "at least", 2)),
+    ),
+    "memnet": _as_coded(
+        "question answering", 32, "Adam 0.01, each gradient of norm 40 at most, noise of 0.001 added",
+        {"embedding": 20, "vocab": 20, "sentence": 6, "memory": 10, "hops": 3},
+        limits=(("vocab", "at least", 20), ("sentence", "at least", 6), ("memory", "at least", 2)),
+    ),
+    "fathom-speech": _as_coded(
+        "speech recognition", 32, "SGD 0.01",
+        {"hidden": 1024, "frames": 1566, "coefficients": 26, "labels": 75, "phonemes": 62},
+        limits=(("frames", "at least", "labels"), ("phonemes", "at least", 3)),
+    ),
+    "autoenc": _as_coded("autoencoding", 128, "Adam 0.001", {"pixels": 784, "latent": 200}),
+    "residual": _as_coded(
+        "image recognition", 16, "Adam 0.01", {"image_size": 224, "num_classes": 1001, "width": 64},
+        image_step=4, smallest_image=4, limits=(("width", "a multiple of", 2),),
+    ),
+    "fathom-vgg": _as_coded(
+        "image recognition", 8, "Adam 0.0001", {"image_size": 224, "num_classes": 1001, "width": 64},
+        image_step=32, smallest_image=32,
+    ),
+    "fathom-alexnet": _as_coded(
+        "image recognition", 64, "Adam 0.001", {"image_size": 224, "num_classes": 1001, "width": 64},
+        image_step=32, smallest_image=64,
+    ),
+    "deepq": _as_coded(
+        "reinforcement learning", 32, "RMSProp 0.00025", {"image_size": 84, "hidden": 512, "actions": 4},
+        fixed=True, limits=(("actions", "at least", 4),),
+    ),
+    "gpt2": Entry(
+        "language modelling", {"d_model": 768, "layers": 12, "heads": 12, "seq": 1024, "vocab": 50_257},
+        _LIBRARY + "Radford et al. 2019, Language models are unsupervised multitask learners",
+        limits=(("d_model", "a multiple of", "heads"),), batch_size=8, optimizer="AdamW 0.0006",
+    ),
+    "vit": Entry(
+        "image recognition",
+        {"image_size": 224, "num_classes": 1000, "patch": 16, "d_model": 768, "layers": 12, "heads": 12},
+        _LIBRARY + "Dosovitskiy et al. 2021, arXiv:2010.11929",
+        limits=(("d_model", "a multiple of", "heads"), ("image_size", "a multiple of", "patch")),
+        batch_size=64, optimizer="AdamW 0.001",
+    ),
+}  # fmt: skip
+
+_PAPER: dict[str, tuple[dict[str, int], dict[str, object]]] = {
+    "seq2seq": ({}, {}),
+    "fathom-speech": ({"hidden": 2048}, {}),
+    "residual": ({"num_classes": 1000}, {"image_step": 1, "smallest_image": 1, "single_from": 33}),
+    "fathom-vgg": ({"num_classes": 1000}, {}),
+    "fathom-alexnet": (
+        {"num_classes": 1000},
+        {"optimizer": "SGD 0.01, momentum 0.9", "limits": (("width", "a multiple of", 4),)},
+    ),
+    "deepq": ({}, {}),
+}
+"""Name → the sizes and facts in which the paper's model differs from the code's. Of memnet and autoenc the paper says
+nothing else than the code does."""
+
+_SMALL = {
+    "seq2seq": (16, {"hidden": 64, "vocab": 2000, "source_words": 10, "target_words": 12, "negatives": 64}),
+    "memnet": (32, {}),
+    "fathom-speech": (8, {"hidden": 256, "frames": 96, "labels": 16}),
+    "autoenc": (128, {}),
+    "residual": (4, {"image_size": 64, "num_classes": 10, "width": 32}),
+    "fathom-vgg": (4, {"image_size": 64, "num_classes": 10, "width": 16}),
+    "fathom-alexnet": (16, {"image_size": 96, "num_classes": 10, "width": 16}),
+    "deepq": (32, {"image_size": 36, "hidden": 128}),
+    "gpt2": (8, {"d_model": 64, "layers": 2, "heads": 4, "seq": 64, "vocab": 256}),
+    "vit": (8, {"image_size": 32, "num_classes": 10, "patch": 8, "d_model": 64, "layers": 2, "heads": 4}),
+}
+"""Name → batch and sizes of the small scale, those that are not the same. A step of each takes a CPU a second or so at
+most. memnet and autoenc are small as they are."""
+
+
+def _papers(name: str) -> Entry:
+    sizes, facts = _PAPER[name]
+    known = _CODED[name]
+    return replace(known, hyper={**known.hyper, **sizes}, variant=AS_PAPER, **facts)  # type: ignore[arg-type]
+
+
+def _smaller(name: str, known: Entry) -> Entry:
+    batch_size, sizes = _SMALL[name]
+    return replace(known, hyper={**known.hyper, **sizes}, batch_size=batch_size)
+
+
+_LARGE = {
+    **_CODED,
+    **{f"{name}@{AS_PAPER}": _papers(name) for name in _PAPER},
+    f"seq2seq@{FUSED}": replace(_CODED["seq2seq"], variant=FUSED),
+}
+
+ENTRIES: Mapping[str, Entry] = {
+    **_LARGE,
+    **{f"{name}{SMALL}": _smaller(name.partition("@")[0], known) for name, known in _LARGE.items()},
+}
+
+
+def base(name: str) -> str:
+    """The model of a workload, whatever its variant and scale: "residual" of "residual@as_paper@small"."""
+    return name.partition("@")[0]
+
+
+def large(name: str) -> str:
+    """The name of the same workload at its own sizes: "residual@as_paper" of "residual@as_paper@small"."""
+    return name.removesuffix(SMALL)
+
+
+def named(model: str, variant: str = AS_CODED, small: bool = False) -> str:
+    """The name of a model's variant: of a model that has one alone, that one. Raises ValueError for another variant."""
+    if variant not in (AS_CODED, AS_PAPER):
+        raise ValueError(f"expected the variant {AS_CODED} or {AS_PAPER}, got {variant!r}")
+    name = f"{model}@{AS_PAPER}" if variant == AS_PAPER and model in _PAPER else model
+    return name + SMALL * small

@@ -1,10 +1,20 @@
-"""What a person types for a model, in parts: five forms, distinguished and checked without torch.
+"""What a person types for a model and for its inputs, in parts: distinguished and checked without torch.
+
+A model has one of five forms:
 
     resnet18                       a name of the catalogue: torchvision's, of text and speech, or synthetic
     timm:NAME                      a model of timm, with random weights
     hf:CONFIG                      a model of transformers, built from config.json, its directory, or a bare model type
     package.module:function        a function of one's own, or a class
     path/to/file.py:function       the same, in a file
+
+`--input` has shapes, types and names of what a model takes:
+
+    3x224x224                      one float32 tensor a sample; the batch dimension comes in front
+    128:int64:30522                128 whole numbers from 0 to 30521: token ids
+    :int64:10                      one whole number a sample, no dimension of its own
+    3x224x224,128:int64:1000       two inputs
+    pixel_values=3x32x32           an input by its name in forward(…)
 
 It reads sources and configs and runs none of them, so that it answers in milliseconds; what it lets through may still
 fail to build. Names of timm and of transformers' types are known to those libraries alone, and are checked there.
@@ -25,6 +35,62 @@ from typing import Any
 from results.errors import Unavailable
 from results.limits import beyond, check_regular, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool")
+
+GRAMMAR = "[NAME=]SIZExSIZE…[:DTYPE[:BELOW]], several with commas, such as 3x224x224 or 128:int64:30522"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One input without its batch dimension. below: of whole numbers, the smallest that does not occur, else 0."""
+
+    sizes: tuple[int, ...]
+    dtype: str = "float32"
+    below: int = 0
+    name: str = ""
+
+
+def parse_shapes(text: str) -> tuple[Shape, ...]:
+    """The inputs in order, those without a name first. Raises ValueError in one line that shows the grammar."""
+    shapes = tuple(_shape(part.strip(), text) for part in text.split(","))
+    names = [shape.name for shape in shapes]
+    if sorted(names, key=bool) != names:
+        raise ValueError(f"--input {text!r}: an input without a name comes after one with a name")
+    named = [name for name in names if name]
+    if len(set(named)) != len(named):
+        raise ValueError(f"--input {text!r}: expected each name once, got {', '.join(named)}")
+    return shapes
+
+
+def _shape(part: str, text: str) -> Shape:
+    name, equals, rest = part.rpartition("=")
+    sizes, *more = rest.split(":")
+    if (equals and not name.isidentifier()) or len(more) > 2 or not (sizes or more):
+        raise ValueError(f"--input {text!r}: expected {GRAMMAR}; got {part!r}")
+    dtype = more[0] if more else "float32"
+    if dtype not in DTYPES:
+        raise ValueError(f"--input {text!r}: expected a dtype of {', '.join(DTYPES)}; got {dtype!r}")
+    return Shape(tuple(_size(size, text) for size in sizes.split("x") if sizes), dtype, _below(dtype, more, text), name)
+
+
+def _size(size: str, text: str) -> int:
+    if not (size.isascii() and size.isdigit()) or int(size) < 1:
+        raise ValueError(f"--input {text!r}: expected sizes of 1 or more with x between them, got {size!r}")
+    return int(size)
+
+
+def _below(dtype: str, more: list[str], text: str) -> int:
+    """The bound of whole numbers, which they must have and others must not."""
+    if not dtype.startswith("int"):
+        if len(more) > 1:
+            raise ValueError(f"--input {text!r}: only int64 and int32 have a bound, {dtype} has none")
+        return 0
+    bound = more[1] if len(more) > 1 else ""
+    if not (bound.isascii() and bound.isdigit()) or int(bound) < 2:
+        raise ValueError(f"--input {text!r}: {dtype} needs a bound of 2 or more, such as 128:{dtype}:30522")
+    return int(bound)
+
 
 INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6"}
 """Package → the requirement that brings it, as in requirements-models.txt (a test holds them together)."""
@@ -245,22 +311,14 @@ def _check_module(spec: Spec) -> None:
         _check_function(spec, origin.read_text(encoding="utf-8", errors="replace"), top)
 
 
-def _check_timm(_spec: Spec) -> None:
-    require("timm")
-
-
 def _check_hf(spec: Spec) -> None:
     require("transformers")
     read_config(spec)
 
 
-def _check_catalogue(spec: Spec) -> None:
-    check_name(spec.target)
-
-
 _CHECKS = {
-    "catalogue": _check_catalogue,
-    "timm": _check_timm,
+    "catalogue": lambda spec: check_name(spec.target),
+    "timm": lambda _spec: require("timm"),
     "hf": _check_hf,
     "module": _check_module,
     "file": _check_file,

@@ -1,31 +1,178 @@
-"""Models of text and speech as workloads, written here: Catamount's and a GPT-2. One row each in a literal table.
+"""Models of text and speech as workloads: BERT and word2vec, and the table of all of Catamount's and a GPT-2.
 
 They start from random weights and are fed random tokens, uniform below the vocabulary, or normal noise for sound. The
 batch is dimension 0 of each input unless the family says otherwise. It does not claim that anything is learned beyond
 the batch itself.
+
+`bert` and `bert_large` are BERT in pre-training: masked words and whether two sentences follow each other. With hidden
+H, L layers, P positions and vocabulary v it has L(12H² + 13H) + Hv + PH + 2H² + 9H + v + 2 parameters: the feed-forward
+layers are four times as wide, heads are 64 wide, and the decoder of words is the embedding again with a bias of its
+own. It predicts at every position, of which the loss sees the masked ones. No dropout and no padding.
+Source: Devlin et al. 2018, arXiv:1810.04805.
+
+`word2vec` distinguishes the contexts of skip-grams from noise (Mikolov et al. 2013, arXiv:1301.3781). With hidden h and
+vocabulary v it has 2hv + v parameters. Each of the `positions` of a sample is a word and one of its context; the same
+`negatives` words, drawn with the batch as TensorFlow's log-uniform sampler would, are noise to all of them. The loss is
+noise-contrastive estimation: a logit less the logarithm of how often its word is expected in the noise. Gradients are
+dense.
 """
 
 from __future__ import annotations
 
-from workloads.catalogue.base import Workload
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from workloads import text
+from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import entry, hyper_of
-from workloads.catamount import bert, nmt, recurrent_lm, speech, word2vec
-from workloads.text import gpt
-from workloads.text.families import Family, family_workload
+from workloads.catamount import recurrent
+from workloads.text import (
+    IGNORED,
+    Family,
+    attend,
+    draw,
+    family_workload,
+    log_expected,
+    log_uniform,
+    small_weights,
+    token_loss,
+)
+
+HEAD = 64
+EPSILON = 1e-12
+MASKED = 0.15
+"""Share of words that are predicted."""
+
+Logits = tuple[torch.Tensor, torch.Tensor]
+
+
+class Layer(nn.Module):
+    """x → norm(x + attention(x)), then norm(x + feed-forward(x))."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.heads = hidden // HEAD
+        self.query, self.key, self.value = (nn.Linear(hidden, hidden) for _ in range(3))
+        self.attended = nn.Linear(hidden, hidden)
+        self.attention_norm = nn.LayerNorm(hidden, EPSILON)
+        self.wider = nn.Linear(hidden, 4 * hidden)
+        self.gelu = nn.GELU()
+        self.narrower = nn.Linear(4 * hidden, hidden)
+        self.feed_norm = nn.LayerNorm(hidden, EPSILON)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        attended = attend(self.query(hidden), self.key(hidden), self.value(hidden), self.heads)
+        hidden = self.attention_norm(hidden + self.attended(attended))
+        normed: torch.Tensor = self.feed_norm(hidden + self.narrower(self.gelu(self.wider(hidden))))
+        return normed
+
+
+class BERT(nn.Module):
+    """Words and the sentence each is of (batch × seq) → logits of words, batch × seq × vocab, and of two answers."""
+
+    def __init__(self, layers: int, hidden: int, vocab: int, max_positions: int, **_sizes: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocab, hidden)
+        self.positions = nn.Embedding(max_positions, hidden)
+        self.sentences = nn.Embedding(2, hidden)
+        self.norm = nn.LayerNorm(hidden, EPSILON)
+        self.layers = nn.ModuleList(Layer(hidden) for _ in range(layers))
+        self.pooler = nn.Linear(hidden, hidden)
+        self.transform = nn.Linear(hidden, hidden)
+        self.gelu = nn.GELU()
+        self.transform_norm = nn.LayerNorm(hidden, EPSILON)
+        self.bias = nn.Parameter(torch.zeros(vocab))
+        self.follows = nn.Linear(hidden, 2)
+        self.apply(small_weights)
+
+    def forward(self, words: torch.Tensor, sentences: torch.Tensor) -> Logits:
+        hidden = self.words(words) + self.positions.weight[: words.shape[1]] + self.sentences(sentences)
+        hidden = self.norm(hidden)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        predicted = self.transform_norm(self.gelu(self.transform(hidden)))
+        pooled = self.pooler(hidden[:, 0]).tanh()
+        return nn.functional.linear(predicted, self.words.weight, self.bias), self.follows(pooled)
+
+
+def masked_loss(output: Logits, target: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Of the masked words, and of the answer whether the second sentence follows the first."""
+    words, follows = output
+    return token_loss(words, target[0]) + cross_entropy(follows, target[1])
+
+
+def masked_batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+    """Inputs: size × seq words, and 0 or 1 for the sentence of each, its first half the first; target: the words that
+    are masked (the first of a sample always is, so that there is one), and 0 or 1 for each sample."""
+    sizes = (size, hyper["seq"])
+    words, labels = (draw(sizes, hyper["vocab"], device, generator) for _ in range(2))
+    masked = torch.rand(sizes, device=device, generator=generator) < MASKED
+    masked[:, 0] = True
+    half = (torch.arange(hyper["seq"], device=device) >= hyper["seq"] // 2).long()
+    follows = draw((size,), 2, device, generator)
+    return Batch((words, half.expand(sizes).contiguous()), (torch.where(masked, labels, IGNORED), follows))
+
+
+class Word2Vec(nn.Module):
+    """Words and their contexts (batch × positions), and noise words → logits of contexts (n), of the noise (n ×
+    negatives), with n = batch × positions."""
+
+    def __init__(self, hidden: int, vocab: int, negatives: int, **_sizes: int) -> None:
+        super().__init__()
+        self.vocab, self.negatives = vocab, negatives
+        self.embedding = nn.Embedding(vocab, hidden)
+        self.contexts = nn.Embedding(vocab, hidden)
+        self.biases = nn.Parameter(torch.zeros(vocab))
+        nn.init.uniform_(self.embedding.weight, -1.0, 1.0)
+        nn.init.normal_(self.contexts.weight, std=hidden**-0.5)
+
+    def forward(self, words: torch.Tensor, contexts: torch.Tensor, noise: torch.Tensor) -> Logits:
+        embedded, targets = self.embedding(words.flatten()), contexts.flatten()
+        true = (embedded * self.contexts(targets)).sum(dim=1) + self.biases[targets]
+        sampled = embedded @ self.contexts(noise).t() + self.biases[noise]
+        expected = partial(log_expected, vocab=self.vocab, count=self.negatives)
+        return true - expected(targets), sampled - expected(noise)
+
+
+def contrastive_loss(output: Logits, _target: None) -> torch.Tensor:
+    """Noise-contrastive estimation: classifies contexts from noise; mean over the positions."""
+    true, sampled = output
+    missed = binary_cross_entropy_with_logits(true, torch.ones_like(true), reduction="sum")
+    taken = binary_cross_entropy_with_logits(sampled, torch.zeros_like(sampled), reduction="sum")
+    return (missed + taken) / true.numel()
+
+
+def skip_gram_batch(
+    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
+) -> Batch:
+    """Inputs: size × positions words, as many contexts, and `negatives` words of noise, for the batch as a whole."""
+    words, contexts = (draw((size, hyper["positions"]), hyper["vocab"], device, generator) for _ in range(2))
+    noise = log_uniform((hyper["negatives"],), hyper["vocab"], device, generator)
+    return Batch((words, contexts, noise), None)
+
+
+def pairs_of(hyper: Mapping[str, int], size: int) -> int:
+    """How many words with a context a batch holds."""
+    return size * hyper["positions"]
+
 
 TASKS = ("language", "translation", "speech", "embedding")
 """Tasks of the catalogue whose workloads are made here."""
 
 
 FAMILIES = {
-    "wordlm": Family(recurrent_lm.WordLM),
-    "charlm": Family(recurrent_lm.CharLM),
-    "nmt": Family(nmt.Translator, nmt.batch),
-    "speech": Family(speech.Speech, speech.batch, items=speech.frames_of, item="frame"),
-    "word2vec": Family(word2vec.Word2Vec, word2vec.batch, word2vec.loss, word2vec.pairs_of, "word pair"),
-    "bert": Family(bert.BERT, bert.batch, bert.loss),
-    "bert_large": Family(bert.BERT, bert.batch, bert.loss),
-    "gpt": Family(gpt.GPT),
+    "wordlm": Family(recurrent.WordLM),
+    "charlm": Family(recurrent.CharLM),
+    "nmt": Family(recurrent.Translator, recurrent.translation_batch),
+    "speech": Family(recurrent.Speech, recurrent.speech_batch, items=recurrent.frames_of, item="frame"),
+    "word2vec": Family(Word2Vec, skip_gram_batch, contrastive_loss, pairs_of, "word pair"),
+    "bert": Family(BERT, masked_batch, masked_loss),
+    "bert_large": Family(BERT, masked_batch, masked_loss),
+    "gpt": Family(text.GPT),
 }
 """Name → what its workload is made of."""
 

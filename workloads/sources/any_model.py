@@ -14,12 +14,10 @@ from functools import partial
 
 import torch
 
-from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import entry, factory
-from workloads.catalogue.input_shapes import Shape, parse_shapes
-from workloads.catalogue.model_names import Spec, check, parse
+from workloads.catalogue.model_names import Shape, Spec, check, parse, parse_shapes
 from workloads.training.inputs import draw
-from workloads.training.losses import mean_loss
 
 __all__ = ["check", "get"]
 

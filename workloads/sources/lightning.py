@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue.base import Batch
-from workloads.training.losses import mean_loss
+from workloads.catalogue.base import Batch, mean_loss
 
 BASE = "LightningModule"
 """The name of Lightning's class, in both of its packages."""

@@ -15,13 +15,10 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.input_shapes import Shape
-from workloads.catalogue.model_names import Spec, nearest, require
-from workloads.training.building import building
+from workloads.catalogue.base import Batch, Workload, mean_loss
+from workloads.catalogue.model_names import Shape, Spec, nearest, require
+from workloads.training.building import building, without_values
 from workloads.training.inputs import draw
-from workloads.training.losses import mean_loss
-from workloads.training.meta import without_values
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:

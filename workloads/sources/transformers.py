@@ -18,14 +18,11 @@ import torch
 
 from results.errors import Unavailable
 from results.kernel import free_bytes
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.input_shapes import Shape
-from workloads.catalogue.model_names import Spec, nearest, read_config, require
+from workloads.catalogue.base import Batch, Workload, mean_loss
+from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
 from workloads.sources.transformers_inputs import default_shapes
-from workloads.training.building import building
+from workloads.training.building import building, without_values
 from workloads.training.inputs import draw, positional, takes
-from workloads.training.losses import mean_loss
-from workloads.training.meta import without_values
 
 Feed = Callable[[int | None], Sequence[Shape]]
 """Length of a text, or None for the default → the inputs."""

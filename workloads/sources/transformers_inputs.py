@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workloads.catalogue.input_shapes import Shape
+from workloads.catalogue.model_names import Shape
 
 SEQ = 128
 """Tokens of a text, unless the configuration allows fewer or --size seq=N says otherwise."""

@@ -21,15 +21,12 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.input_shapes import Shape
-from workloads.catalogue.model_names import Spec, check, nearest
+from workloads.catalogue.base import Batch, Workload, mean_loss
+from workloads.catalogue.model_names import Shape, Spec, check, nearest
 from workloads.sources import lightning
 from workloads.sources.interface import workload_of
-from workloads.training.building import building, fault_text
+from workloads.training.building import building, fault_text, without_values
 from workloads.training.inputs import draw, positional, resized, split, takes
-from workloads.training.losses import mean_loss
-from workloads.training.meta import without_values
 
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""

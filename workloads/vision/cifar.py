@@ -19,7 +19,7 @@ from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from workloads.catalogue.base import Batch
-from workloads.vision.cifar_files import CLASSES, check
+from workloads.catalogue.files import CLASSES, check
 
 Images: TypeAlias = CIFAR10 | Subset[Any]
 

@@ -17,7 +17,7 @@ from reports.characterize.text import CharacterizeAnswer, look, paper_name
 from reports.characterize.text_mix import to_text
 from results.records.characterization import PROFILED
 from runners.characterize import files as characterize_files
-from workloads.catalogue import fathom_sizes
+from workloads.catalogue import entries
 from workloads.catalogue.catalogue import entry
 
 ROOT = Path(__file__).parents[3]
@@ -36,14 +36,14 @@ def seen() -> CharacterizeAnswer:
 
 def coded(seen: CharacterizeAnswer) -> dict[str, Mix]:
     """The paper's name → the mix as coded."""
-    return {paper_name(each): each for each in seen.compared if each.recording.variant == fathom_sizes.AS_CODED}
+    return {paper_name(each): each for each in seen.compared if each.recording.variant == entries.AS_CODED}
 
 
 def test_every_workload_was_trained_at_its_own_batch_with_its_own_optimizer(seen):
     assert set(coded(seen)) == set(figure3_groups())
     assert {each.recording.workload for each in seen.compared} == {
-        *fathom_sizes.FATHOM,
-        *(name for name in fathom_sizes.ENTRIES if name.endswith(f"@{fathom_sizes.AS_PAPER}")),
+        *entries.FATHOM,
+        *(name for name in entries.ENTRIES if name.endswith(f"@{entries.AS_PAPER}")),
     }
     for each in seen.compared:
         known = entry(each.recording.workload)

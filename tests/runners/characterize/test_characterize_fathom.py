@@ -21,7 +21,7 @@ from runners.characterize import files as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
 from runners.characterize import task as characterize_task
-from workloads.catalogue import fathom_sizes
+from workloads.catalogue import entries
 
 GIVEN = {
     ("--models", "residual", "--scale", "small"): ["residual@small"],
@@ -37,9 +37,9 @@ GIVEN = {
         "gpt2@small",
         "residual@as_paper@small",
     ],
-    ("--suite", "fathom"): list(fathom_sizes.FATHOM),
-    ("--reproduce", "fathom"): [f"{name}@small" for name in fathom_sizes.FATHOM],
-    ("--reproduce", "fathom", "--scale", "own"): list(fathom_sizes.FATHOM),
+    ("--suite", "fathom"): list(entries.FATHOM),
+    ("--reproduce", "fathom"): [f"{name}@small" for name in entries.FATHOM],
+    ("--reproduce", "fathom", "--scale", "own"): list(entries.FATHOM),
 }
 """What is asked → the names of the catalogue that are recorded."""
 

@@ -24,7 +24,7 @@ from runners.workers.probe import _cuda_device, probe
 from tests.measure.timing.test_timing import FakeClock
 from tests.support.fakes.hosts import without_neighbours
 from workloads.catalogue.base import Batch
-from workloads.synthetic.synthetic import answer
+from workloads.synthetic import answer
 from workloads.training.step import TrainingStep
 
 ROOT = Path(__file__).parents[3]

@@ -20,8 +20,7 @@ from tests.support.account_nets import (
     account_nets_structure,
 )
 from tests.support.nets.counted_nets import Small
-from workloads.catalogue.base import Batch, Workload
-from workloads.training.losses import mean_loss
+from workloads.catalogue.base import Batch, Workload, mean_loss
 
 IMAGE, TOKENS = (3, 8, 8), (5, 12)
 

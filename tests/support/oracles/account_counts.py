@@ -18,8 +18,7 @@ from measure.counters.harness.registry import COUNTERS
 from results.records.counts import FlopCount
 from results.records.vocabulary import WHOLE
 from tests.support.account_nets import account_nets
-from workloads.catalogue.base import Batch, Workload
-from workloads.training.losses import mean_loss
+from workloads.catalogue.base import Batch, Workload, mean_loss
 
 BATCHES = (1, 2)
 

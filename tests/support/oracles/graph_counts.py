@@ -10,8 +10,7 @@ import torch
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
 from results.records.operations import Operation, Storage
-from workloads.catalogue.base import Batch
-from workloads.training.losses import mean_loss
+from workloads.catalogue.base import Batch, mean_loss
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
 

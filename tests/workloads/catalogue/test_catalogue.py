@@ -10,7 +10,7 @@ import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
 
-from workloads.catalogue import catalogue, fathom_sizes
+from workloads.catalogue import catalogue, entries
 from workloads.catalogue.catalogue import ENTRIES, SUITES, check_name, entry, factory, hyper_of, reason_not_trainable
 from workloads.catamount import sequences
 from workloads.training import step as training_step
@@ -25,7 +25,7 @@ MODULES = {
 
 
 LIBRARIES = {"workloads.catamount.sequences": "workloads.", "workloads.fathom.registry.registry": "workloads.fathom; "}
-LIBRARIES["workloads.synthetic.synthetic"] = "workloads.synthetic; "
+LIBRARIES["workloads.synthetic"] = "workloads.synthetic; "
 
 
 def of_task(task):
@@ -38,7 +38,7 @@ def test_the_table_is_torchvisions_list(task):
 
 
 def test_every_task_is_one_of_the_known():
-    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, *fathom_sizes.TASKS, "synthetic"}
+    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, *entries.TASKS, "synthetic"}
     assert len(of_task("classification")) == 80
 
 
@@ -106,7 +106,7 @@ def test_the_factory_is_asked_by_name():
     assert factory("resnet18") == "workloads.vision.models:get"
     assert factory("r3d_18") == "workloads.vision.models:get"
     assert factory("wordlm") == "workloads.catamount.sequences:get"
-    assert factory("synthetic_copy") == "workloads.synthetic.synthetic:get"
+    assert factory("synthetic_copy") == "workloads.synthetic:get"
     assert factory("residual@as_paper@small") == "workloads.fathom.registry.registry:get"
     with pytest.raises(ValueError, match="unknown model"):
         factory("resnet5O")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.catalogue.model_files import model_digest
+from workloads.catalogue.files import model_digest
 
 
 def net(directory: Path, text: str = "def build(): pass\n") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.catalogue.input_shapes import Shape, parse_shapes
+from workloads.catalogue.model_names import Shape, parse_shapes
 from workloads.training.inputs import draw
 
 CPU = torch.device("cpu")

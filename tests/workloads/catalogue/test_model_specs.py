@@ -135,7 +135,7 @@ def test_what_to_install_is_what_the_requirements_say():
 def test_it_checks_without_torch(tmp_path):
     (tmp_path / "net.py").write_text("def build(): ...\n")
     code = (
-        "import sys; from workloads.catalogue.model_names import check; from workloads.catalogue.input_shapes import parse_shapes; "  # noqa: E501
+        "import sys; from workloads.catalogue.model_names import check; from workloads.catalogue.model_names import parse_shapes; "  # noqa: E501
         "[check(text) for text in sys.argv[1:]]; parse_shapes('3x2'); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'timm', 'transformers')))"
     )

@@ -12,7 +12,7 @@ from measure.fake.mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
-from workloads.catalogue import fathom_sizes
+from workloads.catalogue import entries
 from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, factory
 from workloads.fathom.registry.registry import FAMILIES, get
 from workloads.training.step import TrainingStep, optimizer_of
@@ -23,7 +23,7 @@ NAMES = list(FAMILIES)
 
 def tiny(name):
     """At deepq's small scale, whose image is smaller."""
-    return get(f"{name}@small" if name.startswith("deepq") else name, **TINY[fathom_sizes.base(name)])
+    return get(f"{name}@small" if name.startswith("deepq") else name, **TINY[entries.base(name)])
 
 
 def on_meta(workload, batch_size):
@@ -62,26 +62,26 @@ def parts(workload, batch_size=3):
 
 def test_the_names_are_the_papers_eight_and_what_lies_beside_them():
     own = [name for name in ENTRIES if factory(name) == "workloads.fathom.registry.registry:get"]
-    assert own == list(fathom_sizes.ENTRIES)
-    assert {fathom_sizes.large(name) for name in own} == set(FAMILIES)
-    assert {fathom_sizes.base(name) for name in own} == {*fathom_sizes.FATHOM, *fathom_sizes.MODERN}
-    assert SUITES["fathom"].models == fathom_sizes.FATHOM
-    assert SUITES["fathom-small"].models == tuple(f"{name}@small" for name in fathom_sizes.FATHOM)
-    assert {entry(name).task for name in own} == set(fathom_sizes.TASKS)
+    assert own == list(entries.ENTRIES)
+    assert {entries.large(name) for name in own} == set(FAMILIES)
+    assert {entries.base(name) for name in own} == {*entries.FATHOM, *entries.MODERN}
+    assert SUITES["fathom"].models == entries.FATHOM
+    assert SUITES["fathom-small"].models == tuple(f"{name}@small" for name in entries.FATHOM)
+    assert {entry(name).task for name in own} == set(entries.TASKS)
     for name in own:
         assert entry(name).optimizer, name
         assert entry(name).batch_size, name
 
 
 def test_a_variant_is_found_by_its_model_and_one_that_is_no_other_is_the_same():
-    assert fathom_sizes.named("residual", "as_paper", small=True) == "residual@as_paper@small"
-    assert fathom_sizes.named("memnet", "as_paper") == "memnet"
-    for model in fathom_sizes.FATHOM:
-        for variant in (fathom_sizes.AS_CODED, fathom_sizes.AS_PAPER):
-            assert fathom_sizes.base(fathom_sizes.named(model, variant, small=True)) == model
-            assert fathom_sizes.named(model, variant, small=True) in ENTRIES
+    assert entries.named("residual", "as_paper", small=True) == "residual@as_paper@small"
+    assert entries.named("memnet", "as_paper") == "memnet"
+    for model in entries.FATHOM:
+        for variant in (entries.AS_CODED, entries.AS_PAPER):
+            assert entries.base(entries.named(model, variant, small=True)) == model
+            assert entries.named(model, variant, small=True) in ENTRIES
     with pytest.raises(ValueError, match="expected the variant as_coded or as_paper, got 'as paper'"):
-        fathom_sizes.named("residual", "as paper")
+        entries.named("residual", "as paper")
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -150,7 +150,7 @@ def test_training_against_inference():
     """Three times a CNN's forward pass less its first input's gradient; 7 / 3 of the linear autoencoder, whose pixels
     need none in two of three products; less than one where inference needs all words at each step."""
     ratio = {}
-    for name in fathom_sizes.FATHOM:
+    for name in entries.FATHOM:
         forward, backward, alone = PRODUCTS[name](**entry(name).hyper)
         ratio[name] = (forward + backward) / alone
     for name in ("fathom-speech", "residual", "fathom-vgg", "fathom-alexnet"):

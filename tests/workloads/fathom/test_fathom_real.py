@@ -11,31 +11,29 @@ import pytest
 import torch
 from PIL import Image
 
-from workloads.fathom.data import babi_stories
-from workloads.fathom.data_sets import images as data_sets_images
-from workloads.fathom.data_sets import load, speech
+from workloads.fathom import data_sets, memnet, sound_files
 from workloads.fathom.registry.fathom_api import FathomModel
 from workloads.fathom.registry.registry import get
-from workloads.training.input_errors import mismatch
+from workloads.training.inputs import mismatch
 
 CPU = torch.device("cpu")
 
 
 def first(workload, directory, size=2):
     """The first batch, which is one that the workload takes."""
-    batch = next(load.batches(workload, directory, size, CPU))
+    batch = next(data_sets.batches(workload, directory, size, CPU))
     assert mismatch(workload, batch) == ""
     return batch
 
 
 def refused(workload, directory, said, size=2):
     with pytest.raises(ValueError, match=said) as fault:
-        next(load.batches(workload, directory, size, CPU))
+        next(data_sets.batches(workload, directory, size, CPU))
     assert "\n" not in str(fault.value)
 
 
 def test_every_workload_of_fathom_has_a_loader_and_a_directory_is_one(tmp_path):
-    assert set(load.LOADERS) == {"seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg",
+    assert set(data_sets.LOADERS) == {"seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg",
                                  "fathom-alexnet", "deepq", "vit"}  # fmt: skip
     refused(get("gpt2@small"), tmp_path, "gpt2@small has no real data set; those that have: seq2seq, ")
     refused(get("memnet"), tmp_path / "none", "expected a directory with its data set, got ")
@@ -61,14 +59,14 @@ def test_babi(tmp_path):
     workload = get("memnet", memory=3)
     batch = first(workload, tmp_path, 3)
     story, question = batch.inputs
-    assert [babi_stories.words(sentence) for sentence in story[0]] == [
+    assert [memnet.words(sentence) for sentence in story[0]] == [
         "mary moved to the bathroom",
         "john went back to the hallway",
         "",
     ]
-    assert babi_stories.words(story[1][0]) == "john went back to the hallway", "the last three of four sentences"
-    assert [babi_stories.words(row) for row in question] == ["where is mary", "where is mary", "where is john"]
-    assert [babi_stories.WORDS[int(answer)] for answer in batch.target] == ["bathroom", "garden", "bedroom"]
+    assert memnet.words(story[1][0]) == "john went back to the hallway", "the last three of four sentences"
+    assert [memnet.words(row) for row in question] == ["where is mary", "where is mary", "where is john"]
+    assert [memnet.WORDS[int(answer)] for answer in batch.target] == ["bathroom", "garden", "bedroom"]
     model = FathomModel("memnet", init_options={"data": tmp_path, "batch_size": 3})
     model.setup()
     assert len(model.run(n_steps=2)) == 2, "epoch after epoch"
@@ -145,10 +143,10 @@ def test_sound_and_its_phonemes(tmp_path):
         assert sound.shape == (2, 96, 26)
         assert sound[0, :19].abs().sum(dim=1).gt(0).all(), "1 + (1600 - 160) / 80 frames"
         assert not sound[0, 19:].any()
-        assert [speech.PHONEMES[label] for label in labels[0, :4]] == ["h#", "sh", "iy", "h#"]
+        assert [sound_files.PHONEMES[label] for label in labels[0, :4]] == ["h#", "sh", "iy", "h#"]
         assert lengths.tolist() == [4, 3], "the third has more labels than there is room for"
         assert frames.tolist() == seen
-    assert len(speech.PHONEMES) == len(set(speech.PHONEMES)) == 61
+    assert len(sound_files.PHONEMES) == len(set(sound_files.PHONEMES)) == 61
 
 
 def test_coefficients_of_a_tone():
@@ -156,12 +154,12 @@ def test_coefficients_of_a_tone():
     Its power is in the filter around 1 kHz."""
     at = torch.arange(16000) / 16000
     tone = torch.sin(2 * math.pi * 1000 * at)
-    once, twice = (speech.coefficients(gain * tone, 16000) for gain in (0.25, 0.5))
+    once, twice = (sound_files.coefficients(gain * tone, 16000) for gain in (0.25, 0.5))
     assert once.shape == (199, 26)
     torch.testing.assert_close(once[:, 13:], torch.zeros(199, 13), atol=2e-2, rtol=0)
     torch.testing.assert_close(twice[:, 0] - once[:, 0], torch.full((199,), math.log(4)), atol=1e-4, rtol=0)
     torch.testing.assert_close(twice[:, 1:13], once[:, 1:13], atol=2e-2, rtol=0)
-    filters = speech._filters(256, 16000)
+    filters = sound_files._filters(256, 16000)
     loudest = int(filters[:, round(1000 / 16000 * 256)].argmax())
     edges = [700 * (10 ** (place * 2595 * math.log10(1 + 8000 / 700) / 27 / 2595) - 1) for place in range(28)]
     assert edges[loudest] < 1000 < edges[loudest + 2]
@@ -277,7 +275,7 @@ def test_a_frame_is_grey_smaller_and_cut_off():
     """Rows 18 to 101 of 110 remain: of 210, 34 to 194. Of pure red 0.299 is left."""
     frame = torch.zeros(1, 210, 160, 3)
     frame[:, 100:, :, 0] = 255
-    found = data_sets_images.preprocessed(frame, 84)[0]
+    found = data_sets.preprocessed(frame, 84)[0]
     assert found.shape == (84, 84)
     assert float(found[0, 0]) == 0
     assert float(found[83, 83]) == pytest.approx(0.299)

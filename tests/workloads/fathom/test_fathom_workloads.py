@@ -10,11 +10,10 @@ from torch import nn
 
 from tests.support.oracles.fathom_formulas import TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
-from workloads.catalogue import fathom_sizes as table
-from workloads.fathom.data import babi_stories, catch_game
-from workloads.fathom.models import autoenc, deepq, memnet, seq2seq, speech
-from workloads.fathom.models.optimizers import clipped_with_noise, with_clipped_gradients
+from workloads.catalogue import entries as table
+from workloads.fathom import deepq, image_nets, memnet, seq2seq, speech
 from workloads.fathom.registry.registry import FAMILIES, get
+from workloads.fathom.seq2seq import clipped_with_noise, with_clipped_gradients
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
 CPU = torch.device("cpu")
@@ -206,29 +205,29 @@ def test_sentences_are_translated_padded_and_reversed():
 
 
 def test_stories_follow_the_grammar_and_the_answer_is_where_the_person_is():
-    told, questions, answers = babi_stories.draw(10, 6, 200, CPU, seeded())
+    told, questions, answers = memnet.draw_stories(10, 6, 200, CPU, seeded())
     lengths, verbs = set(), set()
     for story, question, answer in zip(told, questions, answers, strict=True):
         at: dict[str, str] = {}
-        sentences = [text for text in map(babi_stories.words, story) if text]
+        sentences = [text for text in map(memnet.words, story) if text]
         lengths.add(len(sentences))
         for text in sentences:
             person, *walk, place = text.split()
             verbs.add(" ".join(walk))
-            assert person in babi_stories.PEOPLE
-            assert place in babi_stories.PLACES
+            assert person in memnet.PEOPLE
+            assert place in memnet.PLACES
             assert at.get(person) != place, "nobody walks to where they are"
             at[person] = place
-        asked = babi_stories.words(question).removeprefix("where is ")
-        assert babi_stories.WORDS[int(answer)] == at[asked]
+        asked = memnet.words(question).removeprefix("where is ")
+        assert memnet.WORDS[int(answer)] == at[asked]
     assert lengths == {2, 4, 6, 8, 10}
-    assert verbs == set(babi_stories.WALKS)
-    assert len(babi_stories.WORDS) == 20
+    assert verbs == set(memnet.WALKS)
+    assert len(memnet.WORDS) == 20
 
 
 def test_a_memory_network_by_loops():
     model = memnet.MemNet(embedding=3, vocab=20, sentence=6, memory=4, hops=2)
-    story, question, _ = babi_stories.draw(4, 6, 1, CPU, seeded())
+    story, question, _ = memnet.draw_stories(4, 6, 1, CPU, seeded())
 
     def bag(words, table):
         vectors = []
@@ -300,7 +299,7 @@ def test_the_loss_of_the_autoencoder_by_hand():
     rec, seen = torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.zeros(2, 2)
     mean, log_variance = torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [1.0]])
     second = -0.5 * (1 + 1 - 4 - math.e)
-    assert float(autoenc.loss((rec, mean, log_variance), seen)) == pytest.approx(7 + second / 2)
+    assert float(image_nets.coded_loss((rec, mean, log_variance), seen)) == pytest.approx(7 + second / 2)
 
 
 # --- images ---
@@ -317,7 +316,7 @@ def played_by_hand(row, column, paddle, action):
 
 
 def test_games_of_catch_by_hand():
-    game = catch_game.begun(300, CPU, seeded(), anywhere=True)
+    game = deepq.begun(300, CPU, seeded(), anywhere=True)
     actions = torch.randint(4, (300,), generator=seeded(1))
     after, rewards, ended = game.played(actions)
     for at in range(300):
@@ -330,7 +329,7 @@ def test_games_of_catch_by_hand():
 
 
 def test_a_frame_shows_ball_and_paddle_and_the_ones_before_where_they_were():
-    game = catch_game.Game(torch.tensor([2]), torch.tensor([5]), torch.tensor([[0, 1, 2, 3]]))
+    game = deepq.Game(torch.tensor([2]), torch.tensor([5]), torch.tensor([[0, 1, 2, 3]]))
     frames = game.frames(24)[0]
     assert frames.shape == (4, 24, 24)
     for past in range(4):
@@ -381,7 +380,7 @@ def test_deepq_learns_to_catch():
         optimizer.step()
         if step % 50 == 0:
             model.refresh()
-    game, nothing = catch_game.begun(200, CPU, seeded(1)), torch.zeros(200)
+    game, nothing = deepq.begun(200, CPU, seeded(1)), torch.zeros(200)
     model.eval()
     for _ in range(11):
         with torch.no_grad():

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from results.errors import Unavailable
+from workloads import synthetic
 from workloads.sources.any_model import get
-from workloads.synthetic import synthetic
 from workloads.training.building import building
-from workloads.training.input_errors import reason
+from workloads.training.inputs import reason
 from workloads.vision import models as vision_models
 
 CPU = torch.device("cpu")

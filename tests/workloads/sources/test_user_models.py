@@ -198,10 +198,7 @@ def test_a_file_finds_its_neighbours_and_a_module_is_imported(tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     assert get("whole:build", input="4").build().out_features == 2
     assert (
-        get("workloads.synthetic.synthetic:build_matmul", input="6", width=6, depth=1)
-        .build(width=6, depth=1)[0]
-        .in_features
-        == 6
+        get("workloads.synthetic:build_matmul", input="6", width=6, depth=1).build(width=6, depth=1)[0].in_features == 6
     )
 
 

@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from workloads import synthetic
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.synthetic import synthetic
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
 NAMES = [name for name, known in ENTRIES.items() if known.task == "synthetic"]

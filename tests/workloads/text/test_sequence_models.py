@@ -9,12 +9,9 @@ import torch
 from torch import nn
 
 from workloads.catamount import sequences
-from workloads.catamount.cells import LSTM, Cell
-from workloads.catamount.nmt import Attention
-from workloads.catamount.recurrent_lm import Highway
-from workloads.catamount.speech import Encoder, HybridAttention
-from workloads.catamount.word2vec import Word2Vec, loss
-from workloads.text.transformer import attend
+from workloads.catamount.recurrent import LSTM, Attention, Cell, Encoder, Highway, HybridAttention
+from workloads.catamount.sequences import Word2Vec, contrastive_loss
+from workloads.text import attend
 
 SIZES = {
     "wordlm": {"hidden": 8, "vocab": 12, "seq": 6, "layers": 2},
@@ -158,7 +155,7 @@ def test_noise_contrastive_estimation_by_hand():
 
     logits = [-math.log(2 * share[word]) for word in (1, 2, 0)]
     expected = missed(logits[0]) + missed(-logits[1]) + missed(-logits[2])
-    assert float(loss(output, None).detach()) == pytest.approx(expected, rel=1e-5)
+    assert float(contrastive_loss(output, None).detach()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_noise_words_are_log_uniform():

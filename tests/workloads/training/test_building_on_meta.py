@@ -14,7 +14,7 @@ from torchvision.models.regnet import BlockParams
 
 from tests.workloads.vision.test_vision import FAST, NAMES, marked
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.training.meta import INITIALISERS, without_values
+from workloads.training.building import INITIALISERS, without_values
 from workloads.vision import models as vision_models
 
 META = torch.device("meta")

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from results.errors import Unavailable
+from workloads.catalogue.base import mean_loss, tensors
 from workloads.training.inputs import positional, resized, split, takes
-from workloads.training.losses import mean_loss, tensors
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torchvision.datasets import CIFAR10
 
+from workloads.catalogue.files import FILES, FOLDER, check, directory_of
 from workloads.vision import cifar
-from workloads.vision.cifar_files import FILES, FOLDER, check, directory_of
 
 IMAGES = 4  # in each of five files
 

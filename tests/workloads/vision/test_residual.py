@@ -12,7 +12,7 @@ from measure.operations.tracer import StepParts, trace
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.training.step import OPTIMIZERS, TrainingStep
 from workloads.vision import models as vision_models
-from workloads.vision.wide_resnet import BLOCKS, ResNetOfWidth
+from workloads.vision.models import BLOCKS, ResNetOfWidth
 
 
 def count(model):

@@ -16,7 +16,7 @@ import torch
 from workloads.catalogue.base import Batch
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.sources.any_model import get
-from workloads.training.input_errors import mismatch
+from workloads.training.inputs import mismatch
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
 Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]
@@ -107,7 +107,7 @@ class FathomModel:
 
     def _make_batches(self) -> Iterator[Batch]:
         if self.data is not None:
-            from workloads.fathom.data_sets.load import batches
+            from workloads.fathom.data_sets import batches
 
             return batches(self.workload, Path(self.data), self.batch_size, self.device)
         return self._synthetic()

@@ -24,8 +24,8 @@ from measure.device.processes import last_words
 from results.errors import Unavailable
 from results.records.counts import FlopCount
 from tests.support.processes import is_alive, wait_until_gone
+from workloads import synthetic
 from workloads.catalogue.catalogue import factory, hyper_of
-from workloads.synthetic import synthetic
 
 FAKES = {
     name: (f"tests.support.fakes.fake_counters:{name}", "nothing")
@@ -153,7 +153,7 @@ class TestOutcomes:
             {"depht": 2},
             (1,),
             60,
-            factory="workloads.synthetic.synthetic:get",
+            factory="workloads.synthetic:get",
             registry=FAKES,
         )
         assert rows[0].status == "invalid"
@@ -285,7 +285,7 @@ def test_a_counter_that_answered_and_does_not_end_is_ended(monkeypatch):
 
 def test_the_parent_imports_no_torch():
     code = (
-        "import sys, measure.counters.harness.isolation, measure.counters.harness.registry, workloads.catalogue.catalogue, workloads.vision.cifar_files\n"  # noqa: E501
+        "import sys, measure.counters.harness.isolation, measure.counters.harness.registry, workloads.catalogue.catalogue, workloads.catalogue.files\n"  # noqa: E501
         "sys.exit([name for name in ('torch', 'torchvision', 'fvcore', 'ptflops') if name in sys.modules] or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[4], capture_output=True)

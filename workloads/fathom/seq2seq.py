@@ -22,9 +22,43 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch
-from workloads.catamount.cells import LSTM, Cell, State
-from workloads.fathom.models.optimizers import with_clipped_gradients
-from workloads.text.tokens import draw, log_expected, log_uniform
+from workloads.catamount.recurrent import LSTM, Cell, State
+from workloads.text import draw, log_expected, log_uniform
+
+Optimizer = torch.optim.Optimizer
+
+
+def with_clipped_gradients(optimizer: Optimizer, norm: float) -> Optimizer:
+    """The optimizer, whose gradients are first scaled down to `norm` together."""
+
+    def clip(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(_parameters(optimizer), norm)
+
+    optimizer.register_step_pre_hook(clip)
+    return optimizer
+
+
+def clipped_with_noise(optimizer: Optimizer, norm: float, deviation: float) -> Optimizer:
+    """The optimizer, whose gradients are first scaled down to `norm` each, and have normal noise added.
+
+    A row without a gradient, as that of padding is, gets no noise either.
+    """
+
+    @torch.no_grad()
+    def prepare(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        for parameter in _parameters(optimizer):
+            if parameter.grad is not None:
+                torch.nn.utils.clip_grad_norm_(parameter, norm)
+                seen = (parameter.grad != 0).any(dim=-1, keepdim=True)
+                parameter.grad.add_(torch.randn_like(parameter.grad) * seen, alpha=deviation)
+
+    optimizer.register_step_pre_hook(prepare)
+    return optimizer
+
+
+def _parameters(optimizer: Optimizer) -> list[torch.nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
 
 PAD, GO, END, WORDS = 0, 1, 2, 4
 """Padding, what the writer begins with, the end of a sentence, and the first number of a word; 3 is the unknown one."""

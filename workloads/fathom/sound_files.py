@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.fathom_sizes import AS_PAPER
-from workloads.fathom.data_sets.load import sliced
+from workloads.catalogue.entries import AS_PAPER
+from workloads.fathom.data_sets import sliced
 
 PHONEMES = (
     "aa", "ae", "ah", "ao", "aw", "ax", "ax-h", "axr", "ay", "b", "bcl", "ch", "d", "dcl", "dh", "dx", "eh", "el",

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch
-from workloads.text.tokens import draw
+from workloads.text import draw
 
 CLIP = 20.0
 

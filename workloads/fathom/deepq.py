@@ -7,19 +7,72 @@ values, a actions and s pixels a side after the convolutions (7) 77,984 + (64s²
 A step is given as many transitions of a game, and compares the worth of what was done with the reward and what the
 target expects from there on. As coded the worth of the action is the maximum over all of Q times 1 or 0, which is 0
 where Q is negative and no gradient comes; as in the paper it is the sum. In evaluation mode only states are looked at.
+
+The game is one of catch on a grid, made with tensors on any device: a ball falls, a paddle below moves left or right.
+It stands in for Atari's Breakout, whose program may not be passed on: the same four actions (nothing, fire, right,
+left, of which the second does nothing here, either), frames of one channel, and rewards of -1, 0 and 1. A game ends
+when the ball reaches the lowest row: it is caught if the paddle, three wide, is there. It has no score and no walls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch
-from workloads.fathom.data import catch_game
-from workloads.fathom.data.images import begin
+from workloads.fathom.image_nets import begin
+
+GRID = 12
+FRAMES = 4
+"""Frames of a state: the last ones, of which a network sees where things move."""
+
+MOVES = (0, 0, 1, -1)
+"""Of each action, in columns to the right. Further actions do nothing."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """Many games at once: ball row and column, and columns of the paddle now and before, newest first."""
+
+    row: torch.Tensor  # size
+    column: torch.Tensor  # size
+    paddles: torch.Tensor  # size × FRAMES
+
+    def frames(self, side: int) -> torch.Tensor:
+        """The last frames, the newest first, each cell a square of pixels: size × FRAMES × side × side of 0 and 1."""
+        cells = torch.arange(GRID, device=self.row.device)
+        past = torch.arange(FRAMES, device=self.row.device)
+        rows = (self.row.unsqueeze(1) - past).unsqueeze(2) == cells  # size × FRAMES × GRID
+        ball = rows.unsqueeze(3) & (self.column.view(-1, 1, 1, 1) == cells)
+        near = (self.paddles.unsqueeze(2) - cells).abs() <= 1
+        paddle = near.unsqueeze(2) & (cells == GRID - 1).view(-1, 1)
+        pixels = (ball | paddle).float()
+        times = side // GRID
+        return pixels.repeat_interleave(times, dim=2).repeat_interleave(times, dim=3)
+
+    def played(self, action: torch.Tensor) -> tuple[Game, torch.Tensor, torch.Tensor]:
+        """The games a frame later, rewards, and whether they have ended (both size, of float32)."""
+        move = (action == 2).long() - (action == 3).long()
+        paddle = (self.paddles[:, 0] + move).clamp(0, GRID - 1)
+        after = Game(self.row + 1, self.column, torch.cat([paddle.unsqueeze(1), self.paddles[:, :-1]], dim=1))
+        ended = after.row >= GRID - 1
+        caught = (paddle - self.column).abs() <= 1
+        return after, torch.where(caught, 1.0, -1.0) * ended, ended.float()
+
+
+def begun(size: int, device: torch.device, generator: torch.Generator | None, anywhere: bool = False) -> Game:
+    """Games at their first frame, or with the ball anywhere above the lowest row; the paddle stood still before."""
+
+    def below(bound: int) -> torch.Tensor:
+        return torch.randint(bound, (size,), device=device, generator=generator)
+
+    row = below(GRID - 1) if anywhere else torch.zeros(size, dtype=torch.int64, device=device)
+    return Game(row, below(GRID), below(GRID).unsqueeze(1).expand(size, FRAMES))
+
 
 DISCOUNT = 0.99
 
@@ -30,7 +83,7 @@ class Network(nn.Sequential):
     def __init__(self, image_size: int, hidden: int, actions: int) -> None:
         side = (((image_size - 8) // 4 + 1) - 4) // 2 + 1 - 2
         super().__init__(
-            nn.Conv2d(catch_game.FRAMES, 32, 8, stride=4), nn.ReLU(),
+            nn.Conv2d(FRAMES, 32, 8, stride=4), nn.ReLU(),
             nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
             nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(),
             nn.Linear(64 * side**2, hidden), nn.ReLU(),
@@ -98,9 +151,9 @@ def loss(output: tuple[torch.Tensor, torch.Tensor], _target: None) -> torch.Tens
 
 def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
     """Inputs: transitions of as many games of catch, each somewhere in its course, after a random action."""
-    game = catch_game.begun(size, device, generator, anywhere=True)
+    game = begun(size, device, generator, anywhere=True)
     before = torch.randint(hyper["actions"], (size,), device=device, generator=generator)
-    game = catch_game.Game(game.row, game.column, game.played(before)[0].paddles)
+    game = Game(game.row, game.column, game.played(before)[0].paddles)
     actions = torch.randint(hyper["actions"], (size,), device=device, generator=generator)
     after, rewards, ended = game.played(actions)
     side = hyper["image_size"]

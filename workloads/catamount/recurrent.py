@@ -1,0 +1,302 @@
+"""Catamount's recurrent networks: two language models, translation, and speech.
+
+The LSTM has one bias a layer, as TensorFlow's has. PyTorch's own has two, of which one is enough: they are only ever
+added. A layer over a whole sequence keeps PyTorch's operator, and gives it zeros for the second; a cell, one step of a
+loop, is one product of input and state together, then the gates.
+
+`wordlm` has LSTM layers over words, `charlm` a recurrent highway network over letters. With hidden h, vocabulary v and
+L layers, wordlm has 8Lh² + 2hv + 4Lh + v parameters; charlm of depth D has (2D + 2)h² + 2hv + 2Dh + v. Every output is
+predicted from; there is no dropout. Sources: Jozefowicz et al. 2016, arXiv:1602.02410; Zilly et al. 2016,
+arXiv:1607.03474.
+
+`nmt` translates by an LSTM in both directions, and one that attends to it (Luong et al. 2015). It has 33h² + 3hv + 12h
+parameters. The decoder is fed its last attention beside the word (input feeding), so that its steps are a loop. Sizes
+are TensorFlow's tutorial's: one encoder layer of two directions, one decoder layer, dropout of both inputs, scores that
+are plain products, an attention without tanh. Source and target are equally long, and nothing is masked.
+
+`speech` makes letters from sound, by three LSTM layers in both directions and hybrid attention. The encoder normalises
+sound by stored means and deviations (buffers, no parameters), and halves the time after each of its first two layers:
+the largest of two steps, the last of an odd number dropped. The decoder writes one letter for each of the encoder's
+steps that are left. At each it adds fresh noise to its cells' weights and reads, instead of the letter before, one in
+ten times a letter drawn from its own prediction; both in training only. Attention scores see what is attended to, the
+attention cell's state, and a convolution over the last step's weights, and are sums of elementwise products.
+Source: Battenberg et al. 2017, arXiv:1707.07413, sizes as in Hestness et al. 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from workloads.catalogue.base import Batch
+from workloads.text import draw, next_tokens
+
+State = tuple[torch.Tensor, torch.Tensor]
+"""(output, memory) of a cell, each batch × hidden."""
+
+
+class LSTM(nn.LSTM):
+    """nn.LSTM whose second bias of each layer and direction is a buffer of zeros: not trained and no parameter."""
+
+    def __init__(self, *sizes: int, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        for name in [name for name in self._parameters if name.startswith("bias_hh")]:
+            zeros = torch.zeros_like(self._parameters.pop(name), requires_grad=False)  # type: ignore[arg-type]
+            self.register_buffer(name, zeros, persistent=False)
+        self._init_flat_weights()  # what the operator is given
+
+
+class Cell(nn.Module):
+    """One step of an LSTM: weight of 4·hidden × (inputs + hidden), one bias; 1 is added to the forget gate.
+
+    noise: deviation of the normal noise that is added to the weight at each step in training; 0: none is drawn.
+    """
+
+    def __init__(self, inputs: int, hidden: int, noise: float = 0.0) -> None:
+        super().__init__()
+        self.hidden, self.noise = hidden, noise
+        self.gates = nn.Linear(inputs + hidden, 4 * hidden)
+
+    def forward(self, inputs: torch.Tensor, state: State) -> State:
+        weight = self.gates.weight
+        if self.noise and self.training:
+            weight = weight + self.noise * torch.randn_like(weight)
+        gates = nn.functional.linear(torch.cat([inputs, state[0]], dim=1), weight, self.gates.bias)
+        entered, new, kept, shown = gates.chunk(4, dim=1)
+        memory = state[1] * (kept + 1.0).sigmoid() + entered.sigmoid() * new.tanh()
+        return memory.tanh() * shown.sigmoid(), memory
+
+    def zeros(self, like: torch.Tensor) -> State:
+        """The state before the first step. like: a tensor whose first dimension is the batch."""
+        empty = like.new_zeros(like.shape[0], self.hidden)
+        return empty, empty
+
+
+CARRIED = -2.0
+"""Bias of the transform gates at first: a highway network begins with most of its state carried on."""
+
+
+class WordLM(nn.Module):
+    """Embedding, LSTM layers with one bias each, softmax layer: batch × seq tokens → batch × seq × vocab logits."""
+
+    def __init__(self, hidden: int, vocab: int, layers: int, **_sizes: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, hidden)
+        self.lstm = LSTM(hidden, hidden, layers, batch_first=True)
+        self.softmax = nn.Linear(hidden, vocab)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        states, _ = self.lstm(self.embedding(tokens))
+        logits: torch.Tensor = self.softmax(states)
+        return logits
+
+
+class Highway(nn.Module):
+    """A sublayer: state s → (H − s)·T + s, with H = tanh and T = sigmoid of products with what is `seen`."""
+
+    def __init__(self, seen: int, hidden: int) -> None:
+        super().__init__()
+        self.candidate = nn.Linear(seen, hidden)
+        self.transform = nn.Linear(seen, hidden)
+        nn.init.constant_(self.transform.bias, CARRIED)
+
+    def forward(self, seen: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        candidate, transform = self.candidate(seen).tanh(), self.transform(seen).sigmoid()
+        moved: torch.Tensor = (candidate - state) * transform + state
+        return moved
+
+
+class CharLM(nn.Module):
+    """One recurrent layer of `depth` highway sublayers a step, of which the first sees the letter, too."""
+
+    def __init__(self, hidden: int, vocab: int, depth: int, **_sizes: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, hidden)
+        self.first = Highway(2 * hidden, hidden)
+        self.deeper = nn.ModuleList(Highway(hidden, hidden) for _ in range(depth - 1))
+        self.softmax = nn.Linear(hidden, vocab)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        embedded = self.embedding(tokens)
+        state = torch.zeros_like(embedded[:, 0])
+        states = []
+        for letter in embedded.unbind(1):
+            state = self.first(torch.cat([letter, state], dim=1), state)
+            for sublayer in self.deeper:
+                state = sublayer(state, state)
+            states.append(state)
+        logits: torch.Tensor = self.softmax(torch.stack(states, dim=1))
+        return logits
+
+
+DROPPED = 0.2
+
+
+class Attention(nn.Module):
+    """Luong's, general form: keys are a product with the memory, made once; a step's scores are products with them."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.keys = nn.Linear(2 * hidden, hidden, bias=False)
+        self.layer = nn.Linear(3 * hidden, hidden, bias=False)
+
+    def forward(self, query: torch.Tensor, keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """query: batch × hidden; keys: batch × seq × hidden; memory: batch × seq × 2·hidden."""
+        weights = torch.bmm(keys, query.unsqueeze(2)).squeeze(2).softmax(dim=1)
+        context = torch.bmm(weights.unsqueeze(1), memory).squeeze(1)
+        attended: torch.Tensor = self.layer(torch.cat([query, context], dim=1))
+        return attended
+
+
+class Translator(nn.Module):
+    """Source words, target words (batch × seq each) → logits of the target's next words, batch × seq × vocab."""
+
+    def __init__(self, hidden: int, vocab: int, **_sizes: int) -> None:
+        super().__init__()
+        self.source = nn.Embedding(vocab, hidden)
+        self.target = nn.Embedding(vocab, hidden)
+        self.encoder = LSTM(hidden, hidden, 1, batch_first=True, bidirectional=True)
+        self.decoder = Cell(2 * hidden, hidden)
+        self.attention = Attention(hidden)
+        self.projection = nn.Linear(hidden, vocab, bias=False)
+        self.dropout = nn.Dropout(DROPPED)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        memory, (outputs, cells) = self.encoder(self.dropout(self.source(source)))
+        state = outputs[1], cells[1]  # of the backward direction, which ends at the first word
+        keys = self.attention.keys(memory)
+        attended = torch.zeros_like(state[0])
+        every = []
+        for word in self.target(target).unbind(1):
+            state = self.decoder(self.dropout(torch.cat([word, attended], dim=1)), state)
+            attended = self.attention(state[0], keys, memory)
+            every.append(attended)
+        logits: torch.Tensor = self.projection(torch.stack(every, dim=1))
+        return logits
+
+
+def translation_batch(
+    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
+) -> Batch:
+    """Inputs: size × seq source words, as many target words; target: the word after each of these."""
+    source = draw((size, hyper["seq"]), hyper["vocab"], device, generator)
+    translated = next_tokens(hyper, size, device, generator)
+    return Batch((source, *translated.inputs), translated.target)
+
+
+NOISE = 0.01
+"""Deviation of the noise on the weights of the decoder's cells."""
+
+OWN_LETTERS = 0.1
+"""Share of letters that the decoder reads from its own predictions."""
+
+
+class Encoder(nn.Module):
+    """batch × frames × audio → batch × frames / 4 × 2·hidden."""
+
+    means: torch.Tensor
+    deviations: torch.Tensor
+
+    def __init__(self, hidden: int, audio: int) -> None:
+        super().__init__()
+        self.register_buffer("means", torch.zeros(audio))
+        self.register_buffer("deviations", torch.ones(audio))
+        inputs = (audio, 2 * hidden, 2 * hidden)
+        self.layers = nn.ModuleList(LSTM(each, hidden, 1, batch_first=True, bidirectional=True) for each in inputs)
+
+    def forward(self, sound: torch.Tensor) -> torch.Tensor:
+        first, second, third = self.layers
+        heard: torch.Tensor
+        heard, _ = first((sound - self.means) / self.deviations)
+        heard, _ = second(_halved(heard))
+        heard, _ = third(_halved(heard))
+        return heard
+
+
+class HybridAttention(nn.Module):
+    """Weights over the encoder's steps: softmax of w·tanh(V·heard + W·state + U∗(Q∗last weights) + b)."""
+
+    def __init__(self, heard: int, state: int, keys: int, conv_width: int, filters: int) -> None:
+        super().__init__()
+        self.keys = nn.Linear(heard, keys)
+        self.state = nn.Linear(state, keys, bias=False)
+        self.seen = nn.Conv1d(1, filters, conv_width, bias=False)
+        self.mixed = nn.Conv1d(filters, keys, 1, bias=False)
+        self.bias = nn.Parameter(torch.zeros(keys))
+        self.weights = nn.Parameter(torch.empty(keys))
+        nn.init.normal_(self.weights, std=keys**-0.5)
+        self.margins = ((conv_width - 1) // 2, conv_width // 2)
+
+    def forward(self, keys: torch.Tensor, state: State, last: torch.Tensor) -> torch.Tensor:
+        """keys: batch × steps × keys; last: batch × steps."""
+        asked = self.state(torch.cat([state[1], state[0]], dim=1)).unsqueeze(1)
+        location = self.mixed(self.seen(functional.pad(last.unsqueeze(1), self.margins)))
+        scores = (self.weights * (keys + asked + location.transpose(1, 2) + self.bias).tanh()).sum(dim=2)
+        weights: torch.Tensor = scores.softmax(dim=1)
+        return weights
+
+
+class Speech(nn.Module):
+    """Sound, and the letter before each: batch × steps → logits, batch × steps × vocab."""
+
+    letters: torch.Tensor
+
+    def __init__(
+        self, hidden: int, attention_hidden: int, decoder_hidden: int, keys: int, vocab: int, audio: int,
+        conv_width: int, filters: int, **_sizes: int,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.register_buffer("letters", torch.eye(vocab))
+        self.encoder = Encoder(hidden, audio)
+        self.attention_cell = Cell(vocab + 2 * hidden, attention_hidden, NOISE)
+        self.attention = HybridAttention(2 * hidden, 2 * attention_hidden, keys, conv_width, filters)
+        self.decoder_cell = Cell(attention_hidden + 2 * hidden, decoder_hidden, NOISE)
+        self.output = nn.Linear(decoder_hidden, vocab)
+
+    def forward(self, sound: torch.Tensor, letters: torch.Tensor) -> torch.Tensor:
+        heard = self.encoder(sound)
+        keys = self.attention.keys(heard)
+        asking, writing = self.attention_cell.zeros(heard), self.decoder_cell.zeros(heard)
+        weights, context = torch.zeros_like(heard[:, :, 0]), torch.zeros_like(heard[:, 0])
+        written: list[torch.Tensor] = []
+        for letter in letters.unbind(1):
+            read = functional.embedding(self._read(letter, written), self.letters)
+            asking = self.attention_cell(torch.cat([read, context], dim=1), asking)
+            weights = self.attention(keys, asking, weights)
+            context = (weights.unsqueeze(2) * heard).sum(dim=1)
+            writing = self.decoder_cell(torch.cat([asking[0], context], dim=1), writing)
+            written.append(self.output(writing[0]))
+        return torch.stack(written, dim=1)
+
+    def _read(self, letter: torch.Tensor, written: list[torch.Tensor]) -> torch.Tensor:
+        """The letters given, or in training some of those that were predicted a step before."""
+        if not self.training or not written:
+            return letter
+        own = torch.multinomial(written[-1].detach().float().softmax(dim=1), 1).squeeze(1)
+        return torch.where(torch.rand(letter.shape, device=letter.device) < OWN_LETTERS, own, letter)
+
+
+def _halved(heard: torch.Tensor) -> torch.Tensor:
+    """Half as many steps, each the largest of two."""
+    return functional.max_pool1d(heard.transpose(1, 2), 2).transpose(1, 2)
+
+
+def steps(hyper: Mapping[str, int]) -> int:
+    """How many steps the encoder is left with, and letters the decoder writes."""
+    return hyper["frames"] // 2 // 2
+
+
+def speech_batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+    """Inputs: normal noise, size × frames × audio, and size × steps letters; target: the letter after each."""
+    sound = torch.randn(size, hyper["frames"], hyper["audio"], device=device, generator=generator)
+    letters = draw((size, steps(hyper) + 1), hyper["vocab"], device, generator)
+    return Batch((sound, letters[:, :-1].clone()), letters[:, 1:].clone())
+
+
+def frames_of(hyper: Mapping[str, int], size: int) -> int:
+    """How many frames of sound a batch holds."""
+    return size * hyper["frames"]

@@ -1,0 +1,288 @@
+"""The real data sets of Fathom's workloads, from a directory that you have: bAbI, WMT, TIMIT, MNIST, ImageNet, Atari.
+
+Nothing is downloaded. Each loader gives one epoch of whole batches on the CPU, in the order of the files and without
+shuffling, and raises ValueError, one line, for what is missing, torn, or of another form. `docs/workloads.md` says what
+a directory holds; `sound_files.py` reads TIMIT.
+
+`memnet` reads bAbI's first task, `seq2seq` two texts that translate each other (WMT), `autoenc` MNIST and the networks
+of images ImageNet by torchvision's readers, `deepq` frames of Atari.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils._pytree import tree_map_only
+
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.entries import base
+from workloads.fathom import memnet
+from workloads.fathom.deepq import FRAMES
+from workloads.fathom.seq2seq import END, GO, PAD, WORDS
+from workloads.text import log_uniform
+
+Loader = Callable[[Path, Workload, int], Iterator[Batch]]
+
+LOADERS: Mapping[str, str] = {
+    "seq2seq": "workloads.fathom.data_sets:wmt",
+    "memnet": "workloads.fathom.data_sets:babi",
+    "fathom-speech": "workloads.fathom.sound_files:timit",
+    "autoenc": "workloads.fathom.data_sets:mnist",
+    "deepq": "workloads.fathom.data_sets:atari",
+    **dict.fromkeys(("residual", "fathom-vgg", "fathom-alexnet", "vit"), "workloads.fathom.data_sets:imagenet"),
+}
+"""Model → the loader of its data set, loaded when asked for."""
+
+
+def batches(workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:
+    """Batches of the real data on the device, epoch after epoch, each made when it is asked for.
+
+    Raises ValueError at once for a workload without a loader or a directory that is none, and at the first batch for
+    files that cannot be read, or fewer samples than a batch has.
+    """
+    if base(workload.name) not in LOADERS:
+        raise ValueError(f"{workload.name} has no real data set; those that have: {', '.join(LOADERS)}")
+    if not directory.is_dir():
+        raise ValueError(f"{workload.name}: expected a directory with its data set, got {directory}")
+    module, _, function = LOADERS[base(workload.name)].partition(":")
+    loader: Loader = getattr(importlib.import_module(module), function)
+    return _endless(loader, workload, directory, size, device)
+
+
+def _endless(loader: Loader, workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:
+    while True:
+        found = False
+        for batch in loader(directory, workload, size):
+            found = True
+            yield Batch(*tree_map_only(torch.Tensor, lambda value: value.to(device), (batch.inputs, batch.target)))
+        if not found:
+            raise ValueError(f"{directory}: a batch of {size} is larger than the data of {workload.name} there")
+
+
+def sliced(inputs: tuple[torch.Tensor, ...], target: object, size: int) -> Iterator[Batch]:
+    """Whole batches of samples that are all in memory, in order; the last, partial one is left out."""
+    for start in range(0, len(inputs[0]) - size + 1, size):
+        rows = partial(_rows, slice(start, start + size))
+        yield Batch(*tree_map_only(torch.Tensor, rows, (inputs, target)))
+
+
+def _rows(part: slice, value: torch.Tensor) -> torch.Tensor:
+    return value[part]
+
+
+BACKGROUND = 1001
+"""Classes of Fathom's networks, of which the first stands for none of ImageNet's 1,000."""
+
+MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's red, green and blue, on a scale of 0 to 1."""
+
+NAMES = ("frames", "actions", "rewards", "terminals")
+GREY = (0.299, 0.587, 0.114)
+TALL, CROPPED = 110 / 84, 18 / 84
+"""Of a frame that is as wide as the network's: its height, and the rows that are left out above."""
+
+
+def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
+    """Training images as rows of pixels, each pixel of mean 0 and variance 1 over the images."""
+    from torchvision.datasets import MNIST
+
+    try:
+        images = MNIST(str(directory), train=True, download=False).data.flatten(1).float()
+    except (RuntimeError, OSError, ValueError, AssertionError, KeyError, EOFError) as fault:
+        cause = " ".join(str(fault).split())[:120]
+        raise ValueError(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels: {cause}") from fault
+    if images.shape[1] != workload.hyper["pixels"]:
+        raise ValueError(
+            f"{directory}: images of {images.shape[1]} pixels, the workload has {workload.hyper['pixels']}"
+        )
+    deviation = images.std(dim=0, unbiased=False)
+    images = (images - images.mean(dim=0)) / torch.where(deviation > 0, deviation, 1.0)
+    return sliced((images,), images, size)
+
+
+def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
+    """Images of a directory for each class, resized and cropped to the workload's side; read when asked for."""
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
+
+    side, classes = workload.hyper["image_size"], workload.hyper["num_classes"]
+    steps = Compose([Resize(side), CenterCrop(side), ToTensor(), Normalize(MEAN, STANDARD_DEVIATION)])
+    root = directory / "train" if (directory / "train").is_dir() else directory
+    try:
+        images = ImageFolder(str(root), transform=steps)
+    except OSError as fault:
+        raise ValueError(f"{root}: expected a directory of images for each class: {fault}") from fault
+    first = 1 if classes == BACKGROUND else 0
+    if len(images.classes) + first > classes:
+        raise ValueError(f"{root}: {len(images.classes)} classes of images, the workload has {classes - first}")
+    for start in range(0, len(images) - size + 1, size):
+        read = [_read(images, place) for place in range(start, start + size)]
+        yield Batch((torch.stack([image for image, _ in read]),), torch.tensor([first + label for _, label in read]))
+
+
+def _read(images: Any, place: int) -> tuple[torch.Tensor, int]:
+    try:
+        image, label = images[place]
+    except (OSError, SyntaxError, ValueError) as fault:  # Pillow's words for what is torn
+        raise ValueError(
+            f"{images.samples[place][0]}: expected an image: {' '.join(str(fault).split())[:120]}"
+        ) from fault
+    return image, label
+
+
+def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
+    """Transitions of a recorded game, the newest of four frames first, rewards by their sign; none spans two games."""
+    path, side = directory / "frames.npz", workload.hyper["image_size"]
+    held = _arrays(path)
+    if int(held["actions"].max()) >= workload.hyper["actions"]:
+        raise ValueError(f"{path}: action {int(held['actions'].max())}, the workload has {workload.hyper['actions']}")
+    frames, ended = preprocessed(held["frames"], side), held["terminals"].bool()
+    last = [t for t in range(FRAMES - 1, len(frames) - 1) if not ended[t - FRAMES + 1 : t].any()]
+    if not last:
+        raise ValueError(f"{path}: expected {FRAMES + 1} frames of one game in a row, got fewer")
+    at = torch.tensor(last).unsqueeze(1) - torch.arange(FRAMES)
+    inputs = (
+        frames[at], held["actions"][at[:, 0]].long(), held["rewards"][at[:, 0]].float().sign(),
+        frames[at + 1], ended[at[:, 0]].float(),
+    )  # fmt: skip
+    return sliced(inputs, None, size)
+
+
+def preprocessed(frames: torch.Tensor, side: int) -> torch.Tensor:
+    """N × 210 × 160 × 3 of 0 to 255 → N × side × side of 0 to 1: grey, smaller, the score above and below cut off."""
+    grey = (frames.float() @ torch.tensor(GREY) / 255).unsqueeze(1)
+    small = functional.interpolate(grey, (round(TALL * side), side), mode="area").squeeze(1)
+    top = round(CROPPED * side)
+    return small[:, top : top + side]
+
+
+def _arrays(path: Path) -> Mapping[str, torch.Tensor]:
+    """The arrays of a recording. Raises ValueError for a file that is missing, torn, or lacks one."""
+    import numpy as np
+
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:  # a torn file is closed, too
+            found = {name: torch.from_numpy(held[name]) for name in NAMES}
+    except FileNotFoundError as fault:
+        raise ValueError(f"{path.parent}: expected frames.npz with {', '.join(NAMES)}; there is none") from fault
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as fault:
+        cause = " ".join(str(fault).split())[:120]
+        raise ValueError(f"{path}: expected arrays {', '.join(NAMES)}: {cause}") from fault
+    if found["frames"].dim() != 4 or found["frames"].shape[3] != 3 or len({len(each) for each in found.values()}) > 1:
+        shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in found.items())
+        raise ValueError(f"{path}: expected N frames of 210 × 160 × 3 and N of each other array, got {shapes}")
+    return found
+
+
+TASK = "qa1_single-supporting-fact_train.txt"
+UNKNOWN = 3
+MOST_LINES = 100_000
+"""Sentences that are read of each language."""
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
+    """Stories as far as each question, the last sentences of those that are longer than the memory."""
+    hyper, path = workload.hyper, directory / TASK
+    stories, asked, answered = [], [], []
+    story: list[list[int]] = []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            place, _, text = line.partition(" ")
+            story = [] if int(place) == 1 else story
+            question, *answer = text.split("\t")
+            words = memnet.numbers(question)
+            if not answer:
+                story.append(_padded(words, hyper["sentence"]))
+                continue
+            stories.append(_padded_rows(story[-hyper["memory"] :], hyper["memory"], hyper["sentence"]))
+            asked.append(_padded(words, hyper["sentence"]))
+            answered.append(memnet.numbers(answer[0])[0])
+        except (KeyError, ValueError, IndexError) as fault:
+            raise ValueError(
+                f"{path}, line {number}: expected a line of bAbI's first task, got {line[:60]!r}"
+            ) from fault
+    if not stories:
+        raise ValueError(f"{path}: expected stories with questions, got none")
+    return sliced((torch.tensor(stories), torch.tensor(asked)), torch.tensor(answered), size)
+
+
+def _padded_rows(story: list[list[int]], memory: int, sentence: int) -> list[list[int]]:
+    return story + [[memnet.PAD] * sentence] * (memory - len(story))
+
+
+def _padded(words: list[int], length: int) -> list[int]:
+    if len(words) > length:
+        raise ValueError(f"expected {length} words at most, got {len(words)}")
+    return words + [PAD] * (length - len(words))
+
+
+def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
+    """Pairs that fit the bucket, of NAME.en and NAME.fr; each language's most frequent words are its vocabulary."""
+    hyper, (source, target) = workload.hyper, _texts(directory)
+    read, written = (
+        [_TOKEN.findall(re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:MOST_LINES]]
+        for path in (source, target)
+    )
+    if len(read) != len(written):
+        raise ValueError(f"{target}: expected as many lines as {source.name} has, {len(read)}, got {len(written)}")
+    numbers, others = (_vocabulary(each, hyper["vocab"]) for each in (read, written))
+    longest, room = hyper["source_words"], hyper["target_words"] - 1
+    inputs, fed, labels = [], [], []
+    for one, other in zip(read, written, strict=True):
+        if not one or not other or len(one) > longest or len(other) > room:
+            continue
+        inputs.append(_padded([numbers.get(word, UNKNOWN) for word in one], longest)[::-1])
+        translated = [others.get(word, UNKNOWN) for word in other]
+        fed.append(_padded([GO, *translated], room + 1))
+        labels.append(_padded([*translated, END], room + 1))
+    if not inputs:
+        raise ValueError(f"{source}: expected a pair of at most {longest} and {room} words, got none")
+    samples = torch.tensor(inputs), torch.tensor(fed), torch.tensor(labels)
+    return _with_negatives(sliced(samples, samples[2], size), hyper)
+
+
+def _with_negatives(batches: Iterator[Batch], hyper: Mapping[str, int]) -> Iterator[Batch]:
+    drawn = torch.Generator().manual_seed(0)
+    for batch in batches:
+        sizes = (hyper["target_words"], hyper["negatives"])
+        negatives = log_uniform(sizes, hyper["vocab"], torch.device("cpu"), drawn)
+        yield Batch((*batch.inputs, negatives), batch.target)
+
+
+def _texts(directory: Path) -> tuple[Path, Path]:
+    """The first pair of a directory. Raises ValueError if there is none."""
+    for source in sorted(directory.glob("*.en")):
+        target = source.with_suffix(".fr")
+        if target.is_file():
+            return source, target
+    raise ValueError(f"{directory}: expected NAME.en and NAME.fr, two texts of one name; got no such pair")
+
+
+def _vocabulary(sentences: list[list[str]], size: int) -> dict[str, int]:
+    """Word → number, the more frequent the smaller; of equally frequent ones the first seen comes first."""
+    counted = Counter(word for sentence in sentences for word in sentence)
+    return {word: WORDS + place for place, (word, _) in enumerate(counted.most_common(size - WORDS))}
+
+
+def _lines(path: Path) -> list[str]:
+    """Raises ValueError, one line, for a file that is missing, empty or no text."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as fault:
+        raise ValueError(f"{path.parent}: expected {path.name}, there is none") from fault
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ValueError(f"{path}: expected a text in UTF-8: {' '.join(str(fault).split())[:120]}") from fault
+    if not lines:
+        raise ValueError(f"{path}: expected lines of text, the file is empty")
+    return lines

@@ -1,4 +1,0 @@
-"""Fathom's networks.
-
-The networks as coded and as in the paper, with random weights.
-"""

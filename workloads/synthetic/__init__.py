@@ -1,4 +1,0 @@
-"""Workloads with known answers.
-
-For calibration only: no model that anyone trains.
-"""
