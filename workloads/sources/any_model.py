@@ -29,6 +29,15 @@ OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
 """Tasks whose models take more than one tensor, or whole numbers below a bound of their own."""
 
 
+SOURCES = {
+    "timm": "workloads.sources.timm",
+    "hf": "workloads.sources.transformers",
+    "file": "workloads.sources.user_models",
+    "module": "workloads.sources.user_models",
+}
+"""Form of a name → the module whose `get` makes its workload, loaded when asked for."""
+
+
 def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
     """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches.
 
@@ -40,10 +49,13 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     shapes = parse_shapes(input) if input else ()
     if batch and known.form not in ("file", "module"):
         raise ValueError(f"{spec}: a function that makes batches goes with one that makes the model; got {batch}")
-    return _GETTERS[known.form](known, shapes, parse(batch) if batch else None, hyper)
+    if known.form == "catalogue":
+        return _catalogue(known, shapes, hyper)
+    getter: Callable[..., Workload] = importlib.import_module(SOURCES[known.form]).get
+    return getter(known, shapes, *([parse(batch)] if batch else []), **hyper)
 
 
-def _catalogue(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
+def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) -> Workload:
     name, task = spec.target, entry(spec.target).task
     module, _, function = factory(name).partition(":")
     getter: Callable[..., Workload] = getattr(importlib.import_module(module), function)
@@ -79,31 +91,3 @@ def _draw_inputs(
     generator: torch.Generator | None,
 ) -> Batch:
     return Batch(tuple(draw(shape, size, device, generator) for shape in shapes), None)
-
-
-def _timm(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
-    from workloads.sources import timm
-
-    return timm.get(spec, shapes, **hyper)
-
-
-def _hf(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
-    from workloads.sources import transformers
-
-    return transformers.get(spec, shapes, **hyper)
-
-
-def _own(spec: Spec, shapes: Sequence[Shape], maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
-    from workloads.sources import user_models
-
-    return user_models.get(spec, shapes, maker, **hyper)
-
-
-_GETTERS: Mapping[str, Callable[..., Workload]] = {
-    "catalogue": _catalogue,
-    "timm": _timm,
-    "hf": _hf,
-    "file": _own,
-    "module": _own,
-}
-"""Form → what gives its workload, loaded when asked for."""

@@ -3,6 +3,9 @@
 The function is called without arguments, but for its parameters with a whole number as default: those are the sizes
 of the workload. What it may return, and what may stand beside it, is in `docs/models.md`. It is the person's own code:
 it runs with all rights, and what it prints it prints.
+
+It may return a workload in parts, too: an object or a mapping with build, batch and loss. They are checked part by part
+(`workload_of`), and what lacks one gets one line that names it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,6 @@ import torch
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
 from workloads.sources import lightning
-from workloads.sources.interface import workload_of
 from workloads.training.building import building, fault_text, without_values
 from workloads.training.inputs import draw, positional, resized, split, takes
 
@@ -241,3 +243,62 @@ def _type_text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"
     return f"a {type(value).__name__}"
+
+
+PARTS = {
+    "build": "build(**hyper) → torch.nn.Module",
+    "batch": "batch(hyper, size, device, generator) → Batch",
+    "loss": "loss(output, target) → scalar",
+}
+"""What every workload has: name → how it is called."""
+
+OTHERS = ("items", "optimizer")
+"""Functions that it may have."""
+
+
+def workload_of(text: str, made: Any) -> Workload | None:
+    """The workload of what a person's function returned; None if it has none of the parts.
+
+    Parts are attributes or, of a mapping, entries; hyper, items, item, task, source and optimizer may be left out.
+    Raises ValueError, one line, for a part that is missing or is no function.
+    """
+    found = _parts(made)
+    if not any(name in found for name in PARTS):
+        return None
+    if missing := [name for name in PARTS if name not in found]:
+        has = " and ".join(name for name in PARTS if name in found)
+        lacks = "; ".join(PARTS[name] for name in missing)
+        raise ValueError(f"{text} has {has}, but is no workload: it lacks {lacks}")
+    for name in (*PARTS, *OTHERS):
+        if name in found and not callable(found[name]):
+            raise ValueError(
+                f"{text}: expected {PARTS.get(name, name)}, a function; got a {type(found[name]).__name__}"
+            )
+    return Workload(
+        name=text,
+        task=str(found.get("task", "general")),
+        hyper=_hyper_of(text, found.get("hyper", {})),
+        build=found["build"],
+        batch=found["batch"],
+        loss=found["loss"],
+        items=found.get("items", lambda _hyper, size: size),
+        item=str(found.get("item", "sample")),
+        source=str(found.get("source", text)),
+        optimizer=found.get("optimizer"),
+    )
+
+
+def _parts(made: Any) -> dict[str, Any]:
+    """What it has of a workload's parts. A module has methods of its own names, and is none."""
+    if isinstance(made, (torch.nn.Module, torch.Tensor)):
+        return {}
+    names = (*PARTS, *OTHERS, "hyper", "task", "item", "source")
+    if isinstance(made, Mapping):
+        return {name: made[name] for name in names if name in made}
+    return {name: getattr(made, name) for name in names if hasattr(made, name)}
+
+
+def _hyper_of(text: str, hyper: Any) -> dict[str, int]:
+    if not isinstance(hyper, Mapping) or not all(type(size) is int for size in hyper.values()):
+        raise ValueError(f"{text}: expected hyper, a mapping of names to whole numbers; got {hyper!r}")
+    return dict(hyper)

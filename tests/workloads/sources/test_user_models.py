@@ -9,7 +9,7 @@ import torch
 
 from measure.counters.adapters import own
 from results.errors import Unavailable
-from workloads.sources import interface
+from workloads.sources import user_models
 from workloads.sources.any_model import get
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
@@ -212,10 +212,10 @@ def test_weights_that_would_be_downloaded_are_refused_at_once(tmp_path, monkeypa
     assert str(fault.value) == f"{net}:build {said}"
 
 
-@pytest.mark.parametrize("lacking", sorted(interface.PARTS))
+@pytest.mark.parametrize("lacking", sorted(user_models.PARTS))
 def test_a_workload_that_lacks_a_part_says_which(lacking):
-    made = {name: print for name in interface.PARTS if name != lacking}
+    made = {name: print for name in user_models.PARTS if name != lacking}
     with pytest.raises(ValueError, match=r"^mine:get has .*, but is no workload: it lacks ") as fault:
-        interface.workload_of("mine:get", made)
-    assert interface.PARTS[lacking] in str(fault.value)
-    assert interface.workload_of("mine:get", {"other": print}) is None
+        user_models.workload_of("mine:get", made)
+    assert user_models.PARTS[lacking] in str(fault.value)
+    assert user_models.workload_of("mine:get", {"other": print}) is None
