@@ -42,9 +42,10 @@ def shifted(timelines: Mapping[int, Timeline], matched: pd.DataFrame) -> tuple[d
     for rank, by, differences in _chain(first, ends):
         own = -float(np.median(differences))
         spread = float(np.median(np.abs(differences + own)))
-        if _one_clock(timelines[rank], timelines[by]) and bool(
-            ((ends[rank] < starts[by]) | (ends[by] < starts[rank])).sum() == 0
-        ):
+        a, b = timelines[rank], timelines[by]
+        of_file = a.process >= 0 and a.path == b.path
+        of_host = bool(a.host) and a.host == b.host and not (a.own_clock or b.own_clock)
+        if (of_file or of_host) and bool(((ends[rank] < starts[by]) | (ends[by] < starts[rank])).sum() == 0):
             own, spread = 0.0, float(np.median(np.abs(differences)))
         shift_s = shifts[by].shift_s + own / 1e9
         shifts[rank] = Shift(rank, shift_s, by, len(differences), spread / 1e9)
@@ -66,10 +67,3 @@ def _chain(first: int, ends: pd.DataFrame) -> Iterator[tuple[int, int, np.ndarra
                 waiting.remove(rank)
                 reached.append(rank)
                 yield rank, by, differences
-
-
-def _one_clock(a: Timeline, b: Timeline) -> bool:
-    """Whether both have the clock of one host, or of one file."""
-    if a.process >= 0 and a.path == b.path:
-        return True
-    return bool(a.host) and a.host == b.host and not (a.own_clock or b.own_clock)

@@ -17,7 +17,6 @@ Not claimed: that what is kept is right (`undercounts.py` asks), or that two tri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from analysis.trace.kernel_names import AFTER, REDUCTION, family
@@ -178,13 +177,9 @@ def _log(before: Product, after: Product) -> list[CleaningLog]:
     for reason, parts in lost.items():
         gone = sum((part.found or 0) - (part.deduplicated or 0) for part in parts)
         left = None if total is None else total - gone
-        why = f"{reason}: {_reason_text(before, parts)}"
+        names = [*dict.fromkeys(part.name.removeprefix("void ")[:60] for part in parts)]
+        listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        why = f"{reason}: {len(parts)} of {len(before.parts)} kernels ({listed})"
         rows.append(entry("deduplicated", after, "deduplicated_flop", total, left, why))
         total = left
     return rows
-
-
-def _reason_text(product: Product, parts: list[Part]) -> str:
-    names: Mapping[str, None] = dict.fromkeys(part.name.removeprefix("void ")[:60] for part in parts)
-    listed = ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "")
-    return f"{len(parts)} of {len(product.parts)} kernels ({listed})"

@@ -123,7 +123,8 @@ class Sizing:
             return units, flop
         if kind_of_call(call.name) == "matmul" and not _is_gradient(call):
             flop = self._flop_inside(at) or flop  # sizes of another call have been recorded of one
-        asked = _mask_gradients(call)
+        mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
+        asked = None if mask is None else sum(map(bool, mask[:2]))
         return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
 
     def _without_settings(self, at: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
@@ -231,12 +232,6 @@ class Sizing:
 
 def _is_gradient(call: ProfiledOperation) -> bool:
     return "backward" in call.name and kind_of_call(call.name) in ("convolution", "matmul")
-
-
-def _mask_gradients(call: ProfiledOperation) -> int | None:
-    """How many gradients of input and weight a call's own mask asks for; None: it has none."""
-    mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
-    return None if mask is None else sum(map(bool, mask[:2]))
 
 
 def _kernels_taken(call: ProfiledOperation, inside: tuple[str, ...]) -> tuple[int, int]:

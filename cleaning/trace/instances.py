@@ -210,7 +210,8 @@ def records(table: InstanceTable, products: Sequence[Product]) -> tuple[Operatio
     index_of = {top: index for index, top in enumerate(table.owners)}
     times = table.kernels["time_ns"].tolist()
     untimed = table.kernels["untimed"].tolist()
-    cut = _without_all_kernels(table.calls)
+    # owners of which a kernel was launched and not recorded, so that the time of the others is not theirs
+    cut = {*table.calls.owner[table.calls.table["lost_kernels"].to_numpy(np.int64) > 0].tolist()}
     made = []
     for top, index in index_of.items():
         forward = table.forward_of.get(top)
@@ -222,13 +223,6 @@ def records(table: InstanceTable, products: Sequence[Product]) -> tuple[Operatio
         known = top not in cut and not any(untimed[row] for row in rows)
         made.append(_record(table.calls, top, index, partner, rows, time_ns if known else None, product))
     return tuple(made)
-
-
-def _without_all_kernels(calls: Calls) -> set[int]:
-    """Owners of which a kernel was launched and not recorded, so that the time of the others is not theirs."""
-    if "lost_kernels" not in calls.table or not len(calls):
-        return set()
-    return set(calls.owner[calls.table["lost_kernels"].to_numpy(np.int64) > 0].tolist())
 
 
 def _record(

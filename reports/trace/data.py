@@ -22,6 +22,7 @@ class Trace:
     pyprof_rule: show what PyProf's rule gives each kernel, too, where the recording has no FLOP of its own.
     numbered: whether its recorder numbered the calls, so that one which is missing before the last leaves a gap.
     after_last_s: from the end of the last call or kernel to the end of the recording; None: not recorded.
+    host: name, start_ns, time_ns of annotations (DataLoader, optimizer) and of calls in no other; None: not recorded.
     """
 
     path: str
@@ -34,6 +35,7 @@ class Trace:
     pyprof_rule: bool = False
     numbered: bool = False
     after_last_s: float | None = None
+    host: pd.DataFrame | None = None
 
 
 def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:

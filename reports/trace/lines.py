@@ -59,7 +59,11 @@ def partial_lines(trace: Trace) -> list[str]:
         for name, total in totals.items():
             if total.unknown_calls:
                 sentences.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
-    return [*dict.fromkeys(lost), *sentences.values(), *_assumed(trace.cleaned.assumed_gradients)]
+    lines = [*dict.fromkeys(lost), *sentences.values()]
+    if calls := trace.cleaned.assumed_gradients:
+        many = f"the recording does not say which gradients {counted(calls, 'backward call')} were asked for"
+        lines.append(f"assumed: no layer is frozen; {many}")
+    return lines
 
 
 def _lacking(phase: str) -> str:
@@ -90,14 +94,6 @@ def _outside(outside: Outside) -> str:
     return (
         f"{counted(outside.calls, 'product')}, at least {si(total.at_least or 0, 'FLOP')} ({lacking} no count), {time}"
     )
-
-
-def _assumed(calls: int) -> list[str]:
-    """What the backward total rests on where the recording does not say which gradients were asked for."""
-    if not calls:
-        return []
-    many = counted(calls, "backward call")
-    return [f"assumed: no layer is frozen; the recording does not say which gradients {many} were asked for"]
 
 
 def _without_count(total: PhaseTotal, state: str, phase: str) -> str:

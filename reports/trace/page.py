@@ -7,6 +7,8 @@ on; the page's policy admits the script that sorts tables, and without it everyt
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,8 @@ NAMELESS = "what it is"
 """The heading of a column that has none in the terminal."""
 
 _LETTERS = 160
+_NUMBER = re.compile(r"(?<=_)\d+$|(?:(?<=\.)|^)\d+(?=\.|$)")
+"""The number that tells modules of a class apart: Conv2d_3, layers.3.attention."""
 _PHASES = ("forward", "backward", "recompute", "optimizer")
 
 
@@ -64,6 +68,15 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
     kernels = trace.cleaned.kernels
     shown = trace_timeline.timeline(trace)
     whole_ns = int(kernels["time_ns"].sum())
+    counts = [
+        ("FLOP of convolutions and matrix products, by phase.", totals_table(trace)),
+        ("Backward ÷ forward by kind of operation; the rule of thumb is 2.", ratios_table(trace)),
+        (
+            f"{largest_words(trace)} More than the peak of fp32: Winograd or FFT, which multiply less.",
+            largest_table(trace, MOST, rated=True, device=device),
+        ),
+        (faults_words(trace), faults_table(trace)),
+    ]
     return rendered(
         TEMPLATE,
         (TABLES_SCRIPT,),
@@ -84,7 +97,7 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         phases=_phase_rows(trace),
         modules=_module_rows(trace),
         kernels=_kernel_rows(trace),
-        counts=[_rows(table, caption) for caption, table in _count_tables(trace)],
+        counts=[_rows(table, caption) for caption, table in counts if table.rows],
         unknown=[
             f"Totals are {completeness(trace)}.",
             *partial_lines(trace),
@@ -126,26 +139,30 @@ def _phase_rows(trace: Trace) -> Rows:
 
 
 def _module_rows(trace: Trace) -> Rows | None:
-    """A row a module: its time by phase. None where the recording names no modules."""
-    found: dict[str, dict[str, TimeShare]] = {}
-    for each in _shares(trace, "modules_by_time"):
-        found.setdefault(each.name, {})[each.phase] = each
-    if not any(found):
+    """A row for modules alike in all but the number in their names: their time by phase. None where the recording names
+    no modules."""
+    shares = _shares(trace, "modules_by_time")
+    names: dict[str, set[str]] = {}
+    times: Counter[tuple[str, str]] = Counter()
+    for each in shares:
+        alike = _NUMBER.sub("*", each.name)
+        names.setdefault(alike, set()).add(each.name)
+        times[alike, each.phase if each.phase in _PHASES else "other"] += each.time_s  # type: ignore[assignment]
+    if not any(names):
         return None
-    whole_s = {name: sum(each.time_s for each in phases.values()) for name, phases in found.items()}
-    ratios = {name: sum(each.time_ratio for each in phases.values()) for name, phases in found.items()}
-    order = sorted(found, key=lambda name: (-whole_s[name], name))
+    by_phase = {alike: [times[alike, phase] for phase in (*_PHASES, "other")] for alike in names}
+    whole_s = sum(times.values())
     rows = []
-    for name in order[:MOST]:
-        by_phase = [found[name].get(phase) for phase in _PHASES]
-        rest = whole_s[name] - sum(each.time_s for each in by_phase if each)
-        cells = [TableCell(name or "in no module"), _seconds(whole_s[name]), _ratio(ratios[name])]
-        cells += [_seconds(each.time_s if each else 0.0) for each in by_phase]
-        rows.append(TableRow((*cells, _seconds(rest if rest > 1e-12 else 0.0))))
+    for alike in sorted(names, key=lambda alike: (-sum(by_phase[alike]), alike))[:MOST]:
+        name = next(iter(names[alike])) if len(names[alike]) == 1 else alike
+        own_s = sum(by_phase[alike])
+        cells = [TableCell(name or "in no module"), TableCell(str(len(names[alike])), len(names[alike]))]
+        cells += [_seconds(own_s), _ratio(own_s / whole_s), *map(_seconds, by_phase[alike])]
+        rows.append(TableRow(tuple(cells)))
     return Rows(
-        f"The {len(rows)} longest of {len(found)} modules: the time of the kernels that their own calls launched, in "
-        "the whole recording.",
-        ("module", "time", "share", *_PHASES, "other"),
+        f"The {len(rows)} longest of {len(names)} modules, those alike in all but their number in one row: the time of "
+        "the kernels that their own calls launched, in the whole recording.",
+        ("module", "modules", "time", "share", *_PHASES, "other"),
         tuple(rows),
         _WORDS,
     )
@@ -183,19 +200,21 @@ def _gap_rows(shown: trace_timeline.Timeline) -> Rows:
                 _ratio(gap.time_ns / shown.length_ns),
                 TableCell(kernel_words(gap.after, 90)),
                 TableCell(kernel_words(gap.before, 90) if gap.before else "the end of the step"),
+                TableCell(gap.host or "nothing recorded"),
             )
         )
         for gap in shown.gaps
     ]
     return Rows(
-        f"The {len(rows)} longest times in which nothing ran, and what ran before and after.",
-        ("begins at", "lasts", "share", "after", "before"),
+        f"The {len(rows)} longest times in which nothing ran, what ran before and after, and what was recorded of the "
+        "host meanwhile.",
+        ("begins at", "lasts", "share", "after", "before", "the host"),
         tuple(rows),
         _WORDS,
     )
 
 
-_WORDS = frozenset(("phase", "module", "kernel", "after", "before", "begins at"))
+_WORDS = frozenset(("phase", "module", "kernel", "after", "before", "the host", "begins at"))
 
 
 def _time_cells(each: TimeShare) -> tuple[TableCell, ...]:
@@ -209,17 +228,6 @@ def _seconds(value: float) -> TableCell:
 
 def _ratio(value: float) -> TableCell:
     return TableCell(percent(value), value)
-
-
-def _count_tables(trace: Trace) -> list[tuple[str, TextTable]]:
-    """What the command prints of FLOP, with a caption each."""
-    found = [
-        ("FLOP of convolutions and matrix products, by phase.", totals_table(trace)),
-        ("Backward ÷ forward by kind of operation; the rule of thumb is 2.", ratios_table(trace)),
-        (largest_words(trace), largest_table(trace)),
-        (faults_words(trace), faults_table(trace)),
-    ]
-    return [(caption, table) for caption, table in found if table.rows]
 
 
 def _rows(table: TextTable, caption: str) -> Rows:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.counts.sums import whole_sum
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import DASH, PREFIXES, digits, fitting, percent, si_time
+from reports.shared.numbers import DASH, PREFIXES, digits, fitting, percent, si, si_time
 from reports.trace.data import Trace, has_states, kernel_counts, kernel_words
 from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import (
@@ -370,19 +370,34 @@ def largest_words(trace: Trace) -> str:
     return "The largest operations, equal ones on one line; FLOP of one."
 
 
-def largest_table(trace: Trace) -> TextTable:
-    """The operations with the most FLOP, found or true, equal ones on one line with their number."""
+def largest_table(trace: Trace, most: int = _LARGEST, rated: bool = False, device: Device | None = None) -> TextTable:
+    """The operations with the most FLOP, found or true, equal ones on one line with their number.
+
+    rated: equal ones whose longest kernel is the same, with it, its FLOP/s and share of the peak.
+    """
     numbers = [Column("times", rank=1), Column("FLOP", right=True)]
     sized = Column("sizes", wraps=True, rank=2, right=False)
     columns = [Column("operation", wraps=True), Column("phase"), sized, *numbers]
     if has_states(trace):
         columns += [Column("found", right=True), Column("reason", rank=3)]
+    kernels = trace.cleaned.kernels
+    longest = kernels.sort_values("time_ns").drop_duplicates("instance", keep="last") if rated else kernels[:0]
+    kernel_of = dict(zip(longest["instance"].tolist(), longest["name"].tolist(), strict=True))
+    columns += [Column(name, right=True) for name in ("time", "FLOP/s", "of peak", "longest kernel")] if rated else []
     rows = []
-    for same in largest(trace.cleaned.instances, has_states(trace))[:_LARGEST]:
+    for same in largest(trace.cleaned.instances, has_states(trace), kernel_of)[:most]:
         one = same[0]
         name = one.module or one.name.removeprefix("aten::")
         row = [fitting(name, _NAME_LETTERS), one.phase, sizes(one), str(len(same)), _flop(one.expected_flop, None, 3)]
-        rows.append([*row, times(one), one.reason] if has_states(trace) else row)
+        row += [times(one), one.reason] if has_states(trace) else []
+        if rated:
+            timed = [i for i in same if i.repaired_flop and i.kernel_time_s]
+            time_s, flop = (sum(getattr(i, name) for i in timed) for name in ("kernel_time_s", "repaired_flop"))
+            own = kernels[kernels["instance"].isin([i.index for i in timed])]
+            speeds = rates(timed, own, device) if device is not None else ()
+            row += [si_time(time_s), si(flop / time_s, "FLOP/s")] if timed else [DASH, DASH]
+            row += [percent(speeds[0].ratio) if speeds else DASH, kernel_words(kernel_of.get(one.index) or DASH)]
+        rows.append(row)
     return TextTable(columns, rows)
 
 
@@ -411,13 +426,24 @@ def time_tables(trace: Trace) -> list[TextTable]:
     return found
 
 
-def largest(instances: Iterable[OperationInstance], states: bool = True) -> list[list[OperationInstance]]:
+def largest(
+    instances: Iterable[OperationInstance], states: bool = True, kernel_of: Mapping[int, str] | None = None
+) -> list[list[OperationInstance]]:
     """Operations alike in everything but the step, those with the most FLOP together first. states: those that were
-    found with other numbers are not alike."""
+    found with other numbers are not alike. kernel_of: index → longest kernel, without which none is asked for."""
     groups: dict[Any, list[OperationInstance]] = {}
     for i in instances:
         found = i.raw_flop if states else None
-        key = (i.name, i.module, i.phase, i.input_shapes, i.concrete_inputs, found, i.expected_flop)
+        key = (
+            i.name,
+            i.module,
+            i.phase,
+            i.input_shapes,
+            i.concrete_inputs,
+            found,
+            i.expected_flop,
+            (kernel_of or {}).get(i.index),
+        )
         groups.setdefault(records_rows.to_text(key), []).append(i)
     raw = {key: sum(i.raw_flop or 0 for i in same) if states else 0 for key, same in groups.items()}
     weight = {key: max(raw[key], sum(i.expected_flop or 0 for i in same)) for key, same in groups.items()}

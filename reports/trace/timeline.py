@@ -5,8 +5,8 @@ kernel; without marks it is the whole recording. Lanes are the streams of the de
 recording without a device they are the threads of its operator calls. A gap is a time in which no lane ran anything.
 Kernels that were recorded twice, or tried out before a choice, are left out.
 
-Not claimed: why nothing ran, and what the host did meanwhile. A gap of a recording without a device is time outside of
-recorded operators, and not idle time of the processor.
+Not claimed: why nothing ran; of the host it is told what was recorded meanwhile. A gap of a recording without a device
+is time outside of recorded operators, and not idle time of the processor.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ PHASE_COLOURS: Mapping[str, str] = {
 
 PHASE_WORDS = {"": "no phase known"}
 _NAME_LETTERS = 70
+_HOST_NAMES = 2
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,14 @@ class Lane:
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing ran. after, before: names of the kernels at its ends."""
+    """A time in which nothing ran. after, before: names of the kernels at its ends; host: what was recorded of the host
+    meanwhile, the longest first."""
 
     start_ns: int
     time_ns: int
     after: str
     before: str
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ def timeline(trace: Trace) -> Timeline | None:
         busy_ns=_covered(shown, end),
         kernels_ns=_covered(shown[shown["what"].isin(("kernel", "call"))], end),
         lanes=tuple(lanes[:MOST_LANES]),
-        gaps=_gaps(shown, end),
+        gaps=_gaps(shown, end, trace.host),
         outside=tuple(_outside(kernels, steps)) if step is not None else (),
         calls=bool((kernels["what"] == "call").any()),
         lanes_left_out=max(0, len(lanes) - MOST_LANES),
@@ -182,7 +185,7 @@ def _window(kernels: pd.DataFrame, steps: pd.Series[float]) -> tuple[int, int, i
     return int(starts.iloc[at]), end, int(starts.index[at])
 
 
-def _gaps(shown: pd.DataFrame, end: int) -> tuple[Gap, ...]:
+def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap, ...]:
     """The longest times in which nothing ran."""
     start = shown["start_ns"].to_numpy(np.int64)
     stop = np.minimum(start + shown["time_ns"].to_numpy(np.int64), end)
@@ -193,10 +196,24 @@ def _gaps(shown: pd.DataFrame, end: int) -> tuple[Gap, ...]:
     names = shown["name"].tolist()
     order = np.argsort(-free, kind="stable")[:LONGEST_GAPS]
     return tuple(
-        Gap(int(reach[at]), int(free[at]), names[last[at]], names[at + 1] if at + 1 < len(names) else "")
+        Gap(
+            int(reach[at]),
+            int(free[at]),
+            names[last[at]],
+            names[at + 1] if at + 1 < len(names) else "",
+            "" if host is None else _host_text(host, int(reach[at]), int(before[at])),
+        )
         for at in order.tolist()
         if free[at] > LEAST_GAP_RATIO * (end - start[0])
     )
+
+
+def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
+    """What was recorded of the host between two times: the two names that took most of it, with their time in it."""
+    start = host["start_ns"].to_numpy(np.int64)
+    within = np.minimum(start + host["time_ns"].to_numpy(np.int64), end) - np.maximum(start, begin)
+    longest = host.assign(ns=within)[within > 0].groupby("name")["ns"].sum().nlargest(_HOST_NAMES)
+    return ", ".join(f"{fitting(str(name), _NAME_LETTERS)} {si_time(ns / 1e9)}" for name, ns in longest.items())
 
 
 def _lanes(shown: pd.DataFrame, inside: pd.Series[bool] | None, finest_ns: float) -> list[Lane]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results.errors import Inconsistent
 from runners.cli.exits import Mistake
@@ -48,27 +48,24 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
     from analysis.devices import peaks
     from analysis.ranks.summary import StepFlop
-    from reports.trace.text import document
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
     try:
         trace = cleaned(read_recording(Path(timeline.path), _part_of(timeline)))
     except (Inconsistent, Mistake) as fault:
         return StepFlop(None, str(fault))
-    found = document(trace)
-    totals = {phase: found["totals"]["repaired"][f"{phase}_flop"] for phase in PASSES if _has(found, phase)}
-    unknown = [phase for phase, flop in totals.items() if flop is None]
-    if unknown or not totals:
+    totals = {phase: trace.cleaned.phase_totals["repaired"][f"{phase}_flop"] for phase in PASSES}
+    flop = {  # inference has no backward pass
+        phase: total.flop
+        for phase, total in totals.items()
+        if trace.cleaned.missing or total.unknown_calls or total.at_least is not None
+    }
+    unknown = [phase for phase in flop if flop[phase] is None]
+    if unknown or not flop:
         of = f"of the {' and the '.join(unknown)} pass, calls have no count" if unknown else "no product was recorded"
         return StepFlop(None, of)
-    return StepFlop(sum(totals.values()) / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
-
-
-def _has(found: Mapping[str, Any], phase: str) -> bool:
-    """Whether a recording has products of a phase, or may lack some; inference has no backward pass."""
-    key = f"{phase}_flop"
-    recorded = found["at_least"]["repaired"][key] is not None or found["unknown_calls"]["repaired"][key]
-    return bool(recorded or found["missing"])
+    whole = sum(each or 0 for each in flop.values())
+    return StepFlop(whole / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
 
 
 def _part_of(timeline: Timeline) -> Callable[[Recording], Recording] | None:

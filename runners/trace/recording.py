@@ -11,9 +11,13 @@ if TYPE_CHECKING:
 
 def cleaned(recording: Recording) -> Trace:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
+    import pandas as pd
+
     from cleaning.trace.clean import clean
     from reports.trace.data import Trace
 
+    calls, ranges = recording.calls, recording.ranges
+    annotations = ranges[~ranges["name"].str.match("ProfilerStep#|nn.Module: |flopledger")]
     starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
     return Trace(
         path=recording.path,
@@ -30,6 +34,7 @@ def cleaned(recording: Recording) -> Trace:
         ),
         numbered=recording.numbered,
         after_last_s=_after_last_s(recording),
+        host=pd.concat([part[["name", "start_ns", "time_ns"]] for part in (annotations, calls[calls["parent"] < 0])]),
     )
 
 

@@ -65,7 +65,10 @@ def attribute(recording: Recording) -> Recording:
     _fill(calls, place, made_by, forward)
     calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)
     calls["lost_kernels"] = _lost_kernels(calls, recording.lost_launches, place.parent)
-    count, problems = _steps(recording, _with_calls(spans, calls), sign)
+    # a step is a mark with a call in it: a loop that ends while it records leaves a mark without one
+    called = {*zip(ints(calls, "process").tolist(), ints(calls, "step").tolist(), strict=True)}
+    marks = [*zip(ints(spans, "process").tolist(), ints(spans, "step").tolist(), strict=True)]
+    count, problems = _steps(recording, sum(mark in called for mark in marks) or len(marks), sign)
     kernels = recording.kernels[recording.kernels["what"] != "call"]
     kernels = _linked(kernels, calls, recording) if len(kernels) or not len(calls) else _call_rows(calls)
     done = bool((recording.calls["phase"] != "").any())  # then numbers are no longer those that were recorded
@@ -134,13 +137,6 @@ def _lost_kernels(calls: pd.DataFrame, launches: pd.DataFrame, parent: Ints) -> 
         at = nesting.innermost(calls, parent, launches)
         np.add.at(found, at[at >= 0], 1)
     return found
-
-
-def _with_calls(spans: pd.DataFrame, calls: pd.DataFrame) -> int:
-    """How many steps are marked: marks with a call in them. A loop that ends while it records leaves one without."""
-    called = {*zip(ints(calls, "process").tolist(), ints(calls, "step").tolist(), strict=True)}
-    marks = [*zip(ints(spans, "process").tolist(), ints(spans, "step").tolist(), strict=True)]
-    return sum(mark in called for mark in marks) or len(marks)
 
 
 def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int] | None:

@@ -32,6 +32,8 @@ PRODUCT_NODE = re.compile(
 )
 """Nodes of autograd that a product made, by the names that PyTorch generates."""
 
+WITHOUT_END = "the file has no end of its recording (Record Window End), so that its last calls are missing"
+
 EVENTS = 2
 """So many events left out in a row are no backward pass: a node is a frame of the engine, its own, and its calls."""
 
@@ -71,10 +73,12 @@ def missing_calls(forest: Forest, recording: Recording) -> tuple[Missing, ...]:
     """What is missing, each reason once a phase."""
     found = [
         *_of_numbers(forest, recording.gaps),
-        *([] if recording.ends else _without_end(forest)),
+        *([] if recording.ends else [Missing(phase, 1, WITHOUT_END) for phase in _all_phases(forest)]),
         *_of_flows(forest, recording.flows),
     ]
-    return tuple(sorted({*found, *_recomputed(forest, found)}))
+    if "recompute" in forest.phase and not any(each.phase == "recompute" for each in found):  # it runs in nodes
+        found += [replace(each, phase="recompute") for each in found if each.phase == "backward"]
+    return tuple(sorted({*found}))
 
 
 # --- numbers of events -----------------------------------------------------------------------------------------------
@@ -182,11 +186,6 @@ def _all_phases(forest: Forest) -> set[str]:
     return found | ({"backward"} if len(numbers) and numbers.max() > numbers.min() else set())
 
 
-def _without_end(forest: Forest) -> Iterator[Missing]:
-    why = "the file has no end of its recording (Record Window End), so that its last calls are missing"
-    return (Missing(phase, 1, why) for phase in _all_phases(forest))
-
-
 def _of_flows(forest: Forest, flows: pd.DataFrame) -> Iterator[Missing]:
     """Arrows of the recorder, from a forward call to its node, one of whose ends is not there."""
     if not len(flows):
@@ -207,18 +206,11 @@ def _of_flows(forest: Forest, flows: pd.DataFrame) -> Iterator[Missing]:
         yield Missing(phase, count, f"{count} of {len(flows)} arrows {side} {phase} calls have none there")
 
 
-def _may_hold_products(forest: Forest, at: int) -> bool:
-    """Whether a product is in an operator, or may be."""
-    top = forest.top_operator[at]
-    return top < 0 or forest.top_product[at] >= 0 or not kind_of_call(forest.names[top])
-
-
 def _is_product_node(forest: Forest, at: int) -> bool:
     return any(PRODUCT_NODE.fullmatch(forest.names[each].rsplit(" ", 1)[-1]) for each in (at, forest.parent[at]))
 
 
-def _recomputed(forest: Forest, missing: list[Missing]) -> Iterator[Missing]:
-    """Recomputation runs in nodes: where these are missing, it may be, too."""
-    if "recompute" in forest.phase and not any(each.phase == "recompute" for each in missing):
-        reasons = [each for each in missing if each.phase == "backward"]
-        yield from (replace(each, phase="recompute") for each in reasons)
+def _may_hold_products(forest: Forest, at: int) -> bool:
+    """Whether a product is in an operator, or may be."""
+    top = forest.top_operator[at]
+    return top < 0 or forest.top_product[at] >= 0 or not kind_of_call(forest.names[top])

@@ -50,7 +50,10 @@ class Tables:
         packed, problem = _look(path)
         if problem:
             raise ValueError(f"{path}: {problem}; {hint}")
-        where = ":memory:" if packed else f"{Path(path).resolve().as_uri()}?{_how(path)}"
+        log = Path(f"{path}-wal")
+        # read only; beside no log of changes also without locks, which a read-only folder does not allow
+        how = "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
+        where = ":memory:" if packed else f"{Path(path).resolve().as_uri()}?{how}"
         self._connection = sqlite3.connect(where, uri=True)
         try:
             if packed:
@@ -168,9 +171,3 @@ def _problem(head: bytes, size: int) -> str:
     if len(head) < 100 or (trusted and size < pages * (65536 if page == 1 else page)):
         return "the SQLite file is cut: it is shorter than its first page says"
     return ""
-
-
-def _how(path: str | Path) -> str:
-    """Read only; and beside no log of changes also without locks, which a read-only folder does not allow."""
-    log = Path(f"{path}-wal")
-    return "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"

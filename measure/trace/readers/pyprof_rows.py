@@ -103,7 +103,9 @@ def _csv_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:
             if not cells:
                 continue
             if len(cells) != len(header):
-                raise ValueError(_misfit(path, reader.line_num, len(cells), len(header)))
+                why = "the file is cut" if len(cells) < len(header) else "fields with commas must stand in quotes"
+                misfit = f"line {reader.line_num} has {len(cells)} fields instead of {len(header)}: {why}"
+                raise ValueError(f"{path}: {misfit}; {HOW_TO_MAKE}")
             yield _csv_row(lambda name, cells=cells: cells[place[name]].strip() if name in place else "")  # type: ignore[misc]
     except csv.Error as error:
         raise ValueError(f"{path}: line {reader.line_num} is cut or no CSV ({error}); {HOW_TO_MAKE}") from error
@@ -117,11 +119,6 @@ def _check(header: Sequence[str], path: str) -> None:
     if missing:
         asked = ",".join(OPTION_OF[name] for name in missing)
         raise ValueError(f"{path}: no column {' and no column '.join(missing)} (-c {asked}); {HOW_TO_MAKE}")
-
-
-def _misfit(path: str, line: int, got: int, expected: int) -> str:
-    why = "the file is cut" if got < expected else "fields with commas must stand in quotes"
-    return f"{path}: line {line} has {got} fields instead of {expected}: {why}; {HOW_TO_MAKE}"
 
 
 def _csv_row(cell: Callable[[str], str]) -> PyprofRow:
