@@ -29,7 +29,6 @@ is reported beside the interval. Nothing is dropped: outliers are counted and st
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -249,18 +248,9 @@ def _finite(values: Sequence[float] | Array) -> Array:
 
 def _shares(x: Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
     """Weights that sum to 1, and these divided by their sum once more: published intervals keep each digit."""
-    if isinstance(weights, tuple):
-        return _kept_shares(weights, len(x))
-    return _shares_of(np.ones(len(x)) if weights is None else weights, len(x))
-
-
-def _shares_of(weights: Sequence[float] | Array, count: int) -> tuple[Array, Array]:
+    count, weights = len(x), np.ones(len(x)) if weights is None else weights
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (count,) or not (w.min() > 0 and w.max() < math.inf):
         raise ValueError(f"expected {count} positive weights, one a block, got {np.asarray(weights).tolist()}")
     shares = w / w.sum()
     return shares, shares / shares.sum()
-
-
-_kept_shares = functools.lru_cache(64)(_shares_of)
-"""Cells have as many blocks of as many steps as others."""

@@ -66,14 +66,9 @@ def _spread(row: Ceiling) -> float:
 def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
-    fastest = _divided_by(run, here)
+    fastest = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
     causes = [*_untimed(here, run), *map(loaded, fastest), *(_slower(row, ceilings) for row in fastest)]
     return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
-
-
-def _divided_by(run: Run, here: Sequence[Ceiling]) -> list[Ceiling]:
-    """The fastest kernel of each unit that the cell uses. here: the ceilings of its session."""
-    return [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
 
 
 def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:

@@ -6,7 +6,6 @@ pass of their own, whose marks cost a little: their sum is near the whole step's
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,18 +51,7 @@ def block_means_s(blocks: Sequence[Sample]) -> list[float]:
 def block_summary(blocks: Sequence[Sample], rule: str = LAG1) -> Summary:
     """Seconds a step over the blocks, each weighted by its steps. rule: of the interval, as the cell's row names it
     (`Run.interval_rule`). Raises ValueError without blocks."""
-    return summary_of(block_means_s(blocks), column_of(blocks, "steps"), rule)
-
-
-def summary_of(means_s: Sequence[float], steps: Sequence[int], rule: str = LAG1) -> Summary:
-    """The same of `block_means_s` and the steps of each block."""
-    return _summary(tuple(means_s), tuple(steps), rule)
-
-
-@functools.lru_cache(maxsize=16)
-def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> Summary:
-    """Kept, since the time of a batch is of the same blocks as that of the cell's own steps."""
-    return summarise(means_s, steps, rule=rule)
+    return summarise(block_means_s(blocks), column_of(blocks, "steps"), rule=rule)
 
 
 @dataclass(frozen=True)
@@ -81,7 +69,7 @@ def step_blocks(blocks: Sequence[Sample], rule: str = LAG1) -> StepBlocks | None
     if not blocks:
         return None
     means_s, steps = block_means_s(blocks), column_of(blocks, "steps")
-    return StepBlocks(blocks, means_s, steps, summary_of(means_s, steps, rule))
+    return StepBlocks(blocks, means_s, steps, summarise(means_s, steps, rule=rule))
 
 
 def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:

@@ -114,10 +114,6 @@ def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
     return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
 
 
-def _work(sample: Sample) -> str:
-    return sample.work or "batch"
-
-
 def _on_one_clock(blocks: Sequence[Sample]) -> list[Sample]:
     """The blocks with device times if every one has it, else without."""
     everywhere = all(block.device_s is not None for block in blocks)
@@ -128,7 +124,7 @@ def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
     """Work → its mean, of those that have blocks; the epoch from its full and its last batch, if it has those."""
     means = {}
     for work in ("one", "batch", "last"):
-        if mine := [block for block in blocks if _work(block) == work]:
+        if mine := [block for block in blocks if (block.work or "batch") == work]:
             means[work] = _mean(mine, run.interval_rule)
     epoch = _epoch(run, means)
     return means if epoch is None else {**means, "epoch": epoch}

@@ -1,6 +1,7 @@
 """report.html of a comparison: whether two runs differ, cell by cell, in one file like that of a run.
 
-From the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock: the same two runs give the same bytes.
+From the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock:
+the same two runs give the same bytes.
 """
 
 from __future__ import annotations

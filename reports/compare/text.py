@@ -49,11 +49,13 @@ def to_text(
     parts += [f"across: {', '.join(across)}"] if across else []
     parts += ["", TextTable(_COLUMNS, [row_cells(row) for row in matched], rule=False)]
     names = cell_names(rows)
-    parts += [f"{name}: {row.reason}" for row, name in zip(rows, names, strict=True) if row in matched and row.reason]
-    for side in (ONLY_A, ONLY_B):
-        parts += filter(
-            None, [_unmatched(side, [n for row, n in zip(rows, names, strict=True) if row.verdict == side])]
-        )
+    said: dict[str, list[str]] = {}  # reason, or the run that has the cell alone → cells
+    for row, name in zip(rows, names, strict=True):
+        if text := row.verdict if row.verdict in (ONLY_A, ONLY_B) else row.reason:
+            said.setdefault(text, []).append(name)
+    for text, cells in sorted(said.items(), key=lambda item: (ONLY_A, ONLY_B).count(item[0])):
+        more = f" and {len(cells) - SHOWN} more" if len(cells) > SHOWN else ""
+        parts.append(f"{text}: {', '.join(cells[:SHOWN])}{more}")
     return page([*parts, "", *closing_lines(matched)], width, colour)
 
 
@@ -79,13 +81,6 @@ def cell_names(rows: Sequence[Comparison]) -> list[str]:
     cells = [f"{row.model} b{row.batch_size} {row.precision}" for row in rows]
     variants = [f" ({row.variant})" if several and row.variant else "" for row in rows]
     return [cell + beside for cell, beside in zip(cells, variants, strict=True)]
-
-
-def _unmatched(side: str, names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{side}: {', '.join(names[:SHOWN])}{more}"
 
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:

@@ -74,7 +74,7 @@ def parts(checkpoints: Checkpoints) -> list[Part]:
     """The choices as a table, under a sentence that says what they mean."""
     if len(checkpoints.choices) < 2:
         return [meaning(checkpoints)]
-    heads = ["peak if checkpointed", "saved", "FLOP again", *(["largest batch"] if checkpoints.largest else [])]
+    heads = ["peak if checkpointed", "saved", "FLOP again", *(["at most batch"] if checkpoints.largest else [])]
     first = checkpoints.choices[0].peak_bytes
     shown, rows = _spread(len(checkpoints.choices)), []
     for place in shown:
@@ -106,7 +106,9 @@ def meaning(checkpoints: Checkpoints) -> str:
     sentence += f"; {percent(half.recomputed_ratio)} again bring half of that." if half is not last else "."
     known = [batch for batch in checkpoints.largest if batch is not None]
     if len(known) > 1 and max(known) > known[0]:
-        sentence += f" The largest batch goes from {known[0]:,} to {max(known):,}, predicted from two small ones."
+        sentence += (
+            f" By live bytes the largest batch goes from {known[0]:,} to {max(known):,}, predicted from two small ones."
+        )
     return sentence
 
 

@@ -54,11 +54,6 @@ class MemoryFit:
     fit: BatchFit
 
     @property
-    def largest_batch(self) -> int:
-        """0 where none fits."""
-        return self.fit.largest_batch
-
-    @property
     def least_batch(self) -> int:
         """The smallest that was looked at."""
         return min(self.fit.needed)
@@ -114,7 +109,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
     """
     found, peak = answer.found, answer.found.peak_at
     known = not answer.is_partial
-    largest = answer.fitted.largest_batch if answer.fitted else None
+    fit = answer.fitted.fit if answer.fitted else None
     return {
         "model": answer.model,
         "batch_size": answer.batch_size,
@@ -128,7 +123,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
         "lower_bound_bytes": answer.lower_bound_bytes,
         "by_category": dict(found.by_category),
         "peak_at": {"operation": peak.operation, "module": peak.module, "phase": peak.phase, "index": peak.index},
-        "largest_batch": largest if known else None,
+        "largest_batch": fit.fits if fit and known else None,
         "fit": _fit(answer.fitted, known) if answer.fitted else None,
         "allocated_bytes": answer.reserved.allocated_bytes if known else None,
         "reserved_bytes": answer.reserved.reserved_bytes if known else None,
@@ -142,7 +137,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
         "checkpoints": None if answer.checkpoints is None else footprint_checkpoints.documents(answer.checkpoints),
         "unknown_storages": len(found.unknown),
         "at_least": None if known else _at_least(answer),
-        "at_most_batch": None if known else largest,
+        "at_most_batch": fit.largest_batch if fit else None,
         "notes": list(answer.notes),
     }
 
@@ -261,7 +256,15 @@ def _filling(answer: FootprintAnswer) -> TextTable:
     rows = []
     for name, nbytes in sorted(found.by_category.items(), key=lambda pair: -pair[1]):
         if nbytes:
-            share = "" if partial else _share(nbytes / found.at_least_bytes)
+            share = (
+                ""
+                if partial
+                else (
+                    percent(nbytes / found.at_least_bytes)
+                    if nbytes / found.at_least_bytes >= LEAST_SHARE
+                    else "< 0.1 %"
+                )
+            )
             rows.append([f"  {WORDS[name]}", f"{nbytes:,}", amount(nbytes, "B"), share])
     head = "what is known there" if partial else "what fills the peak"
     last = Column("" if partial else "share", right=True)
@@ -273,10 +276,6 @@ def _bytes_table(*columns: Column, rows: Sequence[Sequence[Cell]]) -> TextTable:
     first, *others = columns
     wide = [[f"{row[0]:<{_FIRST}}", *row[1:]] for row in rows]
     return TextTable([Column(f"{first.name:<{_FIRST}}", right=False, wraps=True), *others], wide, rule=False)
-
-
-def _share(ratio: float) -> str:
-    return percent(ratio) if ratio >= LEAST_SHARE else "< 0.1 %"
 
 
 def _beside(answer: FootprintAnswer) -> TextTable:
@@ -331,13 +330,15 @@ def fit_words(answer: FootprintAnswer) -> str:
             f"At most a batch of {fit.largest_batch:,} fits into {of}: it needs at least "
             f"{amount(fit.needed[fit.largest_batch], 'B')}, as sizes are unknown."
         )
-    needed = amount(fit.needed[fit.largest_batch], "B")
-    workspaces = " with cuBLAS's workspaces" if answer.workspace_bytes else ""
-    if fit.capped:
-        more = "the model takes no more" if fit.refused else "more were not looked for"
-        return f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}{workspaces}; {more}."
-    above = amount(fit.needed[fit.largest_batch + 1], "B")
+    more = " with cuBLAS's workspaces" if answer.workspace_bytes else ""
+    fits = f"No batch fits into {of} by segments"
+    if fit.fits:
+        what = "in segments" if answer.device == "cuda" else "alive"
+        fits = f"Fits: {fit.fits:,} into {of}, {amount(fit.reserved_bytes, 'B')} {what}{more}"
+    above = "the model takes no more" if fit.refused else "more were not looked for"
+    if not fit.capped:
+        above = f"{amount(fit.needed[fit.largest_batch + 1], 'B')} of {amount(fit.available_bytes, 'B')} for one more"
     return (
-        f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed}{workspaces}, and "
-        f"{fit.largest_batch + 1:,} would need {above} of {amount(fit.available_bytes, 'B')}; both were traced."
+        f"{fits}. At most {fit.largest_batch:,} by live bytes: {amount(fit.needed[fit.largest_batch], 'B')}{more}; "
+        f"{above}."
     )

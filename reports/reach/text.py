@@ -44,9 +44,10 @@ RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a lau
 class ReachAnswer:
     """What `runners.reach` says of one step.
 
-    eager_peak_bytes: memory of the step without fusion; largest_batch: the largest that fits into the device; both None
-    where they are not known, and the notes say why. is_partial: a storage of the step has no known size, so that memory
-    is at least this, and the largest batch at most. is_bounded: False where the sum over the operations is no least
+    eager_peak_bytes: memory of the step without fusion; largest_batch: the largest that fits into the device by
+    reserved segments, at_most_batch: by live bytes; all None where they are not known, and the notes say why.
+    is_partial: a storage of the step has no known size, so that memory is at least this, and no batch is known to fit.
+    is_bounded: False where the sum over the operations is no least
     time; the notes say why. prediction: None where nothing like the step was measured; no_prediction says why.
     published: what others measured, each with the keys of `PUBLISHED`; published_are: which rows these are.
     """
@@ -66,6 +67,7 @@ class ReachAnswer:
     eager_peak_bytes: int | None = None
     memory_bytes: int | None = None
     largest_batch: int | None = None
+    at_most_batch: int | None = None
     is_partial: bool = False
     is_bounded: bool = True
     notes: Sequence[str] = ()
@@ -103,7 +105,7 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
         "at_least_eager_peak_bytes": answer.eager_peak_bytes if partial else None,
         "memory_bytes": answer.memory_bytes,
         "largest_batch": None if partial else answer.largest_batch,
-        "at_most_largest_batch": answer.largest_batch if partial else None,
+        "at_most_largest_batch": answer.at_most_batch,
         "published": [dict(row) for row in answer.published],
         "published_are": answer.published_are,
         "relatives": [dict(row) for row in answer.published if row["device"] == answer.device.name],
@@ -193,10 +195,11 @@ def _probable(answer: ReachAnswer) -> dict[str, str]:
 def _memory(answer: ReachAnswer) -> dict[str, str]:
     if answer.eager_peak_bytes is None:
         return {}
-    least, most = ("at least ", "at most ") if answer.is_partial else ("", "")
+    least = "at least " if answer.is_partial else ""
     rows = {"memory": f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
-    if answer.largest_batch is not None and answer.memory_bytes is not None:
-        rows["largest batch"] = f"{most}{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}"
+    if answer.at_most_batch is not None and answer.memory_bytes is not None:
+        fits = "" if answer.is_partial else f"fits: {answer.largest_batch:,}; "
+        rows["largest batch"] = f"{fits}at most {answer.at_most_batch:,} in {si(answer.memory_bytes, 'B')}"
     return rows
 
 

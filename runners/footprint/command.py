@@ -26,7 +26,6 @@ from runners.footprint import options as footprint_options
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
-    from reports.footprint.checkpoints import Checkpoints
     from reports.footprint.text import FootprintAnswer, MemoryFit
     from runners.footprint.step import StepOptions, StepTrace
 
@@ -54,6 +53,8 @@ def _run(options: Namespace) -> int:
     memory = memory_of(options.fit) if options.fit else None
     if options.out is not None:
         reserve(options.out / TABLE)
+    from reports.footprint.text import MemoryFit
+    from runners.footprint.fit import fit
     from runners.footprint.step import StepOptions
 
     asked = StepOptions(
@@ -62,7 +63,10 @@ def _run(options: Namespace) -> int:
     )  # fmt: skip
     steps = Steps(asked)
     try:
-        fitted = _fit_batch(steps, options, memory) if memory else None
+        fitted = None
+        if memory:
+            fits = fit(steps.at, memory.memory_bytes, MARGIN_RATIO, options.device, memory.name)
+            fitted = MemoryFit(memory, MARGIN_RATIO, fits)
         answer = _answer(steps, options, fitted)
     except Untraced as fault:
         passing("")
@@ -70,7 +74,7 @@ def _run(options: Namespace) -> int:
         return FAILED
     passing("")
     _tell(answer, options)
-    if fitted is not None and not fitted.largest_batch:
+    if fitted is not None and not fitted.fit.largest_batch:
         say(f"error: {too_large(options.model, fitted)}")
         return FAILED
     return 0
@@ -132,29 +136,24 @@ def memory_of(name: str) -> Memory:
     raise Mistake(f"--fit: expected a device of known memory, got {name!r}{like}")
 
 
-def _fit_batch(steps: Steps, options: Namespace, memory: Memory) -> MemoryFit:
-    from reports.footprint.text import MemoryFit
-    from runners.footprint.fit import fit
-
-    return MemoryFit(
-        memory, MARGIN_RATIO, fit(steps.at, memory.memory_bytes, MARGIN_RATIO, options.device, memory.name)
-    )
-
-
 def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
     from analysis.footprint.schedule.minimum import minimal
     from analysis.footprint.step.caching_allocator import replay
     from analysis.footprint.step.live_bytes import footprint
     from analysis.footprint.step.workspaces import allowance, unforeseen
     from reports.footprint.text import FootprintAnswer
+    from runners.footprint.checkpoints import checkpoints
     from runners.footprint.fit import capability
 
-    largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
+    largest = fitted.fit.fits or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
     step = steps.at(options.batch_size or largest)
     found = footprint(step.operations, step.storages)
     more = unforeseen(step.operations, options.device)
     least = minimal(step.operations, step.storages)
-    asked = options.checkpoints and not found.unknown
+    saving = None
+    if options.checkpoints and not found.unknown:
+        passing(f"{options.model}: checkpoints")
+        saving = checkpoints(steps.at, step.batch_size, fitted.fit if fitted else None, options.device, options.fit)
     return FootprintAnswer(
         model=options.model,
         batch_size=step.batch_size,
@@ -170,21 +169,19 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
-        checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if asked else None,
-        notes=tuple(filter(None, (more, _refused(fitted), *_notes(options, found), *step.notes))),
+        checkpoints=saving,
+        notes=tuple(
+            filter(
+                None,
+                (
+                    more,
+                    (f"no larger batch: {fitted.fit.refused}" if fitted and fitted.fit.refused else ""),
+                    *_notes(options, found),
+                    *step.notes,
+                ),
+            )
+        ),
     )
-
-
-def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: MemoryFit | None) -> Checkpoints:
-    from runners.footprint.checkpoints import checkpoints
-
-    passing(f"{options.model}: checkpoints")
-    return checkpoints(steps.at, batch_size, fitted.fit if fitted else None, options.device, options.fit)
-
-
-def _refused(fitted: MemoryFit | None) -> str:
-    """Why no larger batch was looked at, where the model says so."""
-    return f"no larger batch: {fitted.fit.refused}" if fitted and fitted.fit.refused else ""
 
 
 def _notes(options: Namespace, found: Any) -> list[str]:

@@ -1,8 +1,9 @@
 """The largest batch of a step that fits into a memory: traces at the batches that
 `analysis.footprint.step.largest_batch` asks for.
 
-What has to fit is the highest moment's live bytes and cuBLAS's workspaces. What the margin is for is not counted: the
-device's context, cuDNN's workspaces, the rounding of blocks and what the allocator cannot use.
+Of the batch that fits, that is what the allocator reserves, of the one that is given as "at most" the highest moment's
+live bytes; with either cuBLAS's workspaces. What the margin is for is not counted: the device's context and cuDNN's
+workspaces.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.footprint.step.largest_batch import SMALL, BatchFit, Lines, largest_batch
+from analysis.footprint.step.caching_allocator import replay
+from analysis.footprint.step.largest_batch import SMALL, BatchFit, Lines, largest_batch, reserved_fits
 from analysis.footprint.step.live_bytes import BEFORE, footprint
 from analysis.footprint.step.workspaces import allowance
 from runners.cli.exits import Mistake
@@ -26,12 +28,14 @@ LEAST = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class Fitting:
-    """What is found of one model and precision. largest: 0 where none fits; least: the smallest that the model takes;
-    lines: (bytes without a sample, bytes a sample), of which the highest is what a batch needs."""
+    """What is found of one model and precision. largest: that fits, at_most: by live bytes, 0 where none does; least:
+    the smallest that the model takes; lines: (bytes without a sample, bytes a sample), of which the highest is what a
+    batch needs."""
 
     largest: int
     least: int
     lines: tuple[tuple[int, int], ...]
+    at_most: int
 
 
 def fit(
@@ -48,12 +52,23 @@ def fit(
     name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
     least: the smallest batch that is looked at; None: the smallest that the step takes.
     """
-    known = capability(name)
-    return largest_batch(
+    known, least = capability(name), _least(step_at) if least is None else least
+
+    def reserved(batch_size: int) -> int:
+        step = step_at(batch_size)
+        live = moments(step, device, known, beside)
+        if device != "cuda":
+            return max(live)
+        found = footprint(step.operations, step.storages)
+        segments = replay(found.ledger, len(step.operations)).reserved_bytes
+        return segments + live[0] - found.total_bytes[0]
+
+    at_most = largest_batch(
         lambda batch_size: moments(step_at(batch_size), device, known, beside),
         int(memory_bytes * (1 - margin_ratio)),
-        _least(step_at) if least is None else least,
+        least,
     )
+    return reserved_fits(at_most, reserved, least)
 
 
 def moments(
@@ -90,7 +105,7 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
     if len(alive[low]) != len(alive[high]):
         alive = {batch: [max(bytes_)] for batch, bytes_ in alive.items()}
     lines = envelope(Lines((low, alive[low]), (high, alive[high])))
-    return Fitting(found.largest_batch, min(found.needed), lines)
+    return Fitting(found.fits, min(found.needed), lines, found.largest_batch)
 
 
 def _lying(step: StepTrace) -> int:

@@ -9,6 +9,7 @@ could not be written; 130 Ctrl-C.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from argparse import Namespace
@@ -25,6 +26,7 @@ from runners.cli.terminal import say, show_page
 
 if TYPE_CHECKING:
     from analysis.devices.peaks import Device
+    from analysis.footprint.step.largest_batch import BatchFit
     from analysis.reach.least_time import StepBound
     from analysis.reach.prediction import Prediction
     from reports.reach.text import ReachAnswer
@@ -255,24 +257,25 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
         notes.append(f"the memory of {device.name} is not in the table: no largest batch")
         return {"eager_peak_bytes": peak}
     try:
-        largest = _largest(steps, known.memory_bytes, device.name)
+        fit = _largest(steps, known.memory_bytes, device.name)
     except (Untraced, Mistake) as fault:
         notes.append(f"no largest batch: {fault}")
         return {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes}
-    return {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes, "largest_batch": largest}
+    known_bytes = {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes}
+    return {**known_bytes, "largest_batch": fit.fits, "at_most_batch": fit.largest_batch}
 
 
-def _largest(steps: Steps, memory_bytes: int, name: str) -> int:
-    """The largest batch. A batch of one is traced only where two do not fit, or the step takes no two."""
+def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
+    """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
     from analysis.footprint.step.largest_batch import SMALL
     from runners.footprint.fit import fit
 
     asked = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
-    try:
-        largest = fit(*asked, least=SMALL[0]).largest_batch
-    except Mistake:
-        largest = 0
-    return largest or fit(*asked).largest_batch
+    with contextlib.suppress(Mistake):
+        largest = fit(*asked, least=SMALL[0])
+        if largest.largest_batch:
+            return largest
+    return fit(*asked)
 
 
 def _show(answer: ReachAnswer, options: Namespace) -> None:

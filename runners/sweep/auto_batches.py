@@ -5,7 +5,8 @@ What was predicted is kept in the run's manifest, so that a resumed run has the 
 in spite of it, the margin was too small: it is raised, and what is still to be measured is planned anew with it.
 
 Kept as JSON, in `Grid.auto`: memory_bytes, margin_ratio, and of each "MODEL PRECISION" its batches, the smallest it
-takes and the lines (bytes without a sample, bytes a sample) of which the highest is what a batch needs.
+takes, at most how many fit by live bytes, and the lines (bytes without a sample, bytes a sample) of which the highest
+is what a batch needs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.footprint.step.largest_batch import MOST
+from analysis.footprint.step.largest_batch import MOST, in_eights
 from analysis.formula.algebra.constraints import amount
 from results.records.cell import Cell
 from runners.footprint.fit import Fitting
@@ -68,6 +69,7 @@ def resolved(grid: Grid, memory_bytes: int, margin_ratio: float, ask: Callable[[
             steps[key] = {
                 "batches": batches_up_to(fitting.largest, fitting.least),
                 "least": fitting.least,
+                "at_most": fitting.at_most,
                 "lines": [list(line) for line in fitting.lines],
             }
     auto = {"memory_bytes": memory_bytes, "margin_ratio": margin_ratio, "steps": steps}
@@ -81,7 +83,8 @@ def plan_lines(auto: Mapping[str, Any]) -> list[str]:
     for key, step in auto["steps"].items():
         fits = needed_bytes(step["lines"], step["least"]) <= auto["memory_bytes"] * (1 - auto["margin_ratio"])
         words = "predicted to fit into" if fits else "predicted not to fit, and tried, with"
-        lines.append(f"{key}: batch {', '.join(map(str, step['batches']))} ({words} {free})")
+        most = f"; at most {step['at_most']:,} by live bytes" if step.get("at_most") else ""
+        lines.append(f"{key}: batch {', '.join(map(str, step['batches']))} ({words} {free}{most})")
     return lines
 
 
@@ -113,6 +116,6 @@ def _lowered(key: str, step: Mapping[str, Any], available_bytes: int, tried: Col
     batches = step["batches"]
     beyond = {size for size in batches if needed_bytes(step["lines"], size) > available_bytes}
     kept = [size for size in batches if size not in beyond or (key, size) in tried]
-    largest = largest_below(step["lines"], available_bytes)
+    largest = in_eights(largest_below(step["lines"], available_bytes))
     new = {largest} if beyond and largest >= step["least"] else set()
     return {**step, "batches": sorted({*kept, *new})}

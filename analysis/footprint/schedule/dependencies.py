@@ -80,7 +80,13 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
     chosen = [each for each in operations if each.kind != "view" or any(born[n] == each.index for n in each.writes)]
     node_of = {operation.index: node for node, operation in enumerate(chosen)}
     uses = [tuple(dict.fromkeys(shared.get(n, n) for n in (*each.reads, *each.writes))) for each in chosen]
-    blocks = _blocks(known, shared, uses, node_of, _consumed(operations, shared))
+    blocks = _blocks(
+        known,
+        shared,
+        uses,
+        node_of,
+        frozenset(shared.get(n, n) for each in operations if each.phase == "optimizer" for n in each.reads),
+    )
     made, goes = [0] * len(chosen), [list[int]() for _ in chosen]
     for number, block in enumerate(blocks):
         if block.maker != BEFORE:
@@ -144,11 +150,6 @@ def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[
             first = shared[first]
         shared[number] = first
     return shared
-
-
-def _consumed(operations: Sequence[Operation], shared: Mapping[int, int]) -> frozenset[int]:
-    """Storages that the optimizer's step reads."""
-    return frozenset(shared.get(n, n) for each in operations if each.phase == "optimizer" for n in each.reads)
 
 
 def _blocks(

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 SMALL = (2, 4)
 """Batches from which all others are predicted. Not 1, whose strides are any."""
+
+EIGHT = 8
+"""Batches are rounded down to a multiple of this, for which kernels are made."""
 
 MOST = 2**24
 """Larger batches are not looked for."""
@@ -23,7 +26,8 @@ MOST = 2**24
 
 @dataclass(frozen=True)
 class BatchFit:
-    """largest_batch: 0 where not even the smallest fits. needed: batch → bytes of all that were looked at.
+    """largest_batch: by live bytes, 0 where not even the smallest fits. needed: batch → these, of all that were looked
+    at. fits: the batch whose reserved segments fit, a multiple of EIGHT where it is that large; reserved_bytes: its.
 
     predicted: by the small batches alone; None where they predict nothing. capped: the next batch was not looked at, as
     it is beyond MOST, or the step refuses it: refused has its words.
@@ -35,6 +39,23 @@ class BatchFit:
     predicted: int | None
     capped: bool = False
     refused: str = ""
+    fits: int = 0
+    reserved_bytes: int = 0
+
+
+def in_eights(batch: int) -> int:
+    """The largest multiple of EIGHT that is no larger; a smaller batch as it is."""
+    return batch - batch % EIGHT if batch > EIGHT else batch
+
+
+def reserved_fits(at_most: BatchFit, reserved: Callable[[int], int], least: int) -> BatchFit:
+    """With the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what lies beside them."""
+    batch, nbytes = in_eights(at_most.largest_batch), 0
+    while batch >= least and (nbytes := reserved(batch)) > at_most.available_bytes:
+        batch = min(batch - 1, batch * at_most.available_bytes // nbytes)
+        batch = in_eights(batch)
+    fits = batch if batch >= least else 0
+    return replace(at_most, fits=fits, reserved_bytes=nbytes if fits else 0)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def test_the_sentence_by_hand() -> None:
         "again; 15 % again bring half of that."
     )
     fitted = meaning(Checkpoints(CHOICES, (32, 40, 1045, None)))
-    assert fitted == f"{alone} The largest batch goes from 32 to 1,045, predicted from two small ones."
+    assert fitted == f"{alone} By live bytes the largest batch goes from 32 to 1,045, predicted from two small ones."
     two = meaning(Checkpoints(CHOICES[:2]))
     assert two.endswith("20 % less, and 10 % of the forward pass's FLOP are done again.")
     assert meaning(Checkpoints(CHOICES[:1])) == "No checkpoint of the model's modules was found that lowers the peak."
@@ -34,7 +34,7 @@ def test_the_sentence_by_hand() -> None:
 def test_a_line_a_choice() -> None:
     table = page(parts(Checkpoints(CHOICES, (0, 1, None, 2000)))).splitlines()[-5:]
     assert [" ".join(line.split()) for line in table] == [
-        "peak if checkpointed saved FLOP again largest batch one checkpoint each",
+        "peak if checkpointed saved FLOP again at most batch one checkpoint each",
         "10 GiB 0 % 0 % none none",
         "8 GiB 20 % 10 % 1 a",
         "7 GiB 30 % 15 % – a … b",

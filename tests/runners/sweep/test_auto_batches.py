@@ -40,7 +40,7 @@ def grid(**more: Any) -> Grid:
 def planned(memory: int = 50 * MB, **more: Any) -> Grid:
     """alexnet and vgg11 on the same line, with a tenth of the memory left free: 45 MB hold 35 samples."""
     largest = largest_below(LINE, memory * 9 // 10)
-    return resolved(grid(**more), memory, 0.1, lambda model, precision: Fitting(largest, 1, LINE))
+    return resolved(grid(**more), memory, 0.1, lambda model, precision: Fitting(largest, 1, LINE, largest))
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,9 @@ def test_each_model_and_precision_has_its_batches() -> None:
     assert found.largest_batch == 35
     assert len(cells(found)) == 2 * 2 * 7
     assert json.loads(json.dumps(found.as_json()))["auto"] == found.auto, "a manifest has it as it is"
-    assert any("alexnet fp32: batch 1, 2, 4, 8, 16, 32, 35 (predicted to fit into" in line
-               for line in auto_batches.plan_lines(found.auto))  # fmt: skip
+    line = next(line for line in auto_batches.plan_lines(found.auto) if line.startswith("alexnet fp32: "))
+    assert line.startswith("alexnet fp32: batch 1, 2, 4, 8, 16, 32, 35 (predicted to fit into")
+    assert line.endswith("; at most 35 by live bytes)")
 
 
 def test_batches_that_lie_ready_are_counted() -> None:

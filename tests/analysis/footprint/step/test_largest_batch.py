@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
-from analysis.footprint.step.largest_batch import Lines, largest_batch
+from analysis.footprint.step.largest_batch import BatchFit, Lines, in_eights, largest_batch, reserved_fits
 
 
 def brute(need, available: int, most: int) -> int:
@@ -109,3 +110,26 @@ def test_the_highest_of_lines() -> None:
     assert [lines.at(batch) for batch in (2, 4, 6)] == [22, 26, 34]
     assert lines.largest(34) == 6
     assert lines.largest(33) == 5
+
+
+@pytest.mark.parametrize(
+    ("at_most", "reserved", "expected"),
+    [
+        (83, lambda n: 12 * n, (80, 960)),  # the segments of 83 would fit; the multiple of eight below it does
+        (83, lambda n: 15 * n, (64, 960)),  # 80 takes 1,200 of 1,000: 80 · 1,000 ÷ 1,200 = 66, and 64 of that
+        (83, lambda n: 900 + 15 * n, (6, 990)),  # below eight no rounding: 6 fits, 7 would take 1,005
+        (7, lambda n: 100 * n, (7, 700)),
+        (83, lambda n: 2000, (0, 0)),  # a pool that is too large for any batch
+        (0, lambda n: 1, (0, 0)),  # no batch fits by live bytes
+    ],
+)
+def test_a_batch_fits_by_what_the_allocator_reserves(
+    at_most: int, reserved: Callable[[int], int], expected: tuple[int, int]
+) -> None:
+    fit = reserved_fits(BatchFit(at_most, 1000, {}, None), reserved, 1)
+    assert (fit.fits, fit.reserved_bytes) == expected
+    assert fit.largest_batch == at_most
+
+
+def test_eights() -> None:
+    assert [in_eights(n) for n in (0, 3, 7, 8, 9, 15, 16, 827)] == [0, 3, 7, 8, 8, 8, 16, 824]
