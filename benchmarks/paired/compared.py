@@ -92,7 +92,11 @@ def table(draws: int) -> list[str]:
     return lines
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--draws", type=int, default=400, help="comparisons of each kind")
     print("\n".join(table(parser.parse_args().draws)))
+
+
+if __name__ == "__main__":
+    main()
