@@ -54,6 +54,8 @@ NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
 
 _MODULE_OWN = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: its parameters, buffers, children and hooks."""
+Bare = Callable[[torch.Tensor], torch.Tensor]
+"""What makes another tensor of one."""
 _CPU = torch.device("cpu")
 _PROFILER = torch.ops.profiler
 _MARKERS = frozenset((_PROFILER._record_function_enter_new.default, _PROFILER._record_function_exit._RecordFunction))
@@ -256,9 +258,9 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
     are shared stay shared. What a module keeps outside of parameters and buffers is replaced where it is a tensor,
     or a list, tuple or dict of tensors.
     """
+    fake = _copier(_fakes(mode), hooked=True)
     if not isinstance(tree, torch.nn.Module):
-        return tree_map(_faker(mode), tree, is_leaf=_is_packed)
-    fake = _faker(mode)
+        return tree_map(fake, tree, is_leaf=_is_packed)
     for module in tree.modules():
         for held in (module._parameters, module._buffers):
             held.update({name: fake(tensor) for name, tensor in held.items()})
@@ -268,46 +270,82 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
     return tree
 
 
-def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode) -> tuple[torch.nn.Module, Any]:
-    """A copy of the model and of a tree of tensors on fake ones; the caller's are not touched, no data is copied."""
-    held = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
-    *fakes, copied = to_fake([*held, tree], mode)
-    instead = {id(tensor): fake for tensor, fake in zip(held, fakes, strict=True)}
-    return copy.deepcopy(model, instead), copied
+def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode | None) -> tuple[torch.nn.Module, Any]:
+    """A copy of the model and of a tree of tensors on fake ones; the caller's are not touched, no data is copied.
+
+    mode: None for a copy with values.
+    """
+    copied: tuple[torch.nn.Module, Any] = copy_with(_with_values if mode is None else _fakes(mode), (model, tree), True)
+    return copied
 
 
-def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
+def copy_with(bare: Bare, tree: Any, hooked: bool = False) -> Any:
+    """A copy of models and tensors, each tensor what `bare` makes of it; those that are shared stay shared.
+
+    hooked: whether hooks on gradients are copied, too.
+    """
+    copier = _copier(bare, hooked)
+    models = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.nn.Module)]
+    instead = {id(tensor): copier(tensor) for model in models for tensor in tensors_of(model)}
+    return tree_map(
+        lambda leaf: copy.deepcopy(leaf, instead) if isinstance(leaf, torch.nn.Module) else copier(leaf),
+        tree,
+        is_leaf=_is_packed,
+    )
+
+
+def tensors_of(model: torch.nn.Module) -> list[torch.Tensor]:
+    """What its modules hold: parameters, buffers, and what else is a tensor."""
+    return [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
+
+
+def meta_like(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of its sizes, strides and dtype, without values."""
+    check_dense(tensor)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _with_values(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone()
+
+
+def _fakes(mode: FakeTensorMode) -> Bare:
+    if isinstance(mode, FakeMode):
+        return lambda tensor: mode.wrapped(meta_like(tensor))
+    return lambda tensor: FakeTensor(mode, meta_like(tensor), _CPU)
+
+
+def _copier(bare: Bare, hooked: bool) -> Callable[[Any], Any]:
     made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # holds the originals, so that no id comes twice
 
-    def fake(value: Any) -> Any:
+    def copied(value: Any) -> Any:
         if _is_packed(value):  # its sizes of batches are run by, and stay real
-            data, order, back = map(fake, (value.data, value.sorted_indices, value.unsorted_indices))
+            data, order, back = map(copied, (value.data, value.sorted_indices, value.unsorted_indices))
             return PackedSequence(data, value.batch_sizes, order, back)
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in made:
-            made[id(value)] = (value, _fake_like(value, mode))
+            made[id(value)] = (value, _as_parameter(bare(value), value, hooked))
         return made[id(value)][1]
 
-    return fake
+    return copied
 
 
 def _is_packed(value: Any) -> bool:
     return isinstance(value, PackedSequence)
 
 
-def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    check_dense(tensor)
-    bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    fake = mode.wrapped(bare) if isinstance(mode, FakeMode) else FakeTensor(mode, bare, _CPU)
-    fake = as_given(fake, tensor.requires_grad, tensor)
-    if isinstance(tensor, torch.nn.Parameter):
-        fake._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
-    for hook in (tensor._backward_hooks or {}).values():
-        fake.register_hook(_on_fake(hook))
-    for hook in (tensor._post_accumulate_grad_hooks or {}).values():
-        fake.register_post_accumulate_grad_hook(_on_fake(hook))
-    return fake
+def _as_parameter(made: torch.Tensor, given: torch.Tensor, hooked: bool) -> torch.Tensor:
+    """`made`, with what the given tensor is besides its numbers."""
+    made = as_given(made, given.requires_grad, given)
+    if isinstance(given, torch.nn.Parameter):
+        made._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
+    if hooked:
+        for hook in (given._backward_hooks or {}).values():
+            made.register_hook(_on_fake(hook))
+        for hook in (given._post_accumulate_grad_hooks or {}).values():
+            made.register_post_accumulate_grad_hook(_on_fake(hook))
+    return made
 
 
 def check_dense(tensor: torch.Tensor) -> None:

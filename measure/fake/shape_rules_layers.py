@@ -22,16 +22,12 @@ def _convolution(x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation:
         return UNKNOWN
     sides = []
     for place, (size, kernel) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True)):
-        step, pad, gap = (_at(each, place) for each in (stride, padding, dilation))
+        step, pad, gap = ((each[place] if len(each) > 1 else each[0]) for each in (stride, padding, dilation))
         span = size + 2 * pad - gap * (kernel - 1) - 1
         if span < 0 or step < 1 or pad < 0 or gap < 1:
             return UNKNOWN
         sides.append(span // step + 1)
     return part((x.shape[0], w.shape[0], *sides), x.dtype)
-
-
-def _at(values: Sequence[int], place: int) -> int:
-    return values[place] if len(values) > 1 else values[0]
 
 
 def _convolved(x: Any, w: Any, groups: int) -> bool:

@@ -24,13 +24,13 @@ import torch
 
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, attention_flop, kept_pairs, may_have_mask
+from measure.fake.mode import copy_with, meta_like
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model.random_state import kept_random
-from measure.model.state_snapshot import copy_on_meta, on_meta
 from measure.operations.model_trace import DREW, trace_model
 from measure.operations.tracer import Trace
 from results.errors import one_line
@@ -156,7 +156,7 @@ class CallCosts:
         self._versions.add(key.version)
         try:
             with torch.inference_mode(False):
-                self.waiting[key] = self._copy(key), *on_meta((args, kwargs))
+                self.waiting[key] = self._copy(key), *copy_with(meta_like, (args, kwargs))
         except MustRun as reason:
             self._costs[key] = CallCost(unknown_calls={"forward": 1}, reason=str(reason), must_run=True)
 
@@ -168,7 +168,7 @@ class CallCosts:
             module = self._model.get_submodule(key.module)
             whole = unsharded(module) if is_sharded(module) else module
             with contextlib.suppress(Exception), kept_random():  # a copy may draw its weights anew
-                whole = copy_on_meta(whole)
+                whole = copy_with(meta_like, whole)
             self._copies[place] = whole
         return self._copies[place]
 

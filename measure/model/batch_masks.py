@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,17 +95,13 @@ def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
         return replace(mask, target=target)
     if MASK not in given and not _makes_cache(model, configs, given):
         mask = _packing(given.get(POSITIONS))
-    return replace(UNKNOWN, target=mask) if _has_source(given) else mask
+    return replace(UNKNOWN, target=mask) if any(name in given for name in _SOURCES) else mask
 
 
 def _configs(model: torch.nn.Module) -> list[Any]:
     """The configurations of a model and of the modules in it."""
     found = (getattr(each, "config", None) for each in model.modules())
     return [each for each in found if each is not None]
-
-
-def _has_source(given: Container[str]) -> bool:
-    return any(name in given for name in _SOURCES)
 
 
 def _mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, list[Place]]:

@@ -1,53 +1,22 @@
-"""A model on meta tensors, run and left as it was.
+"""A model is run and left as it was.
 
-A model that is on meta already runs itself; of any other a copy does, whose tensors have its tensors' sizes, strides
-and dtypes and no values. Afterwards every module has the attributes, lists and modes it had, every parameter its
-gradient. Not undone: what the model's code changes outside of its modules; for random numbers see `random_state.py`.
+Afterwards every module has the attributes, lists and modes it had, every parameter its gradient. Not undone: what the
+model's code changes outside of its modules; for random numbers see `random_state.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import operator
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.utils.rnn import PackedSequence
-from torch.utils._pytree import tree_leaves, tree_map
-
-from measure.fake.mode import as_given, check_dense
 
 _SAVED = (list, dict, set)
 _BARE = frozenset(vars(torch.nn.Module()))
-_UNHELD = _BARE - {"_parameters", "_buffers"}
-_HOLDERS = (list, tuple, dict, OrderedDict)
-
-
-def on_meta(tree: Any, grad: bool | None = None) -> Any:
-    """Inputs in any nesting, by their sizes; one that comes twice comes twice, and one that is no leaf is none.
-
-    grad: whether floating-point ones need a gradient; None: as they do.
-    """
-    known: dict[int, torch.Tensor] = {}
-
-    def turned(value: Any) -> Any:
-        if isinstance(value, PackedSequence):  # it refuses sizes of batches that are not on the CPU, and is run by them
-            data, order, back = map(turned, (value.data, value.sorted_indices, value.unsorted_indices))
-            return PackedSequence(data, value.batch_sizes, order, back)
-        if not isinstance(value, torch.Tensor):
-            return value
-        if id(value) not in known:
-            made = _meta_like(value)
-            wants = value.requires_grad if grad is None else grad
-            known[id(value)] = as_given(made, wants and (made.is_floating_point() or made.is_complex()), value)
-        return known[id(value)]
-
-    return tree_map(turned, tree, is_leaf=lambda value: isinstance(value, PackedSequence))
 
 
 @dataclass(frozen=True)
@@ -57,21 +26,6 @@ class Parts:
 
     every: list[torch.nn.Module]
     changing: list[torch.nn.Module]
-
-
-def copy_on_meta(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of the model without values."""
-    held = (tensor for module in modules(model) for tensor in _tensors_of(module))
-    instead: dict[int, Any] = {}
-    for tensor in held:
-        if id(tensor) not in instead:
-            made = _meta_like(tensor)
-            instead[id(tensor)] = (
-                torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
-                if isinstance(tensor, torch.nn.Parameter)
-                else made.requires_grad_(tensor.requires_grad)
-            )
-    return copy.deepcopy(model, instead)
 
 
 def parts_of(model: torch.nn.Module) -> Parts:
@@ -129,19 +83,6 @@ def preserved_state(parts: Parts, train: bool | None) -> Iterator[None]:
         for parameter, gradient in gradients:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
-
-
-def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
-    check_dense(tensor)
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-
-def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for name, value in module.__dict__.items():
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif type(value) in _HOLDERS and value and name not in _UNHELD:
-            yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:

@@ -1,29 +1,37 @@
 """Which operations does a training step of any model run? The trace of a copy of the model on fake tensors.
 
-Every count of the product comes from it. The caller's model and the random numbers are left as they were, no data is
-copied, and no real tensor is made. It raises what fake tensors raise.
+Every count of the product comes from it. The caller's model and the random numbers are left as they were. `trace_model`
+copies no data, makes no real tensor and raises what fake tensors raise; `trace_any` then runs a copy with values.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.fake.mode import fake_copy, fake_mode
+from measure.fake.mode import fake_copy, fake_mode, tensors_of
 from measure.model.batch_masks import batch_mask
 from measure.model.random_state import kept_random
 from measure.model.run import check_outputs, summed
 from measure.operations.packed_sequences import note_ends
 from measure.operations.tracer import Trace, trace_step
+from results.errors import Unavailable, one_line
+from results.kernel import free_bytes
+from results.library_words import plain_words
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 DREW = "the model drew random numbers while it ran: one of its courses is counted"
 """The note of a trace that may be another one the next time."""
+
+ON_VALUES = "counted on real tensors"
+"""How the note of a trace begins that fake tensors could not run."""
 
 
 def trace_model(
@@ -35,16 +43,18 @@ def trace_model(
     grad_inputs: bool | None,
     loss_of: Callable[[Any], Any] | None,
     make_optimizer: MakeOptimizer | None = None,
+    has_values: bool = False,
 ) -> Trace:
     """The operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
     `loss_of` makes of them.
 
-    make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too.
+    make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too. has_values:
+    whether the copy is one of the data, too, and nothing is fake.
     """
-    mode = fake_mode()
+    mode = None if has_values else fake_mode()
     copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
     note_ends((inputs, dict(kwargs)), (given, named))
-    with mode:
+    with contextlib.nullcontext() if mode is None else mode:
         trained = [parameter for parameter in copied.parameters() if parameter.requires_grad]
         optimizer = make_optimizer(trained) if make_optimizer is not None and trained else None
     if train is not None:
@@ -77,6 +87,36 @@ def trace_model(
             batch=batch_mask(model, inputs, kwargs),
         )  # fmt: skip
         return replace(trace, notes=(*trace.notes, DREW)) if drawn() else trace
+
+
+def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any) -> Trace:
+    """The same, on a copy with values where fake tensors cannot run the step, as its notes then say.
+
+    Raises Unavailable with the cause where that is not to be had, or cannot run the step either.
+    """
+    try:
+        return trace_model(model, inputs, kwargs, **options)
+    except Exception as fault:
+        reason = one_line(plain_words(str(fault)), 200)
+        if why := _why_no_values(model, (inputs, kwargs)):
+            raise Unavailable(f"the step could not be traced on fake tensors: {reason}{why}") from fault
+    try:
+        trace = trace_model(model, inputs, kwargs, has_values=True, **options)
+    except Exception as fault:
+        raise Unavailable(f"the step could not be run: {one_line(plain_words(str(fault)), 200)}") from fault
+    return replace(trace, notes=(f"{ON_VALUES}: {reason}", *trace.notes))
+
+
+def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:
+    """What is in the way of a copy with values, to be added to another reason; "" where nothing is."""
+    held = [*tensors_of(model), *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]
+    if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in held):
+        return "; the model or its inputs have no values to run it with"
+    needed = 2 * sum({id(tensor): tensor.nbytes for tensor in held if tensor.is_cpu}.values())
+    free = free_bytes()
+    if free is not None and needed > free:
+        return f"; a copy with values and its gradients are {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+    return ""
 
 
 def _asking(wanted: bool) -> Callable[[Any], Any]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,6 @@ from analysis.operators.attention_conventions import AttentionFlop, attention_fl
 from measure.model.mixture import MixtureFlop, step_mixture
 from measure.operations.tracer import Trace
 from measure.step.step_trace import Optimizer, step_trace
-from results.records.operations import Operation
 
 PHASES = ("forward", "backward", "recompute")
 
@@ -119,7 +118,8 @@ def count_of(trace: Trace, model: torch.nn.Module, has_optimizer: bool = False) 
     unknown_rows: set[tuple[str, str, str]] = set()
     other: Counter[str] = Counter()
     for operation in trace.operations:
-        phase, cost = _phase(operation), registry.cost(operation)
+        phase = "forward" if operation.phase == "loss" else operation.phase
+        cost = registry.cost(operation)
         totals[phase] += int(cost.model_flop)
         other[phase] += int(cost.other_flop)
         key = phase, operation.module, operation.kind
@@ -141,7 +141,12 @@ def count_of(trace: Trace, model: torch.nn.Module, has_optimizer: bool = False) 
         None if any(unknown[phase] for phase in PHASES) else sum(other[phase] for phase in PHASES),
         {phase: totals[phase] for phase in PHASES},
         missing,
-        tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
+        tuple(
+            OperationCost(
+                *key, None if key in unknown_rows else row[0], None if key in unknown_rows else row[1], row[2]
+            )
+            for key, row in table.items()
+        ),
         (*trace.notes, *map(_without_rule, missing)),
         attention_flop(trace.operations),
         totals["optimizer"] if has_optimizer and not unread["optimizer"] else None,
@@ -155,12 +160,3 @@ def _without_rule(name: str) -> str:
     if registry.is_iterative(name):
         return f"{name} is no product, and how much it calculates depends on values: it has no rule; {given}"
     return f"{name} has no rule; {given}"
-
-
-def _operation_cost(key: tuple[str, str, str], row: Sequence[int], known: bool) -> OperationCost:
-    model_flop, other_flop, calls = row
-    return OperationCost(*key, model_flop if known else None, other_flop if known else None, calls)
-
-
-def _phase(operation: Operation) -> str:
-    return "forward" if operation.phase == "loss" else operation.phase

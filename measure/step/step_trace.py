@@ -1,7 +1,7 @@
 """The exact trace of a step of any model, with its optimizer: what `count` and `footprint` read.
 
-On fake tensors: no memory, no device, and the caller's model is left as it is. Not claimed: a model whose course
-depends on values, which fake tensors cannot run.
+On fake tensors: no memory, no device, and the caller's model is left as it is. A model whose course depends on values
+runs as a copy with values, and the notes say so.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from measure.model.run import arguments
-from measure.operations.model_trace import MakeOptimizer, trace_model
+from measure.operations.model_trace import MakeOptimizer, trace_any
 from measure.operations.tracer import Trace
-from results.errors import Unavailable, one_line
 
 Optimizer = torch.optim.Optimizer | type[torch.optim.Optimizer] | MakeOptimizer
 
@@ -31,18 +30,15 @@ def step_trace(
 
     inputs: a tensor, or a tuple or list of arguments. optimizer: one that exists (another of its class and defaults is
     made for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in;
-    None: each module in its own. Raises ValueError for what is no model, Unavailable with the cause where fake tensors
-    cannot run the step.
+    None: each module in its own. Raises ValueError for what is no model, Unavailable with the cause where the step
+    cannot be run.
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
     make = None if optimizer is None else _maker(optimizer)
-    try:
-        return trace_model(
-            model, arguments(inputs), kwargs or {}, train=train, grad_inputs=None, loss_of=loss_of, make_optimizer=make
-        )
-    except Exception as fault:
-        raise Unavailable(f"the step could not be traced on fake tensors: {one_line(str(fault), 200)}") from fault
+    return trace_any(
+        model, arguments(inputs), kwargs or {}, train=train, grad_inputs=None, loss_of=loss_of, make_optimizer=make
+    )
 
 
 def _maker(optimizer: Optimizer) -> MakeOptimizer:

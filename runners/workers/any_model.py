@@ -160,11 +160,13 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
     import torch
 
+    from measure.fake.building import built_on_meta
     from measure.fake.mode import to_fake
     from measure.operations.tracer import StepParts
     from workloads.training.step import OPTIMIZERS, TrainingStep
 
-    model = workload.build(**workload.hyper).train()
+    build = partial(workload.build, **workload.hyper)
+    model = (build() if mode is None else built_on_meta(build)).train()
     generator = torch.Generator().manual_seed(0)
     batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), generator)
     if mode is not None:

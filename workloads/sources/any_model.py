@@ -7,6 +7,7 @@ errors.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ from functools import partial
 
 import torch
 
+from results.errors import Unavailable
+from results.kernel import free_bytes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import entry, factory
 from workloads.catalogue.model_names import Shape, Spec, check, parse, parse_shapes
@@ -50,9 +53,29 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     if batch and known.form not in ("file", "module"):
         raise ValueError(f"{spec}: a function that makes batches goes with one that makes the model; got {batch}")
     if known.form == "catalogue":
-        return _catalogue(known, shapes, hyper)
-    getter: Callable[..., Workload] = importlib.import_module(SOURCES[known.form]).get
-    return getter(known, shapes, *([parse(batch)] if batch else []), **hyper)
+        workload = _catalogue(known, shapes, hyper)
+    else:
+        getter: Callable[..., Workload] = importlib.import_module(SOURCES[known.form]).get
+        workload = getter(known, shapes, *([parse(batch)] if batch else []), **hyper)
+    if known.form in ("file", "module"):
+        return workload
+    return replace(workload, build=partial(_checked, spec, workload.build))
+
+
+def _checked(text: str, build: Callable[..., torch.nn.Module], **hyper: int) -> torch.nn.Module:
+    """The model. Raises Unavailable if its weights, counted without any, are more than memory holds."""
+    available = free_bytes()
+    if available is None or torch.get_default_device().type == "meta":
+        return build(**hyper)
+    needed = 0
+    with contextlib.suppress(Exception), torch.device("meta"):  # what cannot be built there is not known beforehand
+        needed = 2 * sum(parameter.nbytes for parameter in build(**hyper).parameters())
+    if needed > available:
+        raise Unavailable(
+            f"{text}: weights and gradients are {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free: "
+            "make it smaller (fewer layers)"
+        )
+    return build(**hyper)
 
 
 def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) -> Workload:

@@ -19,8 +19,6 @@ from typing import Any
 
 import torch
 
-from results.errors import Unavailable
-from results.kernel import free_bytes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
 from workloads.training.building import building, without_values
@@ -109,26 +107,10 @@ def _named(spec: Spec, name: str) -> Any:
 
 
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:
-    """In training mode, on the current default device. Raises Unavailable if its weights are more than memory holds."""
+    """In training mode, on the current default device."""
     with building(text), warnings.catch_warnings(), without_values():
         warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
-        if torch.get_default_device().type != "meta":
-            _check_memory(text, model_class, config)
         return model_class(config).train().to(torch.get_default_device())  # type: ignore[no-any-return]
-
-
-def _check_memory(text: str, model_class: Any, config: Any) -> None:
-    """Counts the weights of a model without any, and compares with what this machine has left."""
-    available = free_bytes()
-    if available is None:
-        return
-    with torch.device("meta"), without_values():
-        needed = sum(parameter.nbytes for parameter in model_class(config).parameters())
-    if 2 * needed > available:
-        raise Unavailable(
-            f"{text}: weights and gradients are {2 * needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free: "
-            "make its config smaller (fewer layers)"
-        )
 
 
 def _batch(

@@ -147,7 +147,8 @@ def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) ->
 
 
 class _Build:
-    """Builds the model: the first time, on the device it was made on, the one that told what the function returns."""
+    """Builds the model: the first time, if that is on the device asked for, the one that told what the function
+    returns."""
 
     def __init__(
         self,
@@ -160,11 +161,11 @@ class _Build:
         if stepped is not None:
             lightning.stepping(first, spec.text)
         self._first: torch.nn.Module | None = first
-        self._device = torch.get_default_device()
 
     def __call__(self, **sizes: int) -> torch.nn.Module:
         first, self._first = self._first, None
-        if first is not None and torch.get_default_device() == self._device:
+        device = torch.get_default_device()
+        if first is not None and all(parameter.device == device for parameter in first.parameters()):
             return self._trained(first)
         made = _call(self._spec, self._function, sizes)
         model: torch.nn.Module = made[0] if isinstance(made, tuple) else made

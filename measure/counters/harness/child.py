@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import math
 import resource
@@ -17,12 +18,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from measure.counters.harness.registry import install_line
 from measure.device.processes import LAST_WORDS, accept_interrupts, end_with, redirect
 from results.errors import Inconsistent, Unavailable
-from results.records.calls import CallRecording
+from results.kernel import free_bytes
+from results.records.calls import CallRecording, PlainCall
 from results.records.counts import FlopCount
 from results.records.vocabulary import WHOLE
 
@@ -33,6 +36,10 @@ that wait for each other cost more than they bring."""
 MODULE_DEPTH = 2
 """Deepest modules whose totals are kept, those of the smallest batch alone, without operators: "layer1.0", a block, not
 "layer1.0.conv1". Every cell of a run repeats its counters' rows, and ResNet-152 has 423 modules, 60 of them so high."""
+
+
+ON_SIZES = ("measure.counters.adapters.own:count", "runners.workers.any_model:exact")
+"""The counts that need no weights: tensors of the model have sizes alone, unless the step cannot be run on those."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +76,52 @@ def run(connection: Connection, task: Task, lifeline: Connection) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
     redirect(task.noise_path)
+    _limit_memory()
     baseline_bytes = _peak_bytes()
+    left = list(task.batch_sizes)
     try:
-        adapter = None if task.records else _adapter(task)
-        workload = _load(task.factory)(task.workload, **task.hyper)
-        with _weights_unset():
-            model = workload.build(**workload.hyper).eval()
-        for size in task.batch_sizes:
-            if task.records:
-                connection.send([_record_calls(task, workload, model, size)])
-                continue
-            rows = _count(adapter, workload, model, size, baseline_bytes)
-            connection.send([row for row in rows if _is_kept(row, size == min(task.batch_sizes))])
+        if task.records or task.target in ON_SIZES:
+            with contextlib.suppress(Exception):  # what a model without weights raises, one with them may not
+                _answer(connection, task, left, baseline_bytes, has_weights=False)
+        if left:
+            _answer(connection, task, left, baseline_bytes, has_weights=True)
     except Exception as fault:  # noqa: BLE001  the edge: anything a counter raises becomes its row
         connection.send(_failure(fault))
     finally:
         connection.close()
+
+
+def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes: int, has_weights: bool) -> None:
+    """Counts, or records, at each batch size that is left, sends what it found, and takes the size off the list."""
+    adapter = None if task.records else _adapter(task)
+    workload, model = _build(task, has_weights)
+    while left:
+        if task.records:
+            found: list[Any] = [_record_calls(task, workload, model, left[0], has_weights)]
+        else:
+            rows = _count(adapter, workload, model, left[0], baseline_bytes)
+            found = [row for row in rows if _is_kept(row, left[0] == min(task.batch_sizes))]
+        connection.send(found)
+        del left[0]
+
+
+def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
+    """The workload and its model in evaluation. has_weights: else what modules hold has sizes and no values."""
+    from measure.fake.building import built_on_meta, modules_on_meta
+
+    with contextlib.nullcontext() if has_weights else modules_on_meta():
+        workload = _load(task.factory)(task.workload, **task.hyper)
+    build = functools.partial(workload.build, **workload.hyper)
+    with _weights_unset():
+        return workload, (build() if has_weights else built_on_meta(build)).eval()
+
+
+def _limit_memory() -> None:
+    """Has an allocation fail that this machine cannot give, so that the kernel need not end another process for it."""
+    free = free_bytes()
+    if sys.platform == "linux" and free is not None:
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (used + free, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 @contextlib.contextmanager
@@ -99,16 +136,12 @@ def _weights_unset() -> Iterator[None]:
     names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
     original = {name: getattr(torch.nn.init, name) for name in names}
     for name in names:
-        setattr(torch.nn.init, name, _zeros)
+        setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor.detach().zero_())
     try:
         yield
     finally:
         for name, function in original.items():
             setattr(torch.nn.init, name, function)
-
-
-def _zeros(tensor: Any, *_: Any, **__: Any) -> Any:
-    return tensor.detach().zero_()
 
 
 def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
@@ -145,7 +178,7 @@ def _inputs(workload: Any, size: int) -> Any:
     return inputs[:1] if workload.task == "detection" else inputs  # in eval mode it takes images and no targets
 
 
-def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecording:
+def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights: bool) -> CallRecording:
     """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
     import torch
 
@@ -157,7 +190,9 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecor
         return _with_training(task, workload, size, CallRecording((), (), (), batch=size))
     inputs = _inputs(workload, size)
     try:
-        found = record(model, inputs)
+        found = record(model, inputs, plain=has_weights)
+        if not has_weights:
+            found = dataclasses.replace(found, plain=_plain(task, inputs))
     except Exception as fault:
         if task.explainer and (why := _load(task.explainer)(model, inputs)):
             raise ValueError(why) from fault
@@ -165,6 +200,19 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecor
     found = _with_training(task, workload, size, found) if task.trainer else found
     parts = step_mixture(model, found.training or found.operations)
     return dataclasses.replace(found, mixture=parts.as_row()) if parts else found
+
+
+def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
+    """What a model with weights calls while nobody listens; nothing where they are more than memory holds: the counter
+    that sees these calls has no count either."""
+    from measure.profile.unseen_operations import plain_calls
+
+    try:
+        return plain_calls(_build(task, has_weights=True)[1], inputs)
+    except Exception as fault:
+        if _failure(fault).status == "invalid":
+            raise
+        return ()
 
 
 def _with_training(task: Task, workload: Any, size: int, found: CallRecording) -> CallRecording:

@@ -7,6 +7,7 @@ import torch
 
 import flopledger
 from analysis.operators import registry
+from measure.operations import model_trace
 from results.errors import Unavailable
 
 
@@ -122,13 +123,44 @@ def test_what_is_no_model_or_no_optimizer_is_named():
         flopledger.count(_layer(), torch.randn(2, 8), optimizer="sgd")
 
 
-def test_a_step_that_depends_on_values_says_so():
-    class Values(torch.nn.Module):
-        def forward(self, x):
-            return x * float(x.sum().item())
+class Values(torch.nn.Module):
+    """Its course depends on a value: rows that are positive alone reach the second layer."""
 
-    with pytest.raises(Unavailable, match="could not be traced on fake tensors"):
-        flopledger.count(Values(), torch.randn(2, 8))
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 8, bias=False)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.second(self.first(x)[x[:, 0] > 0])
+
+
+def test_a_step_that_depends_on_values_runs_on_a_copy_with_values():
+    model, x = Values(), torch.randn(6, 8)
+    x[:, 0] = torch.tensor([1.0, 1, 1, 1, -1, -1])
+    drawn = torch.get_rng_state()
+    found = flopledger.count(model, x)
+    product = 2 * 8 * 8  # of a row
+    assert found.forward_flop == (6 + 4) * product
+    assert found.backward_flop == (6 + 2 * 4) * product  # the input asks for no gradient
+    assert found.notes[0].startswith("counted on real tensors: the size of a tensor depends on values")
+    assert model.calls == 0
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_a_step_that_depends_on_values_and_has_none_says_so():
+    with torch.device("meta"):
+        model = Values()
+    with pytest.raises(Unavailable, match=r"traced on fake tensors: .*; the model or its inputs have no values"):
+        flopledger.count(model, torch.randn(6, 8))
+
+
+def test_a_copy_with_values_that_memory_does_not_hold_is_refused(monkeypatch):
+    monkeypatch.setattr(model_trace, "free_bytes", lambda: 1000)
+    with pytest.raises(Unavailable, match=r"a copy with values and its gradients are 0\.0 GB, and 0\.0 GB are free"):
+        flopledger.count(Values(), torch.randn(6, 8))
 
 
 def test_ceilings_are_rows_of_this_device():

@@ -59,7 +59,7 @@ def test_the_counts_and_the_recording_have_the_same_parts(spec: str, monkeypatch
         assert not any(row.mixture for row in others)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     task = child.Task("", "", "", "", spec, {}, (3,), 60, "", records=True)
-    check(child._record_calls(task, workload, model, 3).mixture)
+    check(child._record_calls(task, workload, model, 3, has_weights=True).mixture)
 
 
 @pytest.mark.parametrize(

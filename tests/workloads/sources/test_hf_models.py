@@ -10,7 +10,7 @@ import torch
 from measure.counters.adapters import own
 from results.errors import Unavailable
 from tests.support.nets.small_configs import CONFIGS, TEXT
-from workloads.sources import transformers
+from workloads.sources import any_model
 from workloads.sources.any_model import get
 from workloads.training.inputs import takes
 from workloads.training.step import OPTIMIZERS, TrainingStep
@@ -205,10 +205,10 @@ def test_a_hub_name_without_a_slash_is_no_type():
 def test_a_model_larger_than_memory_is_refused_before_it_is_built(config, monkeypatch):
     """4 layers of 16384² times 12, and more: 50 GB of weights, as much of gradients; building it would be seen."""
     workload = get(config("gpt2", n_embd=16_384, n_layer=4, n_head=4), seq=8)
-    monkeypatch.setattr(transformers, "free_bytes", lambda: 8 * 10**9)
+    monkeypatch.setattr(any_model, "free_bytes", lambda: 8 * 10**9)
     with pytest.raises(Unavailable, match=r"weights and gradients are 1\d\d\.\d GB, and 8\.0 GB are free"):
         workload.build(**workload.hyper)
     with torch.device("meta"):
         assert sum(p.numel() for p in workload.build(**workload.hyper).parameters()) > 12 * 10**9
-    monkeypatch.setattr(transformers, "free_bytes", lambda: None)
+    monkeypatch.setattr(any_model, "free_bytes", lambda: None)
     assert get(config("bert")).build(seq=8).training
