@@ -21,7 +21,7 @@ from analysis.devices.peaks import Device, lookup
 from analysis.reach.least_time import IN_PARTS, step_bound, step_cost
 from analysis.reach.prediction import NOMINAL
 from analysis.reach.published_steps import published_rows
-from reports.shared.columns import csv_text
+from reports.shared.layout import csv_text
 from results.errors import Inconsistent, Unavailable
 from results.garbage_collector import collector_off
 from results.records.cell import Cell

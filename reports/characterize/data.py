@@ -13,7 +13,7 @@ from analysis.characterize.operation_mix import Mix
 from analysis.characterize.similarity import Merge
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import CharacterizeAnswer, shown_types
-from reports.shared.columns import csv_text
+from reports.shared.layout import csv_text
 from results.records.characterization import WorkloadRecording
 
 Row = dict[str, Any]

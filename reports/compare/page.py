@@ -1,7 +1,7 @@
 """report.html of a comparison: whether two runs differ, cell by cell, in one file like that of a run.
 
-From the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock:
-the same two runs give the same bytes.
+From the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock: the same
+two runs give the same bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from cleaning.reconcile.view import View
 from reports.compare.cells import NO_COUNTERPART
 from reports.compare.text import HEADS, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import citation
-from reports.shared.html import PageVerdict, Section, document
-from reports.shared.html_figures import picture
+from reports.shared.html import PageVerdict, Section, document, picture
 from reports.shared.html_tables import Names, Table, natural
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from reports.sweep.answer import page_cells

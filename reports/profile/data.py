@@ -15,7 +15,7 @@ from analysis.profile.module_tree import OPTIMIZER, ModuleNode, conservation, tr
 from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
 from reports.profile.summary import latencies
-from reports.shared.columns import csv_text
+from reports.shared.layout import csv_text
 from results.records.step_profile import StepProfile
 
 PLACED = (

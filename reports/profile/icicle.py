@@ -14,7 +14,7 @@ from html import escape
 from analysis.profile.module_tree import OPTIMIZER, ModuleNode
 from analysis.profile.roofline import main_bound, places, time_by_bound
 from reports.profile.summary import ratio
-from reports.shared.bound_colours import COLOURS
+from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.numbers import percent, si, si_time
 from results.records.step_profile import StepProfile
 
@@ -128,7 +128,7 @@ def _box_svg(box: Box) -> str:
     module = "" if box.path is None else f' data-path="{escape(box.path, quote=True)}" class="box"'
     shape = (
         f'<rect x="{box.start:.2f}" y="{y}" width="{max(box.width - 0.4, 0.4):.2f}" height="{ROW - 1}" '
-        f'fill="{COLOURS[box.bound]}"/>'
+        f'fill="{BOUND_COLOURS[box.bound]}"/>'
     )
     return f"<g{module}><title>{escape(box.tip)}</title>{shape}{text}</g>"
 

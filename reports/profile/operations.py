@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile.summary import time
-from reports.shared.columns import columns
+from reports.shared.layout import columns
 from reports.shared.numbers import DASH, digits, fitting, percent, si
 from results.records.step_profile import StepOperation, StepProfile
 

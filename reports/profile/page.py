@@ -19,9 +19,8 @@ from reports.profile.fusion import Ladder, ladder
 from reports.profile.icicle import icicle
 from reports.profile.page_tables import kernel_rows, module_rows, operation_rows
 from reports.profile.summary import conservation_lines, summary_lines
-from reports.shared.bound_colours import COLOURS, WORDS
-from reports.shared.html import TABLES_SCRIPT, rendered
-from reports.shared.html_figures import data_uri, is_wide, natural_size
+from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
+from reports.shared.html import TABLES_SCRIPT, data_uri, is_wide, natural_size, rendered
 from reports.shared.numbers import digits, percent, si_time
 from results.records.step_profile import StepProfile
 
@@ -122,12 +121,12 @@ def _steps(ladder: Ladder | None) -> list[Step]:
 def _marks(roof: StepRoof) -> list[Mark]:
     """The colours that the step has."""
     present = [bound for bound in (*BOUNDS, BETWEEN, "") if roof.time_by_bound_s.get(bound)]
-    return [Mark(COLOURS[bound], WORDS[bound]) for bound in present]
+    return [Mark(BOUND_COLOURS[bound], BOUND_WORDS[bound]) for bound in present]
 
 
 def _bar(roof: StepRoof) -> list[Mark]:
     return [
-        Mark(COLOURS[bound], f"{WORDS[bound]}, {percent(share)}", f"{100 * share:.3f}")
+        Mark(BOUND_COLOURS[bound], f"{BOUND_WORDS[bound]}, {percent(share)}", f"{100 * share:.3f}")
         for bound in (*BOUNDS, BETWEEN, "")
         if (share := roof.share_by_bound.get(bound, 0.0)) > 0
     ]

@@ -10,7 +10,7 @@ from reports.profile.fusion import FusedKernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
 from reports.profile.summary import pass_time, ratio, time
 from reports.profile.tree import listed_nodes
-from reports.shared.bound_colours import COLOURS
+from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html_tables import Rows, TableCell, TableRow
 from reports.shared.numbers import DASH, digits, percent, si
 from results.records.step_profile import StepProfile
@@ -150,4 +150,4 @@ def _share(ratio: float) -> str:
 
 
 def _bound(bound: str) -> TableCell:
-    return TableCell(bound or DASH, None, COLOURS[bound])
+    return TableCell(bound or DASH, None, BOUND_COLOURS[bound])

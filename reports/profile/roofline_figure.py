@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from analysis.profile.roofline import BOUNDS
 from reports.profile.operations import OperationGroup, operation_groups
 from reports.shared import figure_style
-from reports.shared.bound_colours import COLOURS, WORDS
+from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
 from reports.shared.numbers import percent, si
 from results.records.step_profile import Machine, StepProfile
 
@@ -82,7 +82,7 @@ def _bubbles(axes: Axes, shown: Sequence[OperationGroup]) -> None:
         [x for x, _ in places],
         [y for _, y in places],
         s=[size**2 for size in sizes],
-        c=[COLOURS[each.bound] for each in shown],
+        c=[BOUND_COLOURS[each.bound] for each in shown],
         alpha=0.55,
         linewidth=0.4,
         edgecolor="0.2",
@@ -150,7 +150,7 @@ def _legend(axes: Axes, shown: Sequence[OperationGroup]) -> None:
 
     present = {each.bound for each in shown}
     marks = [
-        Line2D([], [], marker="o", linestyle="", color=COLOURS[bound], alpha=0.7, label=WORDS[bound])
+        Line2D([], [], marker="o", linestyle="", color=BOUND_COLOURS[bound], alpha=0.7, label=BOUND_WORDS[bound])
         for bound in (*BOUNDS, "")
         if bound in present
     ]

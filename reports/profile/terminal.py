@@ -16,7 +16,7 @@ from reports.profile.explanation import verdict
 from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
 from reports.profile.summary import pass_time, summary_lines
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
-from reports.shared.bound_colours import COLOURS
+from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.layout import WIDTH, Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, si
 from results.records.step_profile import StepProfile
@@ -174,12 +174,12 @@ def operation_table(profile: StepProfile, groups: list[OperationGroup]) -> TextT
     rows: list[list[Cell]] = []
     for each in groups:
         *texts, bound = [operation_cells(each, step_s)[place] for place in OPERATION_CELLS]
-        rows.append([*texts, Styled(bound, COLOURS.get(bound, ""))])
+        rows.append([*texts, Styled(bound, BOUND_COLOURS.get(bound, ""))])
     return TextTable(OPERATIONS, rows, rule=False)
 
 
 def _coloured(column: TreeColumn, node: ModuleNode, text: str) -> Cell:
-    return Styled(text, COLOURS[node.bound]) if column.name == "bound" else text
+    return Styled(text, BOUND_COLOURS[node.bound]) if column.name == "bound" else text
 
 
 def _cut(text: str, letters: int) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from analysis.profile.module_tree import ModuleNode, tree
 from reports.profile.explanation import advised, verdict
 from reports.profile.summary import conservation_lines, pass_time, ratio, summary_lines, time
-from reports.shared.columns import columns
+from reports.shared.layout import columns
 from reports.shared.numbers import DASH, percent, si
 from results.records.step_profile import StepProfile
 

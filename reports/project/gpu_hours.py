@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from analysis.stats.intervals import Estimate
 from reports.project.shared import CONVENTION, ReachedUtilization, ends, quantity, reached_document
-from reports.shared.columns import csv_text
-from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong
 from reports.shared.numbers import si
 
 LABELS: Mapping[str, tuple[str, str]] = {"flop": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")}

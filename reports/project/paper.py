@@ -9,8 +9,7 @@ from itertools import groupby
 
 from analysis.project.papers.results import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats.printed_numbers import amount
-from reports.shared.columns import csv_text
-from reports.shared.layout import WIDTH, Column, Hanging, Part, TextTable, page, strong
+from reports.shared.layout import WIDTH, Column, Hanging, Part, TextTable, csv_text, page, strong
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
 """Verdict → its mark in a table."""

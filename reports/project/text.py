@@ -14,8 +14,7 @@ from analysis.project.frontier.frontier import DAY_S, ProjectionRange
 from analysis.stats.intervals import Estimate
 from analysis.stats.printed_numbers import amount
 from reports.project.shared import ReachedUtilization, ends, quantity, reached_document
-from reports.shared.columns import csv_text
-from reports.shared.layout import WIDTH, Part, page, strong, table_of
+from reports.shared.layout import WIDTH, Part, csv_text, page, strong, table_of
 
 MANY = 1e18
 """From here on an amount is written as a power of ten."""

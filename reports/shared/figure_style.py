@@ -18,6 +18,7 @@ from reports.shared.numbers import fitting
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
 Looks = Mapping[str, tuple[Any, str]]
 """Series → (colour, marker or hatch)."""
 
@@ -145,3 +146,23 @@ def render(figure: Figure) -> dict[str, bytes]:
     figure.savefig(png, format="png", dpi=PNG_DPI)
     figure.savefig(svg, format="svg", metadata={"Date": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}
+
+
+BOUND_COLOURS: Mapping[str, str] = {
+    "arithmetic": "#0173b2",
+    "memory": "#de8f05",
+    "launch": "#029e73",
+    "host": "#cc78bc",
+    "between": "#b9bec4",
+    "": "#8a929a",
+}
+"""Bound → colour; "between": no operation ran; "": not known."""
+
+BOUND_WORDS: Mapping[str, str] = {
+    "arithmetic": "arithmetic: its unit calculates",
+    "memory": "memory: numbers come and go",
+    "launch": "launch: too small for the device",
+    "host": "host: waits to be started",
+    "between": "between operations",
+    "": "not known",
+}

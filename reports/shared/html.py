@@ -1,8 +1,12 @@
-"""What every HTML page of the project is made of: sections, one style, and scripts of its own that its policy admits.
+"""What every HTML page is made of: sections, one style, figures as images in the text, and scripts of its own.
 
-A page is one document that needs no other, no network and no script: with one, tables are sorted and filtered. All
-text comes through jinja2 with escaping on, and characters that would turn the direction of what follows, or that cannot
-be seen at all, are written by their numbers: names and reasons may hold anything.
+A page is one document that needs no other, no network and no script: with one, tables are sorted and filtered. Its
+policy admits no other script. All text comes through jinja2 with escaping on, and characters that would turn the
+direction of what follows, or that cannot be seen at all, are written by their numbers: names and reasons may hold
+anything.
+
+Each figure is an image of its own (a document in a document), so that identifiers of two figures never meet and nothing
+in one can run. What a kind of figure shows is said in words for those who cannot see it; its numbers are in the tables.
 """
 
 from __future__ import annotations
@@ -10,17 +14,174 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.shared.html_figures import Picture
 from reports.shared.html_tables import Table, sort_value
 from results.printable import LONGEST_TEXT, shortened
 
 if TYPE_CHECKING:
     import jinja2
+    from markupsafe import Markup
+
+
+_SIZE = re.compile(r'<svg[^>]*?\swidth="([\d.]+)pt"[^>]*?\sheight="([\d.]+)pt"')
+_PX_PER_PT = 4 / 3
+_AS_THEY_ARE = ' "/:;=,()!*@?$'
+"""Characters that may stand in a data URI inside an HTML attribute in single quotes."""
+
+
+@dataclass(frozen=True)
+class About:
+    """caption: what to see. file: what it is drawn from. shows: marks, axes and panels, for those who cannot see it."""
+
+    caption: str
+    file: str
+    shows: str
+
+
+FIGURES: dict[str, About] = {
+    "utilization_by_model": About(
+        "Which model uses most of the peak, by batch size and precision",
+        "utilization.csv",
+        "Dots with bars for 95 % intervals: a row for each model, the best on top, utilization in percent across, a "
+        "panel for each batch size, a colour and mark for each precision.",
+    ),
+    "utilization_by_batch": About(
+        "How the utilization of each model changes with the batch size",
+        "utilization.csv",
+        "Lines: a panel for each model, batch size across, utilization in percent upwards with bars for 95 % "
+        "intervals, a colour and mark for each precision.",
+    ),
+    "utilization_by_method": About(
+        "How far the ways of counting agree on each model's utilization",
+        "utilization.csv",
+        "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method (theory of each "
+        "counter, one, batch, epoch, exact); utilization in percent across.",
+    ),
+    "utilization_by_method_post2021": About(
+        "The same in the arithmetic of the 2021 post, to compare with its 0.3 to 0.75",
+        "utilization_post2021.csv",
+        "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method, as the 2021 "
+        "post counts: a multiply-add is 1, over the fp32 peak.",
+    ),
+    "forward_flops_by_counter": About(
+        "Which counter is right about the forward pass: 1 is our own count, a mark beside it too little or too much",
+        "cleaned/agreement.csv",
+        "A panel for each counter, a row for each model: its forward FLOP ÷ our exact count across, a hollow mark "
+        "for all that it counts and a filled one for convolutions and matrix products alone; a line at 1.",
+    ),
+    "backward_flops_by_counter": About(
+        "Which counter is right about the backward pass: 1 is our own count",
+        "cleaned/agreement.csv",
+        "A panel for each counter that counts backward, a row for each model: its backward FLOP ÷ our exact count "
+        "across; a line at 1.",
+    ),
+    "flops_per_image_by_batch": About(
+        "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
+        "cleaned/profile_counts.csv",
+        "A panel for each model: images in a step across, GFLOP an image upwards; circles are forward, squares "
+        "backward, hollow as found, filled as cleaned, with a line through the cleaned ones.",
+    ),
+    "profile_states": About(
+        "The three states of each profile by Hobbhahn (2021): as recorded, without duplicates, with gaps filled",
+        "cleaned/profile_counts.csv",
+        "A row for each model: its FLOP in three states: found, deduplicated, repaired; a stroke for our own count.",
+    ),
+    "flops_by_operation": About(
+        "Which operations the profiler counts right, too high or too low",
+        "cleaned/profiled_operations.csv.gz",
+        "Bars for each part of one model in order of execution, forward on the left, backward on the right, in "
+        "GFLOP of one image; plain bars were found right, hatched ones were added or taken out by cleaning.",
+    ),
+    "backward_forward_by_operation": About(
+        "Backward ÷ forward of each kind of operation, found and cleaned",
+        "cleaned/ratios.csv",
+        "A row for each kind of operation: its backward ÷ forward FLOP across, a mark for each value, hollow as "
+        "found, filled as cleaned, black our own count; a dashed line at 2.",
+    ),
+    "backward_forward_by_model": About(
+        "Backward ÷ forward of each model beside its exact value",
+        "cleaned/ratios.csv",
+        "A row for each model: backward ÷ forward FLOP across, hollow as found, filled as cleaned, a black stroke "
+        "for the exact value, a dashed line at 2; the second panel enlarges what is near 2.",
+    ),
+    "epoch_time_by_batch": About(
+        "How long an epoch takes at each batch size, profiled and not",
+        "work_times.csv",
+        "A panel for each model: batch size across, seconds an epoch upwards with bars for 95 % intervals; filled "
+        "without the profiler, hollow under it, a cross for an epoch that was run whole.",
+    ),
+    "step_time_ratio": About(
+        "Which cells take longer in B, and by how much",
+        "comparison.csv",
+        "Dots with bars for 95 % intervals: a row for each cell of both runs, the mean step time in B ÷ that in A "
+        "across; a line at 1, a grey band for the margin within which cells are the same, a colour and mark for "
+        "each verdict.",
+    ),
+}
+"""Figure → what is said of it. One of several pages takes that of its first; others have their name alone."""
+
+
+WIDEST_IN_FULL = 500
+"""CSS pixels. Letters of 8 points have 7 on a telephone of 360 pixels in a figure of one column, 454 wide; in one of
+several columns, 691 wide, they would have 5."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure. alt: what it shows; uri: all of it; width, height: its natural size in CSS pixels, None: not said."""
+
+    name: str
+    caption: str
+    file: str
+    alt: str
+    uri: Markup
+    width: int | None
+    height: int | None
+
+    @property
+    def wide(self) -> bool:
+        """Whether it scrolls sideways on a telephone."""
+        return is_wide(self.width)
+
+
+def picture(name: str, svg: str, more: str = "") -> Picture:
+    """A figure by its file's name. more: a sentence on what is to be seen in this one."""
+    base = max((base for base in FIGURES if f"{name}_".startswith(f"{base}_")), key=len, default="")
+    words = name.replace("_", " ")
+    about = FIGURES.get(base, About(words, "derived files", f"{words.capitalize()}."))
+    page = name.removeprefix(base).strip("_").replace("_", " ") if base else ""
+    alt = " ".join(filter(None, (f"{about.caption}{f' ({page})' if page else ''}.", about.shows, more)))
+    return Picture(name, about.caption, about.file, alt, data_uri(svg), *natural_size(svg))
+
+
+def is_wide(width: int | None) -> bool:
+    """Whether a figure of this width is too wide to be read on a telephone when all of it is shown."""
+    return width is None or width > WIDEST_IN_FULL
+
+
+def natural_size(svg: str) -> tuple[int | None, int | None]:
+    """Width and height in CSS pixels; None where the SVG does not say."""
+    size = _SIZE.search(svg)
+    return (_pixels(size[1]), _pixels(size[2])) if size else (None, None)
+
+
+def _pixels(points: str) -> int:
+    return round(float(points) * _PX_PER_PT)
+
+
+def data_uri(svg: str) -> Markup:
+    """The SVG as a URI for an attribute in single quotes; without its prologue, which names a DTD on the network."""
+    from markupsafe import Markup
+
+    start = svg.find("<svg")
+    body = " ".join(svg[max(start, 0) :].split())
+    return Markup("data:image/svg+xml," + urllib.parse.quote(body, safe=_AS_THEY_ARE))  # nothing is left to escape
+
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 TEMPLATE = "report.html.j2"

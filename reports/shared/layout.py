@@ -1,4 +1,4 @@
-"""A page of text as wide as the place it is shown in: paragraphs, labels with text beside them, and tables.
+"""How text is laid out: a page as wide as the place it is shown in, columns that no width cuts, and CSV.
 
 A page is a list of parts and a function of its width, so that one answer can be laid out for a terminal of 60 columns,
 a pipe or a file. A table that does not fit first wraps its headings and its columns of words, then leaves out the
@@ -8,13 +8,49 @@ broken unless it is longer than its line by itself. Nothing is printed, and noth
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from results.printable import LONGEST_TEXT, printable, shortened
+from results.records.rows import cell_text
 from results.wrapping import least_width, letters, wrap
+
+GAP = "  "
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A line of names and a line for each row. Unknown is empty; text that begins like a formula has an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([cell_text(value) for value in row] for row in rows)
+    return file.getvalue()
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`csv_text` of rows that all have the names of the first; "" without rows."""
+    return csv_text(list(rows[0]), (row.values() for row in rows)) if rows else ""
+
+
+def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+    """One line a row, each column as wide as its longest text. left: columns of words; the others are aligned right.
+    What steers a terminal is written out."""
+    rows = [[printable(text) for text in row] for row in rows]
+    count = max((len(row) for row in rows), default=0)
+    widths = [max((len(row[column]) for row in rows if column < len(row)), default=0) for column in range(count)]
+    return [
+        GAP.join(
+            text.ljust(width) if column in left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=False))
+        ).rstrip()
+        for row in rows
+    ]
+
 
 WIDTH = 100
 """Letters of a line in a pipe or a file."""
@@ -170,7 +206,6 @@ def _paragraph(text: str) -> Prose:
 
 def _coloured(lines: Iterable[Spans]) -> str:
     """With the escapes of what colours this terminal knows."""
-    import io
 
     from rich.console import Console
     from rich.text import Text

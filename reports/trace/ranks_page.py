@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from analysis.ranks.summary import RankRow, RanksReport
-from reports.shared.html import PageVerdict, Section, document
-from reports.shared.html_figures import Picture, data_uri, natural_size
+from reports.shared.html import PageVerdict, Picture, Section, data_uri, document, natural_size
 from reports.shared.html_tables import Table
 from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, percent

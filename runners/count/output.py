@@ -64,8 +64,7 @@ def accounts_text(answers: Sequence[ModelCounts], options: Namespace, width: int
 def _explanations(answers: Sequence[ModelCounts], options: Namespace, width: int) -> str:
     """Each number that was pasted, for each model."""
     from reports.count import pasted as count_pasted
-    from reports.shared.columns import csv_of
-    from reports.shared.layout import page
+    from reports.shared.layout import csv_of, page
 
     found = [(answer, count_pasted.explain(answer, each)) for answer in answers for each in options.pasted]
     documents = [{"model": answer.model, **count_pasted.document(each)} for answer, each in found]

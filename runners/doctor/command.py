@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices import peaks, processors
 from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import UNITS
-from reports.shared.columns import csv_of
-from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, page, strong
+from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
 from results.errors import StoreFault, Unavailable
 from runners.cli.arguments import Parser, add_format, names, number
 from runners.cli.exits import FAILED, Mistake, guarded

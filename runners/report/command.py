@@ -152,7 +152,7 @@ def _predictions(path: Path) -> Predictions:
 
 def show_predictions(built: Built, predictions: Predictions, form: str) -> None:
     """A row for each cell that was predicted, on stdout. Raises ValueError where none was."""
-    from reports.shared.columns import csv_of
+    from reports.shared.layout import csv_of
     from reports.sweep.answer.prediction_table import checked, predictions_text
 
     rows = checked(built, predictions)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from cleaning.reconcile.view import View
-from reports.shared.cell_names import cell_name, shared_variant
+from reports.shared.cell_names import ceiling_name, cell_name, shared_variant
 from reports.shared.numbers import (
     OF_WHAT,
     STATUS_WORDS,
@@ -25,7 +25,6 @@ from reports.shared.numbers import (
     si_time,
     source_name,
 )
-from reports.shared.unpaired import ceiling_name
 from reports.sweep.answer.repeats import Repeats, name_of, repeats_by_cell
 from results.records.answers import Utilization
 from results.store.layout import key_of

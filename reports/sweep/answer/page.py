@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 from cleaning.reconcile.device_repeats import devices_sentence
 from cleaning.reconcile.view import Built, View
 from reports.shared import citation
-from reports.shared.cell_names import cell_name, shared_variant
-from reports.shared.html import MOST_ROWS, PageVerdict, Section, document
-from reports.shared.html_figures import picture
+from reports.shared.cell_names import cell_name, shared_variant, unpaired_sentence
+from reports.shared.html import MOST_ROWS, PageVerdict, Section, document, picture
 from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import OF_WHAT, fitting, percent
-from reports.shared.unpaired import unpaired_sentence
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.repeats import repeat_lines

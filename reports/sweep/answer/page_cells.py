@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cleaning.reconcile.view import HEADLINES, View
+from reports.shared.cell_names import MARK, other_ceilings
 from reports.shared.html_tables import (
     CELL,
     WORDS,
@@ -36,7 +37,6 @@ from reports.shared.numbers import (
     skeleton,
     source_name,
 )
-from reports.shared.unpaired import MARK, other_ceilings
 from reports.sweep.answer.table import cells_table, rate_unit
 from results.records.answers import Utilization
 from results.records.cell import Sitting

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from reports.shared.cell_names import cell_name, own_lines, shared_variant
-from reports.shared.columns import csv_of
-from reports.shared.layout import page, table_of
+from reports.shared.layout import csv_of, page, table_of
 from results.digests import hashed
 from results.errors import one_line
 from results.library_words import NUMPY, SIZES, VALUES, depends_on_data

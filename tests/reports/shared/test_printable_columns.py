@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from reports.shared.columns import columns
+from reports.shared.layout import columns
 from runners.cli.progress import Progress
 
 NAME = "\x1b]0;owned\x07gpu\u202etxt"

@@ -15,8 +15,8 @@ import pytest
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
 from reports.shared import figure_style
+from reports.shared.cell_names import other_ceilings, unpaired_sentence
 from reports.shared.numbers import digits, percent, si, si_time, verdict
-from reports.shared.unpaired import other_ceilings, unpaired_sentence
 from reports.sweep.answer.headline import closing
 from reports.sweep.answer.table import to_csv, to_json, to_text
 from reports.sweep.figures import utilization

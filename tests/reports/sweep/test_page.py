@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.view import Built, View
-from reports.shared.html_figures import FIGURES
+from reports.shared.html import FIGURES
 from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import merged, skeleton
 from reports.sweep.answer import page_cells, page_counts

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.run import build
-from reports.shared import html_figures
+from reports.shared import html
 from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.rows import header
@@ -137,7 +137,7 @@ def test_profiles_too_are_rebuilt_where_torch_cannot_be_imported(profiled: Path,
         assert rows, file
     drawn = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
     assert any("utilization_by_method" in name for name in drawn)
-    told = {name for name in drawn if any(f"{name}_".startswith(f"{base}_") for base in html_figures.FIGURES)}
+    told = {name for name in drawn if any(f"{name}_".startswith(f"{base}_") for base in html.FIGURES)}
     assert told == drawn  # each has words for those who cannot see it
     assert "Used, by method" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
