@@ -1,7 +1,8 @@
 """The answer of `runners.ceiling`: for each unit the best of its kernels, memory, launches, as text and as JSON.
 
 The best of a unit is the highest median, as in a sweep's denominator; mean and fastest call stand beside it. What the
-datasheet prints and what others reached is shown and not divided by, but for the datasheet's share. Prints nothing.
+datasheet prints and what others reached is shown and not divided by, but for the datasheet's share. Collectives that
+were timed alone have a row for each size and a column for each collective. Prints nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from analysis.devices import peaks, published_ceilings
 from analysis.devices.ceilings import ABOVE_SHEET, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
+from analysis.parallel.collective_rates import CollectiveRate
 from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
@@ -222,3 +224,30 @@ def _best(seen: CeilingAnswer, row: Ceiling) -> dict[str, Any]:
     columns = ("unit", "precision", "operation", "threads", "shape", "layout", "flop_per_s", "bytes_per_s")
     times = ("median_s", "mean_s", "best_s", "sm_clock_hz")
     return {name: getattr(row, name) for name in (*columns, *times)} | {"datasheet_ratio": _sheet_ratio(seen, row)}
+
+
+def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -> str:
+    """The link rate of each collective and size, the time of the smallest, and what failed. Empty rows are refused."""
+    first, operations = rows[0], list(dict.fromkeys(row.operation for row in rows))
+    sizes = sorted({row.nbytes for row in rows})
+    found = {(row.operation, row.nbytes): row for row in rows}
+    cells = [[si(size, "B"), *(_rate(found.get((each, size))) for each in operations)] for size in sizes]
+    columns = [Column("buffer", right=True), *(Column(each, right=True) for each in operations)]
+    parts: list[Part] = [
+        strong(f"{first.ranks} ranks over {first.backend} ({first.device}): bytes/s that each rank sends at least"),
+        "",
+        TextTable(columns, cells),
+        "",
+    ]
+    smallest = [row for row in rows if row.nbytes == sizes[0] and row.median_s is not None]
+    if smallest:
+        times = ", ".join(f"{row.operation} {si_time(row.median_s or 0.0)}" for row in smallest)
+        parts.append(f"{si(sizes[0], 'B')} takes: {times}")
+    parts += list(dict.fromkeys(f"{row.operation}: {row.status}: {row.reason}" for row in rows if row.status != "ok"))
+    return page(parts, width, colour)
+
+
+def _rate(row: CollectiveRate | None) -> str:
+    if row is None or row.link_bytes_per_s is None:
+        return DASH
+    return si(row.link_bytes_per_s, "B/s")

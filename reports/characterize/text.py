@@ -1,6 +1,7 @@
-"""The answer of `runners.characterize` as text: shares by group, likeness, steadiness, inference, parallelism, cost.
+"""What the answer of `runners.characterize` is worked out of, and how its numbers look in text.
 
-`look` works everything out of the recorded rows; `to_text` says it. Prints nothing and knows no file.
+`look` works shares, likeness, steadiness, inference, parallelism and cost out of the recorded rows; `sections.py` says
+them. Prints nothing and knows no file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,41 @@ from analysis.characterize.summary import (
     training_against_inference,
 )
 from analysis.characterize.thread_scaling import Scaling, over_batch, parallelism
+from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.characterization import Characterization, WorkloadRecording
+
+
+def whole(ratio: float) -> str:
+    """Per cent as the paper has them, without a sign: 0.4 is "<1"."""
+    return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
+
+
+def ratio(value: float | None) -> str:
+    return DASH if value is None else percent(value)
+
+
+def in_range(low: float | None, high: float | None, signed: bool = False) -> str:
+    if low is None or high is None:
+        return DASH
+    if signed:
+        return f"{100 * low:+.0f} to {100 * high:+.0f} %"
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+
+def times(ratio: float | None) -> str:
+    return DASH if ratio is None else digits(ratio, 2)
+
+
+def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
+    """A time; where only a part of it is known, that it is at least so much."""
+    if time_s is not None:
+        return si_time(time_s)
+    return f"≥ {si_time(at_least_s)}" if at_least_s else DASH
+
+
+def joules(energy_j: float | None) -> str:
+    return DASH if energy_j is None else si(energy_j, "J")
+
 
 SUFFICIENT = 0.9
 """The part of the time in operations that "types for 90 %" is about."""

@@ -15,7 +15,7 @@ from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS, Atten
 from analysis.operators.registry import registration
 from cleaning.accounts.account.backward_ratio import Backward
 from cleaning.accounts.vocabulary.causes import CONVENTION
-from reports.count import backward_ratio, step_peak
+from reports.count import laws, step_peak
 from reports.count.step_peak import StepPeak
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
@@ -88,7 +88,7 @@ def to_text(
         parts.append(_table(counted))
     parts += [*closing(counted), *counted.notes]
     if counted.backward is not None and (ratios or detail):
-        parts += backward_ratio.parts(counted.backward)
+        parts += laws.parts(counted.backward)
     if detail:
         for counter in counted.counters:
             for phase in PHASES:
@@ -345,7 +345,7 @@ def document(counted: ModelCounts) -> dict[str, Any]:
         "attention": _attention(counted),
         "mixture": {**counted.mixture, "padding_flop": _padding(counted.mixture)} if counted.mixture else None,
         "peak": None if counted.peak is None else step_peak.document(counted.peak),
-        "backward": None if counted.backward is None else backward_ratio.document(counted.backward),
+        "backward": None if counted.backward is None else laws.backward_document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),
     }

@@ -13,9 +13,18 @@ from typing import Any
 
 from analysis.profile.module_tree import ModuleNode, tree
 from reports.profile.explanation import verdict
-from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
 from reports.profile.summary import pass_time, summary_lines
-from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
+from reports.profile.tree import (
+    EXPLAINED,
+    OperationGroup,
+    closing,
+    heading,
+    operation_cells,
+    operation_groups,
+    operations_heading,
+    rankings,
+    remarks,
+)
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.layout import WIDTH, Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, si

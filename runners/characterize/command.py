@@ -200,7 +200,7 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     import json
 
     from reports.characterize import data as characterize_data
-    from reports.characterize.text_mix import to_text
+    from reports.characterize.sections import to_text
 
     if options.format == "json":
         print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))

@@ -65,7 +65,7 @@ def write_report(seen: CharacterizeAnswer, out: Path) -> None:
 
     from reports.characterize import data as characterize_data
     from reports.characterize import figures_mix
-    from reports.characterize.text_mix import to_text
+    from reports.characterize.sections import to_text
     from reports.shared import figure_style
 
     for name, text in characterize_data.tables(seen).items():

@@ -92,10 +92,10 @@ def _ratios(answers: Sequence[ModelCounts]) -> list[AccountRatio]:
 
 def laws_text(answers: Laws, options: Namespace, width: int, colour: bool = False) -> str:
     """The laws in the format that was asked for."""
-    from reports.count.batch_law import document, to_text
+    from reports.count.laws import batch_law_document, to_text
 
     if options.format == "json":
-        return _json([document(model, found) for model, found in answers], options)
+        return _json([batch_law_document(model, found) for model, found in answers], options)
     if options.format == "csv":
         return _laws_csv(answers)
     return "\n".join(to_text(model, found, width, colour, options.detail) for model, found in answers)

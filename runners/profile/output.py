@@ -46,8 +46,8 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None, c
 def write(profile: StepProfile, options: Namespace) -> None:
     """Every file of --out. Raises StoreFault."""
     from reports.profile import data as profile_data
+    from reports.profile import figures
     from reports.profile import page as profile_page
-    from reports.profile import roofline_figure
     from reports.shared import figure_style
 
     out = options.out
@@ -57,7 +57,7 @@ def write(profile: StepProfile, options: Namespace) -> None:
     put(out / "profile.txt", _text(profile, options))
     drawn: dict[str, bytes] = {}
     with figure_style.theme():
-        figure = roofline_figure.roofline(profile)
+        figure = figures.roofline(profile)
         if figure is not None:
             drawn = figure_style.render(figure)
     for ending, content in drawn.items():
@@ -66,8 +66,7 @@ def write(profile: StepProfile, options: Namespace) -> None:
 
 
 def _text(profile: StepProfile, options: Namespace) -> str:
-    from reports.profile.operations import operations_text
-    from reports.profile.tree import tree_text
+    from reports.profile.tree import operations_text, tree_text
 
     text = tree_text(profile, **_display_options(options))
     return f"{text}\n{operations_text(profile)}" if options.operations else text

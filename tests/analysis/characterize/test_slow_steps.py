@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.characterize.outlier_steps import slow_steps
-from reports.characterize.text_mix import REASONS, _slow
+from reports.characterize.sections import REASONS, _slow
 from results.records.characterization import PLAIN, PROFILED, WARM_UP, Characterization, RecordedStep
 from runners.characterize.files import read_rows
 from tests.support.made_up.made_up_characterization import together

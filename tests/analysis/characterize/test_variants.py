@@ -11,8 +11,8 @@ import pytest
 from analysis.characterize.similarity import distance_changes, pictures
 from analysis.characterize.summary import comparable_mixes, mixes
 from reports.characterize import variants as characterize_variants
+from reports.characterize.sections import to_text
 from reports.characterize.text import look
-from reports.characterize.text_mix import to_text
 from reports.characterize.variants import figure as variants_figure
 from reports.shared import figure_style
 from results.records.characterization import Characterization

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
-from reports.count import backward_ratio
+from reports.count import laws
 from reports.shared.layout import page
 from results.records.accounts import Account
 from results.records.operations import Operation
@@ -130,7 +130,7 @@ def test_what_runs_a_second_time_is_no_model_flop_and_stands_beside() -> None:
     assert (found.again_flop, found.scores_flop) == (420, 1200)
     assert found.estimate_error == 0
     assert found.executed_error == pytest.approx(3 * 2820 / (3 * 2820 + 420 + 1200) - 1)
-    lines = backward_ratio.estimate(found)
+    lines = laws.estimate(found)
     assert lines[0] == "3 × forward, 8.46 kFLOP, is exactly the step."
     assert "420 FLOP calculated again by checkpointing and 1.20 kFLOP for the scores" in lines[1]
     assert lines[1].endswith("3 × forward is 16 % below what runs.")  # 1620 / 10080 = 16.07 %
@@ -163,7 +163,7 @@ def test_ratios_by_kind_and_of_the_counters_that_have_both_passes() -> None:
 
 
 def text(found: Backward) -> str:
-    return page(backward_ratio.parts(found), 120)
+    return page(laws.parts(found), 120)
 
 
 def test_the_table_says_how_far_from_the_rule_and_why() -> None:
@@ -186,16 +186,14 @@ def test_an_embedding_explains_an_exact_estimate() -> None:
     assert found.ratio == 2
     assert "Every product has both gradients, the first one too: the exact ratio is 2." in text(found)
     assert "does not apply" not in text(found)
-    assert backward_ratio.estimate(found)[0].endswith(
-        "an embedding takes the input, so that no product is without a gradient."
-    )
+    assert laws.estimate(found)[0].endswith("an embedding takes the input, so that no product is without a gradient.")
 
 
 def test_nothing_is_divided_by_nothing() -> None:
     found = backward("net", 2, [])
     assert (found.ratio, found.estimate_error, found.executed_error) == (None, None, None)
-    assert backward_ratio.estimate(found) == ["3 × forward says nothing: the forward pass has no product."]
-    assert json.loads(json.dumps(backward_ratio.document(found)))["ratio"] is None
+    assert laws.estimate(found) == ["3 × forward says nothing: the forward pass has no product."]
+    assert json.loads(json.dumps(laws.backward_document(found)))["ratio"] is None
 
 
 NET = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaning.accounts.account.batch_law import counter_laws, exact_laws
-from reports.count import batch_law as count_batch_law
+from reports.count import laws as count_batch_law
 from results.records.accounts import AccountLaw
 from results.records.calls import CallRecording
 from results.records.counts import FlopCount
@@ -155,7 +155,7 @@ def test_the_table_has_every_number_in_full_and_the_parts_below() -> None:
 
 def test_json_has_every_key_and_null_for_unknown() -> None:
     broken = rows({1: 1, 2: 2, 4: 3})
-    document = json.loads(json.dumps(count_batch_law.document("net", counter_laws("net", broken))))
+    document = json.loads(json.dumps(count_batch_law.batch_law_document("net", counter_laws("net", broken))))
     (one,) = document["laws"]
     assert (one["slope"], one["constant"], one["holds"], one["parts"]) == (None, None, False, [])
     assert set(one) == {

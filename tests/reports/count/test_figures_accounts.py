@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import waterfall_figure
-from reports.count.waterfall import MOST_CAUSES, UNEXPLAINED, lane
+from reports.count.waterfall_figure import MOST_CAUSES, UNEXPLAINED, lane
 from reports.shared import figure_style
 from results.errors import StoreFault
 from results.records.accounts import Account, AccountCause

@@ -14,12 +14,10 @@ import pytest
 
 from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
-from reports.profile import roofline_figure
-from reports.profile.explanation import OPTIMIZER, USES, advised, explained
-from reports.profile.fusion import kernels
-from reports.profile.icicle import WIDTH, boxes, icicle
-from reports.profile.operations import operations_text
-from reports.profile.tree import aggregated_text, tree_text
+from reports.profile import figures
+from reports.profile.explanation import OPTIMIZER, USES, advised, explained, kernels
+from reports.profile.figures import WIDTH, boxes, icicle
+from reports.profile.tree import aggregated_text, operations_text, tree_text
 from reports.shared import figure_style
 from results.records.step_profile import Machine, StepModule
 from tests.support.made_up.made_up_profile import (
@@ -305,7 +303,7 @@ def test_the_icicle_is_svg_with_nothing_of_the_model_as_markup() -> None:
 
 def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> None:
     with figure_style.theme():
-        figure = roofline_figure.roofline(PROFILE)
+        figure = figures.roofline(PROFILE)
     assert figure is not None
     (axes,) = figure.axes
     (bubbles,) = axes.collections
@@ -321,7 +319,7 @@ def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> N
 
 
 def test_nothing_to_draw_is_no_figure() -> None:
-    assert roofline_figure.roofline(untimed()) is None
+    assert figures.roofline(untimed()) is None
 
 
 def test_an_operation_without_a_time_adds_none_to_the_step() -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from reports.characterize import data as characterize_data
 from reports.characterize import figures_mix
+from reports.characterize.sections import to_text
 from reports.characterize.text import look
-from reports.characterize.text_mix import to_text
 from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
 from runners.characterize import command

@@ -18,12 +18,10 @@ from analysis.profile.module_tree import tree
 from analysis.profile.roofline import places, step_roof
 from measure.profile.step_profile import profile_step
 from reports.profile.data import document, modules_csv, operations_csv
-from reports.profile.explanation import explained, verdict
-from reports.profile.fusion import kernels, ladder
-from reports.profile.operations import operations_text
+from reports.profile.explanation import explained, kernels, ladder, verdict
 from reports.profile.page import page
 from reports.profile.terminal import terminal_text
-from reports.profile.tree import aggregated_text, tree_text
+from reports.profile.tree import aggregated_text, operations_text, tree_text
 from results.records.step_profile import Machine, StepOperation, StepProfile
 from runners.profiler import Profiler, profile_model
 from tests.support.made_up.made_up_profile import PROFILE
