@@ -140,7 +140,7 @@ def line_of(name: str, value: str, column: str, cells: Sequence[Cell], together:
     """The row of one value. A cell without an interval holds nothing and is counted.
 
     together: so many cells, as far apart in time as there are cells, have one interval: that of their mean, by
-    Student's t on their logarithms (as in `reports/sweep/answer/repeats.py`).
+    Student's t on their logarithms (as in `reports/sweep/repeats.py`).
     """
     from scipy.stats import binomtest
 

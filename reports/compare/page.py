@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from cleaning.reconcile.view import View
 from reports.compare.cells import NO_COUNTERPART
 from reports.compare.text import HEADS, cell_names, closing_lines, interval_text, row_cells
-from reports.shared import citation
+from reports.shared import html
 from reports.shared.html import PageVerdict, Section, document, picture
 from reports.shared.html_tables import Names, Table, natural
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
-from reports.sweep.answer import page_cells
+from reports.sweep import page_cells
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from results.store.reading import RunData
 
@@ -188,8 +188,8 @@ def _problems(sides: Sequence[Side]) -> Section:
 
 
 def _citation(sides: Sequence[Side]) -> Section:
-    runs = [citation.cited(side.data.manifest, side.data.sittings) for side in sides]
+    runs = [html.cited(side.data.manifest, side.data.sittings) for side in sides]
     words, tex = "\n".join(run.sentence for run in runs), "\n\n".join(run.bibtex for run in runs)
     return Section(
-        "cite", "How to cite this comparison", (citation.COMPARED,), blocks=(("In words", words), ("As BibTeX", tex))
+        "cite", "How to cite this comparison", (html.COMPARED,), blocks=(("In words", words), ("As BibTeX", tex))
     )

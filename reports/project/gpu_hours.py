@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analysis.stats.intervals import Estimate
-from reports.project.shared import CONVENTION, ReachedUtilization, ends, quantity, reached_document
+from reports.project.text import CONVENTION, ReachedUtilization, ends, quantity, reached_document
 from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong
 from reports.shared.numbers import si
 

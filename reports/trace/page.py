@@ -19,7 +19,6 @@ from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, percent, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.data import Trace, kernel_words
-from reports.trace.kernel_times import GROUPS, TimeShare, time_shares
 from reports.trace.lines import (
     completeness,
     outside_lines,
@@ -29,6 +28,7 @@ from reports.trace.lines import (
     utilization_line,
     verdict,
 )
+from reports.trace.rates import GROUPS, TimeShare, time_shares
 from reports.trace.text import (
     faults_table,
     faults_words,

@@ -1,36 +1,41 @@
-"""How fast the products of a recorded profile ran against the datasheet's dense peak of the unit that ran them.
+"""How fast the products of a recorded profile ran, and where the time of its kernels goes.
 
-Of a rate, FLOP are the repaired ones, recomputation included, since the device did them; time is that of the kernels of
-the very calls that are counted, so that a call without a count is in neither. Idle time and other kernels are not in
-it. A ratio above 1 cannot be on tensor units: then a count, a time or the peak is wrong. On IEEE fp32 a fast algorithm
-(Winograd, FFT) does with fewer multiplications.
+A rate is over the datasheet's dense peak of the unit that ran the product. Its FLOP are the repaired ones,
+recomputation included, since the device did them; its time is that of the kernels of the very calls that are counted,
+so that a call without a count is in neither. Idle time and other kernels are not in it. A ratio above 1 cannot be on
+tensor units: then a count, a time or the peak is wrong. On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer
+multiplications. Not claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product
+whose kernels' names do not say so.
 
 The utilization of the step that is shown is its model FLOP (forward and backward) over its whole time and the peak of
 all devices that ran it, as recorded: a profiler slows the host. It is known if the count and the time are.
 
-Not claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product whose kernels' names
-do not say so.
+Times of kernels are by kernel, by module and by phase, the longest first. They are of kernels (of a recording without a
+device: of operator calls), added up over streams, so that shares are of kernels' time and not of the wall clock. They
+have no rates: the FLOP of an operation of several kernels (Winograd's transforms and its product) are of all of them,
+and over the time of one they could be above any peak.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.trace.kernel_names import makes_products
 from analysis.trace.operations import torch_dtype
+from reports.trace.data import NO_STEP_TIME, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cleaning.trace.clean import CleanedTrace
-    from reports.trace.data import Trace
     from reports.trace.timeline import Timeline
     from results.records.operations import OperationInstance
+
 
 MODEL = ("forward", "loss", "backward")
 """Phases whose products are model FLOP."""
@@ -195,3 +200,50 @@ def _rounded(kernels: pd.DataFrame) -> set[int]:
     names = kernels["name"]
     says = {name: bool(_TF32.search(str(name))) for name in names.unique()}
     return {int(index) for index in kernels["instance"][names.map(says)].dropna() if index >= 0}
+
+
+GROUPS = {"kernels_by_time": ("name", "phase"), "modules_by_time": ("module", "phase"), "phases_by_time": ("phase",)}
+"""Key of the JSON document → what its rows are grouped by."""
+
+
+@dataclass(frozen=True)
+class TimeShare:
+    """One group. time_s: of all its kernels in the recording; time_ratio: its share of all kernels' time."""
+
+    name: str
+    phase: str
+    kernels: int
+    time_s: float
+    time_ratio: float
+
+
+def time_shares(kernels: pd.DataFrame, columns: Sequence[str]) -> list[TimeShare]:
+    """A TimeShare for each group, the longest first; [] where no times were recorded.
+
+    kernels: the table of a cleaned recording. columns: "phase" alone, or a column of names and "phase". Rows that are
+    no part of a step (`duplicate_launch`, `autotune`) are left out.
+    """
+    rows = kernels[~kernels["fault"].isin(NO_STEP_TIME)]
+    whole_ns = int(rows["time_ns"].sum())
+    if whole_ns <= 0:
+        return []
+    keys = [rows[name].fillna("").astype(str) for name in columns]
+    found = []
+    for key, mine in rows.groupby(keys, sort=True):
+        time_ns = int(mine["time_ns"].sum())
+        found.append(
+            TimeShare(
+                name=str(key[0]) if len(columns) > 1 else "",
+                phase=str(key[-1]),
+                kernels=len(mine),
+                time_s=time_ns / 1e9,
+                time_ratio=time_ns / whole_ns,
+            )
+        )
+    return sorted(found, key=lambda share: (-share.time_s, share.name, share.phase))
+
+
+def time_document(trace: Trace) -> dict[str, list[dict[str, Any]]]:
+    """Key → rows, for the JSON document."""
+    kernels = trace.cleaned.kernels
+    return {key: [asdict(row) for row in time_shares(kernels, columns)] for key, columns in GROUPS.items()}

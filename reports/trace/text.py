@@ -21,7 +21,6 @@ from cleaning.counts.sums import whole_sum
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, PREFIXES, digits, fitting, percent, si, si_time
 from reports.trace.data import Trace, has_states, kernel_counts, kernel_words
-from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import (
     completeness,
     names_without_count,
@@ -34,7 +33,7 @@ from reports.trace.lines import (
     without_count,
 )
 from reports.trace.lines import impossible as impossible
-from reports.trace.rates import Rate, rates, time_ratios, utilization
+from reports.trace.rates import GROUPS, Rate, rates, time_document, time_ratios, time_shares, utilization
 from reports.trace.timeline import Timeline, sentence, timeline
 from results.names import counted
 from results.records import rows as records_rows

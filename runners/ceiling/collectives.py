@@ -78,7 +78,7 @@ def _show(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     """Data on stdout; with --out a file, too. Raises StoreFault."""
     from analysis.parallel.collective_rates import CollectiveRate
     from reports.ceiling.text import collectives_text
-    from reports.sweep.answer.table import to_csv, to_json
+    from reports.sweep.table import to_csv, to_json
 
     if options.format == "json":
         print(to_json(rows), end="")

@@ -158,7 +158,7 @@ def _show(seen: CeilingAnswer, form: str) -> None:
     import json
 
     from reports.ceiling.text import document, to_text
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from results.records.samples import Ceiling
 
     if form == "json":

@@ -21,7 +21,7 @@ def write(seen: CeilingAnswer, out: Path) -> None:
     """Raises StoreFault."""
     from reports.ceiling import figures as ceiling_figures
     from reports.shared import figure_style
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
 
     put(out / CEILINGS, to_csv(seen.rows, Ceiling))
     for name, content in figure_style.render_all(lambda: ceiling_figures.figures(seen)).items():

@@ -44,7 +44,7 @@ def laws(answers: Laws, options: Namespace) -> None:
 def accounts_text(answers: Sequence[ModelCounts], options: Namespace, width: int, colour: bool = False) -> str:
     """The accounts in the format that was asked for."""
     from reports.count.text import document, to_text
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from results.records.accounts import Account, AccountCause, AccountRatio
 
     if options.explain is not None:
@@ -102,7 +102,7 @@ def laws_text(answers: Laws, options: Namespace, width: int, colour: bool = Fals
 
 
 def _laws_csv(answers: Laws) -> str:
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from results.records.accounts import AccountLaw
 
     return to_csv([law for _, found in answers for law in found], AccountLaw)
@@ -120,7 +120,7 @@ def write(
     """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
     from reports.count import waterfall_figure
     from reports.shared import figure_style
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from results.records.accounts import Account, AccountCause, AccountRatio
 
     tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}

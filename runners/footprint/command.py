@@ -222,7 +222,7 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
 
 def write(answer: FootprintAnswer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
-    from reports.footprint import checkpoints_figure, timeline_figure
+    from reports.footprint import figures
     from reports.footprint.text import checkpoints_csv, timeline_csv, to_text
     from reports.shared import figure_style
 
@@ -231,6 +231,6 @@ def write(answer: FootprintAnswer, options: Namespace) -> None:
     if answer.checkpoints is not None:
         put(options.out / "checkpoints.csv", checkpoints_csv(answer.checkpoints))
     with figure_style.theme():
-        put(options.out / "timeline.png", figure_style.render(timeline_figure.timeline(answer))["png"])
+        put(options.out / "timeline.png", figure_style.render(figures.timeline(answer))["png"])
         if answer.checkpoints is not None:
-            put(options.out / "checkpoints.png", figure_style.render(checkpoints_figure.curve(answer))["png"])
+            put(options.out / "checkpoints.png", figure_style.render(figures.curve(answer))["png"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from analysis.formula.derivation.derive import Derived
     from analysis.formula.derivation.symbolic_table import Convention
     from analysis.formula.derivation.totals import Term
-    from reports.formula.text import FormulaAnswer
+    from reports.formula import FormulaAnswer
     from runners.formula.points import Subject
 
 BATCH, CATAMOUNT = "batch", "catamount"
@@ -64,7 +64,7 @@ def _run(options: Namespace) -> int:
 
 
 def _tell(answer: FormulaAnswer, options: Namespace) -> int:
-    from reports.formula.text import to_text
+    from reports.formula import to_text
 
     show_page(lambda width, colour: to_text(answer, options.format, width, colour), options.out)
     return 0
@@ -74,7 +74,7 @@ def answer(options: Namespace) -> FormulaAnswer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
     from analysis.formula.derivation import totals
     from analysis.formula.derivation.sampling import Restructured, Unfitted
-    from reports.formula.text import FormulaAnswer
+    from reports.formula import FormulaAnswer
     from runners.formula import questions
     from runners.formula.branches import branched
     from runners.formula.checks import CHECKED_CALLS, checked_apart

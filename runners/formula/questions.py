@@ -17,7 +17,7 @@ from analysis.formula.algebra.expressions import Expr, rational, symbol
 from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, parse_point, points
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation.totals import QUANTITIES
-from reports.formula.text import Solved, measure
+from reports.formula import Solved, measure
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake
 from runners.formula.points import Subject
@@ -85,7 +85,7 @@ class Questions:
         why: Mapping[str, str] = MappingProxyType({}),
         at_least: Mapping[str, Expr] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """The answers, by field of `reports.formula.text.Answer`. why: why quantities have no formula. at_least: of
+        """The answers, by field of `reports.formula.Answer`. why: why quantities have no formula. at_least: of
         those, the formulas of what is known, which a sweep has, too.
 
         Raises NoSolution where one has none, Mistake for what is asked of a quantity without formula.

@@ -18,7 +18,7 @@ from runners.project.utilization import add_utilization, positive, utilization_o
 
 if TYPE_CHECKING:
     from reports.project.gpu_hours import GpuHoursAnswer
-    from reports.project.shared import ReachedUtilization
+    from reports.project.text import ReachedUtilization
 
 EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --utilization 0.2..0.4
@@ -90,7 +90,7 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
 def _utilization(options: Namespace) -> ReachedUtilization:
     """The device, its peak and what of it is reached. Raises Mistake."""
     from analysis.devices import peaks
-    from reports.project.shared import ReachedUtilization
+    from reports.project.text import ReachedUtilization
 
     device, unit = peaks.lookup(options.device), PRECISIONS[options.precision].matmul_unit
     if options.peak_tflops is not None:

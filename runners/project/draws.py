@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from analysis.project.frontier.collectives import Group
     from analysis.project.frontier.domain import Domain
     from analysis.project.frontier.shipped_formulas import Formulas
-    from reports.project.shared import ReachedUtilization
-    from reports.project.text import DrawnAnswers
+    from reports.project.text import DrawnAnswers, ReachedUtilization
 
 
 def add_draws(made: Parser) -> None:
@@ -64,7 +63,7 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
     for name in ("compute_ratio", "memory_ratio"):
         if getattr(options, name) is not None:
             raise Mistake(f"--{name.replace('_', '-')}: expected without --utilization, which takes its place")
-    from reports.project.shared import ReachedUtilization
+    from reports.project.text import ReachedUtilization
 
     utilization = utilization_of(options, options.dtype)
     return ReachedUtilization(

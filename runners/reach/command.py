@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from analysis.footprint.step.largest_batch import BatchFit
     from analysis.reach.least_time import StepBound
     from analysis.reach.prediction import Prediction
-    from reports.reach.text import ReachAnswer
+    from reports.reach import ReachAnswer
     from results.records.step_profile import StepOperation
     from runners.footprint.command import Steps
     from runners.footprint.step import StepOptions, StepTrace
@@ -120,7 +120,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound, Untraced where it cannot be traced."""
     from analysis.footprint.step.live_bytes import unsized
     from analysis.reach.least_time import IN_PARTS, step_bound, step_cost
-    from reports.reach.text import ReachAnswer
+    from reports.reach import ReachAnswer
     from runners.footprint.command import Steps
     from runners.footprint.step import StepOptions, trace_batch
 
@@ -280,7 +280,7 @@ def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
     """The answer in the form of --format, on stdout and in the file of --out."""
-    from reports.reach.text import document, to_csv, to_text
+    from reports.reach import document, to_csv, to_text
 
     def page(width: int, colour: bool) -> str:
         if options.format == "json":

@@ -30,8 +30,8 @@ def render(path: Path, form: str) -> int:
     Raises Mistake.
     """
     from cleaning.gates.gates import judge
-    from reports.sweep.answer import gates
-    from reports.sweep.answer.table import to_csv, to_json
+    from reports.sweep import checks
+    from reports.sweep.table import to_csv, to_json
     from results.errors import Inconsistent
     from results.records.verdicts import Verdict, stands
 
@@ -45,8 +45,8 @@ def render(path: Path, form: str) -> int:
     elif form == "json":
         print(to_json(verdicts), end="")
     else:
-        cells = {run.cell_id: gates.name_of(run) for run in evidence.data.runs}
-        show_page(lambda width, colour: gates.to_text(verdicts, cells, width, colour))
+        cells = {run.cell_id: checks.name_of(run) for run in evidence.data.runs}
+        show_page(lambda width, colour: checks.to_text(verdicts, cells, width, colour))
     return 0 if all(map(stands, verdicts)) else FAILED
 
 

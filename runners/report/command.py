@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cleaning.reconcile.run import Each
     from cleaning.reconcile.view import Built
-    from reports.sweep.answer.prediction_table import Predictions
+    from reports.sweep.checks import Predictions
     from results.records.samples import Ceiling
     from results.store.manifest import Manifest
 
@@ -142,7 +142,7 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 
 def _predictions(path: Path) -> Predictions:
     """The predictions in a file. Raises ValueError, OSError."""
-    from reports.sweep.answer.prediction_table import read_predictions
+    from reports.sweep.checks import read_predictions
 
     try:
         return read_predictions(path)
@@ -153,7 +153,7 @@ def _predictions(path: Path) -> Predictions:
 def show_predictions(built: Built, predictions: Predictions, form: str) -> None:
     """A row for each cell that was predicted, on stdout. Raises ValueError where none was."""
     from reports.shared.layout import csv_of
-    from reports.sweep.answer.prediction_table import checked, predictions_text
+    from reports.sweep.checks import checked, predictions_text
 
     rows = checked(built, predictions)
     if form in ("csv", "json"):
@@ -218,7 +218,7 @@ def _pictures(out: Path) -> dict[str, bytes]:
 
 
 def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
-    from reports.sweep.answer.page import page
+    from reports.sweep.page import page
 
     pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
     return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
@@ -226,7 +226,7 @@ def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceil
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
-    from reports.sweep.answer.table import to_csv, to_json, to_text
+    from reports.sweep.table import to_csv, to_json, to_text
     from results.records.answers import Utilization
 
     rows = built.utilization if convention == "flop" else built.post2021

@@ -67,7 +67,7 @@ def render(
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
     from reports.compare import text as compare_text
-    from reports.sweep.answer.table import to_csv, to_json
+    from reports.sweep.table import to_csv, to_json
     from results.records.comparisons import Comparison
 
     if form == "csv":
@@ -83,7 +83,7 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
     from reports.compare import figure as compare_figure
     from reports.compare import page as compare_page
     from reports.shared import figure_style
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from results.records.comparisons import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))

@@ -16,7 +16,7 @@ PARALLEL = "parallel.csv"
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from results.store.layout import compress
 
     for file, (rows, record) in _rows_of(built).items():
@@ -26,8 +26,8 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
 
 def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:
     """File → its rows, and the record that they are of."""
-    from reports.sweep.answer.headline_table import headline_rows
     from reports.sweep.figures.gallery import UTILIZATION
+    from reports.sweep.headline import headline_rows
     from results.records.answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
     from results.records.counts import (
         Agreement,

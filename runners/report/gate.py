@@ -46,8 +46,8 @@ def show_gate(
     checks: Sequence[GateCheck], asked: Sequence[Condition], sides: tuple[Side, Side], form: str, undecided: str
 ) -> int:
     """Prints the answer; 5 if the gate fails, else 0."""
-    from reports.compare.gate_answer import fails, gate_markdown, gate_summary, gate_text
-    from reports.sweep.answer.table import to_csv, to_json
+    from reports.compare.gate import fails, gate_markdown, gate_summary, gate_text
+    from reports.sweep.table import to_csv, to_json
     from results.records.comparisons import GateCheck
 
     strict = undecided == "fail"

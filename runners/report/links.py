@@ -20,8 +20,8 @@ RATES = "collective_rates.csv"
 def render(path: Path, rates: Path, form: str) -> int:
     """Prints a row for each rank and kind. 0: one of them has a rate beside it; else 1. Raises Mistake."""
     from analysis.parallel.link_use import LinkUse, link_uses
-    from reports.sweep.answer.link_table import links_text
-    from reports.sweep.answer.table import to_csv, to_json
+    from reports.sweep.ranks import links_text
+    from reports.sweep.table import to_csv, to_json
     from results.records.samples import RankCollective
 
     measured = read_rates(rates)

@@ -96,7 +96,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
     import json
 
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from reports.trace.text import document, to_text
     from results.records.operations import OperationInstance
 
@@ -116,7 +116,7 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
 
     Raises StoreFault.
     """
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.table import to_csv
     from reports.trace.data import has_states
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv

@@ -89,8 +89,7 @@ def _peak(trace: Trace, device: Device) -> float | None:
 def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
     """Data on stdout; with `out`, document and page there as well; page: where the page alone is put. Raises
     StoreFault."""
-    from reports.trace.ranks import ranks_document, ranks_text
-    from reports.trace.ranks_page import ranks_html
+    from reports.trace.ranks import ranks_document, ranks_html, ranks_text
 
     document = json.dumps(ranks_document(report), indent=1, ensure_ascii=False, allow_nan=False)
     if form == "table":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.gpu.predictions import DEVICE, FILE, suite_cells
-from reports.sweep.answer.prediction_table import KEY, read_predictions
+from reports.sweep.checks import KEY, read_predictions
 from results.records.rows import cell_text
 
 

@@ -12,7 +12,7 @@ import pytest
 from analysis.devices.precisions import PRECISIONS
 from analysis.stats.summary import LAG1_RAISED
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
-from reports.sweep.answer.table import to_text
+from reports.sweep.table import to_text
 from results.version import VERSION
 from runners.__main__ import installed
 from runners.report import command as report_command

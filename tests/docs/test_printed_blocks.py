@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.first_hour.page import PAGE, layout, tasks
-from reports.sweep.answer.table import to_text
+from reports.sweep.table import to_text
 from runners.report import command as report_command
 from runners.trace import command as trace_command
 from tests.reports.compare.test_gate import slow, write

@@ -15,7 +15,7 @@ from analysis.utilization.post2021 import CONVENTION, fp32_peak, numerators
 from analysis.utilization.utilization import MeanStepTime, Measurement
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
-from reports.sweep.answer.table import to_text
+from reports.sweep.table import to_text
 from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.samples import Ceiling

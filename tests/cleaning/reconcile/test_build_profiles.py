@@ -19,7 +19,7 @@ from analysis.utilization import numerators, work_times
 from analysis.utilization.numerators import profiled
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
-from reports.sweep.answer.table import to_text
+from reports.sweep.table import to_text
 from results.errors import Inconsistent
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.variants import variants
-from reports.sweep.answer.variants import variant_parts, variant_table
+from reports.sweep.repeats import variant_parts, variant_table
 from results.records.cell import Run
 from results.records.samples import Sample
 from tests.support.made_up.made_up_runs import SITTING, a_run

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from reports.compare.cells import compare_runs
-from reports.compare.gate import Condition, judge
-from reports.compare.gate_answer import _cells, gate_markdown
+from reports.compare.gate import Condition, _cells, gate_markdown, judge
 from reports.compare.page import Side
 from reports.compare.text import interval_text
 from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck

@@ -11,8 +11,7 @@ import pytest
 from analysis.footprint.step.checkpointing import Choice
 from analysis.footprint.step.live_bytes import CATEGORIES
 from reports.footprint.checkpoints import Checkpoints
-from reports.footprint.checkpoints_figure import curve
-from reports.footprint.timeline_figure import timeline
+from reports.footprint.figures import curve, timeline
 from reports.shared import figure_style
 
 KIB, GIB = 2**10, 2**30

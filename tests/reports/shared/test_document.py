@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.shared import citation
-from reports.shared.citation import cited
-from reports.shared.html import TEMPLATES, PageVerdict, Section, document, visible_text
+from reports.shared import html
+from reports.shared.html import TEMPLATES, PageVerdict, Section, cited, document, visible_text
 from reports.shared.html_tables import Table, sort_value
 from results.store.manifest import Manifest
 from setup import DATA
@@ -135,19 +134,19 @@ def test_all_files_of_a_page_are_in_the_package() -> None:
 
 def test_title_and_authors_are_those_of_the_citation_file() -> None:
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f'title: "{citation.TITLE}"' in text
-    assert f"name: {citation.AUTHORS}\n" in text
+    assert f'title: "{html.TITLE}"' in text
+    assert f"name: {html.AUTHORS}\n" in text
 
 
 def test_a_run_is_cited_with_its_version_date_and_device() -> None:
     manifest = Manifest(name="h200_a & b", created_at="", harness_version="0.1.0+gabc")
     run = cited(manifest, [made_up_page.sitting(), made_up_page.sitting("s2", started_at="2026-02-03T00:00:00Z")])
     note = "measured 2026-01-02 to 2026-02-03 on NVIDIA H200"
-    assert run.sentence == f"{citation.AUTHORS}. {citation.TITLE}, version 0.1.0+gabc. Run h200_a & b, {note}, 2026."
+    assert run.sentence == f"{html.AUTHORS}. {html.TITLE}, version 0.1.0+gabc. Run h200_a & b, {note}, 2026."
     assert run.bibtex.splitlines() == [
         "@misc{flopledger-h200-a-b,",
         "  author = {{The flopledger contributors}},",
-        f"  title = {{{citation.TITLE}}},",
+        f"  title = {{{html.TITLE}}},",
         "  version = {0.1.0+gabc},",
         "  year = {2026},",
         rf"  note = {{Run h200\_a \& b, {note}}}",

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reports.profile.page import page as profile_page
-from reports.sweep.answer.page import page
+from reports.sweep.page import page
 from reports.trace.page import to_html
 from runners.report import command
 from tests.support.fakes.browser import looked_at

@@ -17,9 +17,9 @@ from cleaning.reconcile.view import Built, View
 from reports.shared import figure_style
 from reports.shared.cell_names import other_ceilings, unpaired_sentence
 from reports.shared.numbers import digits, percent, si, si_time, verdict
-from reports.sweep.answer.headline import closing
-from reports.sweep.answer.table import to_csv, to_json, to_text
 from reports.sweep.figures import utilization
+from reports.sweep.headline import closing
+from reports.sweep.table import to_csv, to_json, to_text
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
 from results.records.rows import CellRows, header, to_values

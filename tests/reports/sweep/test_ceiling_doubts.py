@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analysis.utilization.ceiling_doubts import doubts
-from reports.sweep.answer.headline import basis, closing
-from reports.sweep.answer.table import peak_lines, warning_lines
+from reports.sweep.headline import basis, closing
+from reports.sweep.table import peak_lines, warning_lines
 from results.records.samples import Ceiling
 from runners.report import check, command
 from tests.support.made_up import made_up_device, made_up_evidence

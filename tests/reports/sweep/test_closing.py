@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cleaning.reconcile.view import View
-from reports.sweep.answer.headline import _rates, basis, closing
+from reports.sweep.headline import _rates, basis, closing
 from tests.support.made_up import made_up_page
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
-from reports.sweep.answer.headline_table import headline_rows
-from reports.sweep.answer.table import to_csv, to_text
+from reports.sweep.headline import headline_rows
+from reports.sweep.table import to_csv, to_text
 from results.records.answers import Headline, Utilization
 from results.store.reading import read_run
 from results.store.store import read_operations, read_profile

@@ -17,10 +17,10 @@ from cleaning.reconcile.view import Built, View
 from reports.shared.html import FIGURES
 from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import merged, skeleton
-from reports.sweep.answer import page_cells, page_counts
-from reports.sweep.answer.headline import closing
-from reports.sweep.answer.page import page
-from reports.sweep.answer.table import warning_lines
+from reports.sweep import page_cells, page_counts
+from reports.sweep.headline import closing
+from reports.sweep.page import page
+from reports.sweep.table import warning_lines
 from results.records.answers import WorkTime
 from results.records.counts import Agreement, CleaningLog, ProfileCount
 from results.records.samples import Ceiling
@@ -136,7 +136,7 @@ def test_sections_come_in_the_order_in_which_they_are_asked_for(whole: str) -> N
 
 
 def test_torch_is_not_imported() -> None:
-    code = "import sys, reports.sweep.answer.page, tests.support.made_up.made_up_page as m; reports.sweep.answer.page.page(m.suite(('vgg16',)), {}); "  # noqa: E501
+    code = "import sys, reports.sweep.page, tests.support.made_up.made_up_page as m; reports.sweep.page.page(m.suite(('vgg16',)), {}); "  # noqa: E501
     code += "print(sorted({'torch', 'torchvision', 'pandas', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
@@ -413,7 +413,7 @@ def test_pictures_that_would_make_the_page_too_large_are_named_instead(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     svg = "<svg>" + "x" * 1000 + "</svg>"
-    monkeypatch.setattr("reports.sweep.answer.page._MOST_OF_PICTURES", 2500)
+    monkeypatch.setattr("reports.sweep.page._MOST_OF_PICTURES", 2500)
     shown = page(built, {"utilization_by_model": svg, "utilization_by_batch": svg, "utilization_by_method": svg})
     assert shown.count("<figure") == 2
     assert "Not on this page, for its size, but in figures/: utilization_by_method." in shown

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from reports.shared.numbers import half_width, used_half_width, verdict
-from reports.sweep.answer.table import peak_lines, to_text
 from reports.sweep.figures.utilization import chosen
+from reports.sweep.table import peak_lines, to_text
 from runners.report import command
 from tests.support.made_up import made_up_evidence
 from tests.support.made_up.made_up_evidence import Part, Parts

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from cleaning.reconcile.view import View
-from reports.sweep.answer.repeats import repeat_lines, repeats_by_cell, repeats_of
+from reports.sweep.repeats import repeat_lines, repeats_by_cell, repeats_of
 from results.records.answers import StepTime
 from tests.support.made_up import made_up_page
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from reports.shared import figure_style
-from reports.sweep.answer.table import to_csv
+from reports.sweep.table import to_csv
 from reports.trace import figures as trace_figures
 from reports.trace.text import kernels_csv
 from results.records.operations import OperationInstance

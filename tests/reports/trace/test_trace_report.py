@@ -16,8 +16,7 @@ from analysis.trace.missing import Missing
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.data import Trace
-from reports.trace.kernel_times import GROUPS
-from reports.trace.rates import overall_ratio, rates
+from reports.trace.rates import GROUPS, overall_ratio, rates
 from results.records.operations import Kernel
 from results.records.rows import header
 from tests.support.made_up import made_up_trace

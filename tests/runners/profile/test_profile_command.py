@@ -17,7 +17,7 @@ import pytest
 from analysis.profile.module_tree import conservation, tree
 from analysis.profile.roofline import step_roof
 from measure.device.environment import DeviceProperties
-from reports.sweep.answer.table import to_csv
+from reports.sweep.table import to_csv
 from results.records.samples import Ceiling
 from runners.cli.exits import Mistake
 from runners.profile import command, deepspeed_config

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reports.sweep.answer.prediction_table import KEY, NUMBERS
+from reports.sweep.checks import KEY, NUMBERS
 from runners.report import command as report_command
 from tests.support.made_up import run_fixture
 from tests.support.made_up.run_fixture import EXACT_FLOP, H100, step_s

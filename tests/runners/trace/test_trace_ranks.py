@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from reports.shared.numbers import percent
-from reports.trace.ranks_page import WIDTH_PT
+from reports.trace.ranks import WIDTH_PT
 from runners.trace import command
 from tests.support.recordings import record_ranks
 

@@ -61,16 +61,16 @@ def reach(_: str) -> None:
 
 
 def gates(_: str) -> None:
-    from reports.sweep.answer import gates
+    from reports.sweep import checks
     from results.records.verdicts import FAIL, OPEN, PASS, Verdict
     from runners.cli.terminal import show_page
 
-    checks = "every product of the step is counted once, by each of the counters that were asked for it"
+    rule = "every product of the step is counted once, by each of the counters that were asked for it"
     found = {"c0ffee": "fvcore counts 1,814,073,344 forward, ours 3,628,146,688: more than 0.1 % apart"}
-    asked = {"checks": checks, "asked": 12, "needed": True}
+    asked = {"checks": rule, "asked": 12, "needed": True}
     told = [Verdict(gate=f"gate_of_{name}", verdict=name, **asked) for name in (PASS, OPEN)]
-    told.append(Verdict(gate="counts_agree", verdict=FAIL, checks=checks, asked=3, found=found))
-    show_page(lambda width, colour: gates.to_text(told, {"c0ffee": "resnet18 b8 fp32"}, width, colour))
+    told.append(Verdict(gate="counts_agree", verdict=FAIL, checks=rule, asked=3, found=found))
+    show_page(lambda width, colour: checks.to_text(told, {"c0ffee": "resnet18 b8 fp32"}, width, colour))
 
 
 def compared(*more: str) -> Callable[[str], None]:

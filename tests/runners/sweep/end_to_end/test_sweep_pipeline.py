@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis.parallel.collective_rates import CollectiveRate
-from reports.sweep.answer.table import to_csv
+from reports.sweep.table import to_csv
 from results.records.cell import Run
 from results.records.samples import RankCollective, RankRow
 from results.store.reading import RunData

@@ -1,7 +1,11 @@
-"""One true sentence about a run that a person can act on, the cells it is about, and what their numbers stand on.
+"""One true sentence about a run that a person can act on, and headline.csv: one row a cell.
 
-Says only what the rows hold. Bytes are the unfused sum over operations, an estimate: a low number of FLOP per byte
-is offered beside a low utilization, not proved to be its cause.
+The sentence says only what the rows hold. Bytes are the unfused sum over operations, an estimate: a low number of FLOP
+per byte is offered beside a low utilization, not proved to be its cause.
+
+headline.csv has the numbers that the terminal's table shows of each cell, unrounded. utilization.csv has every
+numerator over every denominator, so that a mean over its rows is a mean of different questions; here each cell has the
+one fraction that is shown first. A cell without one is there, with its reason.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from cleaning.reconcile.view import View
+from cleaning.reconcile.view import Built, View
 from reports.shared.cell_names import ceiling_name, cell_name, shared_variant
 from reports.shared.numbers import (
     OF_WHAT,
@@ -24,9 +28,12 @@ from reports.shared.numbers import (
     si,
     si_time,
     source_name,
+    verdict,
 )
-from reports.sweep.answer.repeats import Repeats, name_of, repeats_by_cell
-from results.records.answers import Utilization
+from reports.sweep.repeats import Repeats, name_of, repeats_by_cell
+from results.garbage_collector import collector_off
+from results.records.answers import Headline, Utilization
+from results.records.cell import Sitting, identity
 from results.store.layout import key_of
 
 _WORTH_SAYING = 1.25
@@ -292,3 +299,56 @@ def _single(view: View) -> str:
     what = {"one": "one sample", "epoch": "its epoch"}.get(row.method, "its step")
     at_peak = f"{what} would take {si_time(time_s * ratio)} instead of {si_time(time_s)}"
     return f"{start} uses {percent(ratio)} of {OF_WHAT[row.denominator]}: at all of it {at_peak}."
+
+
+@collector_off()
+def headline_rows(built: Built) -> list[Headline]:
+    """A row for each cell, in the order of the table: by model, batch, precision and repeat."""
+    sittings = {sitting.sitting: sitting for sitting in built.sittings}
+    views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
+    together = repeats_by_cell(views, views)
+    return [_headline_row(view, sittings, together.get(key_of(view.run))) for view in views]
+
+
+def _headline_row(view: View, sittings: Mapping[str, Sitting], repeats: Repeats | None) -> Headline:
+    run, headline, step = view.run, view.headline, view.step
+    row = headline or view.timed_row
+    home = sittings.get(run.sitting)
+    return Headline(
+        **identity(run, Headline),
+        variant=view.variant,
+        device_name=home.device_name if home is not None else "",
+        step_time_s=step.time_s if step else None,
+        step_time_low_s=step.time_low_s if step else None,
+        step_time_high_s=step.time_high_s if step else None,
+        items_per_s=row.items_per_s if row else None,
+        model_flop=row.model_flop if row else None,
+        achieved_flop_per_s=row.achieved_flop_per_s if row else None,
+        peak_flop_per_s=headline.peak_flop_per_s if headline else None,
+        peak_source=headline.peak_source if headline else "",
+        denominator=headline.denominator if headline else "",
+        method=row.method if row else "",
+        numerator_source=row.numerator_source if row else "",
+        utilization_ratio=headline.utilization_ratio if headline else None,
+        utilization_low_ratio=headline.utilization_low_ratio if headline else None,
+        utilization_high_ratio=headline.utilization_high_ratio if headline else None,
+        verdict=verdict(view),
+        status=run.status,
+        reason=run.reason if run.reason or headline else _why_no_ratio(view),
+        attention=row.attention if row else "",
+        causal_flop=row.causal_flop if row else None,
+        mask_exact_flop=row.mask_exact_flop if row else None,
+        causal_utilization_ratio=headline.causal_utilization_ratio if headline else None,
+        mask_exact_utilization_ratio=headline.mask_exact_utilization_ratio if headline else None,
+        repeats=len(repeats.views) if repeats else int(headline is not None),
+        repeats_ratio=repeats.ratio if repeats else None,
+        repeats_low_ratio=repeats.low if repeats else None,
+        repeats_high_ratio=repeats.high if repeats else None,
+        hardware_flop=row.hardware_flop if row else None,
+        windows_low_ratio=headline.windows_low_ratio if headline else None,
+        windows_high_ratio=headline.windows_high_ratio if headline else None,
+    )
+
+
+def _why_no_ratio(view: View) -> str:
+    return "; ".join(dict.fromkeys(row.reason for row in view.fractions if row.reason)) or "no method was asked for"

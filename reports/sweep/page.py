@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 from cleaning.reconcile.device_repeats import devices_sentence
 from cleaning.reconcile.view import Built, View
-from reports.shared import citation
+from reports.shared import html
 from reports.shared.cell_names import cell_name, shared_variant, unpaired_sentence
 from reports.shared.html import MOST_ROWS, PageVerdict, Section, document, picture
 from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import OF_WHAT, fitting, percent
-from reports.sweep.answer import page_cells, page_counts
-from reports.sweep.answer.headline import basis, closing
-from reports.sweep.answer.repeats import repeat_lines
-from reports.sweep.answer.table import heading, peak_lines
-from reports.sweep.answer.variants import variant_table
+from reports.sweep import page_cells, page_counts
+from reports.sweep.headline import basis, closing
+from reports.sweep.repeats import repeat_lines, variant_table
+from reports.sweep.table import heading, peak_lines
 from results.garbage_collector import collector_off
 from results.records.samples import Ceiling
 
 if TYPE_CHECKING:
     from results.store.manifest import Manifest
+
 
 _NAME_LETTERS = 60
 
@@ -220,9 +220,9 @@ def _cleaning(built: Built) -> Section:
 
 
 def _citation(built: Built, manifest: Manifest | None) -> Section:
-    run = citation.cited(manifest, built.sittings)
+    run = html.cited(manifest, built.sittings)
     blocks = (("In words", run.sentence), ("As BibTeX", run.bibtex))
-    return Section("cite", "How to cite this run", (citation.WITH_A_NUMBER,), blocks=blocks)
+    return Section("cite", "How to cite this run", (html.WITH_A_NUMBER,), blocks=blocks)
 
 
 def _seen_in(name: str, views: Sequence[View]) -> str:

@@ -37,7 +37,7 @@ from reports.shared.numbers import (
     skeleton,
     source_name,
 )
-from reports.sweep.answer.table import cells_table, rate_unit
+from reports.sweep.table import cells_table, rate_unit
 from results.records.answers import Utilization
 from results.records.cell import Sitting
 from results.records.samples import Ceiling

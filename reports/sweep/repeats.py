@@ -1,8 +1,11 @@
-"""What the repeats of a cell say together: their mean and its 95 % interval, by Student's t on their logarithms.
+"""What the repeats of a cell say together, and how fast the variants of a training step are.
 
-The interval of one cell is that of one process in one window. Repeats, in fresh processes and minutes apart, hold what
-processes and windows differ by. Two of them have a wide interval: with one degree of freedom t is 12.7. Pooled over all
-cells that were repeated (`analysis/utilization/windows.py`) that is less, and in the interval of each cell, too. Pure.
+Repeats have a mean and its 95 % interval, by Student's t on their logarithms. The interval of one cell is that of one
+process in one window. Repeats, in fresh processes and minutes apart, hold what processes and windows differ by. Two of
+them have a wide interval: with one degree of freedom t is 12.7. Pooled over all cells that were repeated
+(`analysis/utilization/windows.py`) that is less, and in the interval of each cell, too.
+
+Variants are compared with the first of the same model and batch: a table of each form. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from dataclasses import dataclass
 
 from analysis.utilization import windows
 from analysis.utilization.placement import far_from_s
+from cleaning.reconcile.variants import Variant
 from cleaning.reconcile.view import View
 from reports.shared.cell_names import cell_name, shared_variant
+from reports.shared.html_tables import Table
+from reports.shared.layout import Column, Part, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, digits, percent
 from results.records.answers import StepTime
 from results.records.rows import changed
@@ -127,3 +133,36 @@ def _group(views: Sequence[View], pooled: Pools) -> Repeats:
 def _ratio(view: View) -> float:
     row = view.headline
     return row.utilization_ratio or 0.0 if row is not None else 0.0
+
+
+HEADING = "Variants: steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval."
+
+MOST_ROWS = 40
+"""Of the table in a terminal; the page has all rows."""
+
+NAMES = ("model", "batch", "variant", "speed", "95 % interval")
+WORDS = ("model", "variant")
+
+
+def variant_parts(variants: Sequence[Variant]) -> list[Part]:
+    """The table for a terminal; nothing for a run without variants."""
+    if not variants:
+        return []
+    columns = [Column(name, right=name not in WORDS, wraps=name in WORDS, least=14) for name in NAMES]
+    rest = len(variants) - MOST_ROWS
+    more = [f"{rest} more in report.html"] if rest > 0 else []
+    return [strong(HEADING), "", TextTable(columns, [_cells(row) for row in variants[:MOST_ROWS]]), *more, ""]
+
+
+def variant_table(variants: Sequence[Variant]) -> Table | None:
+    """The table of the page."""
+    if not variants:
+        return None
+    rows = tuple(tuple(_cells(row)) for row in variants)
+    return Table("Steps per second ÷ those of the first variant", NAMES, rows, frozenset(WORDS))
+
+
+def _cells(row: Variant) -> list[str]:
+    low, high = row.low_ratio, row.high_ratio
+    interval = DASH if low is None or high is None else f"{digits(low)} to {digits(high)}"
+    return [row.model, str(row.batch_size), row.name, "first" if row.first else digits(row.ratio), interval]

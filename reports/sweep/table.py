@@ -36,10 +36,9 @@ from reports.shared.numbers import (
     used_half_width,
     verdict,
 )
-from reports.sweep.answer.headline import closing, intervals
-from reports.sweep.answer.rank_table import parallel_parts
-from reports.sweep.answer.repeats import repeat_lines
-from reports.sweep.answer.variants import variant_parts
+from reports.sweep.headline import closing, intervals
+from reports.sweep.ranks import parallel_parts
+from reports.sweep.repeats import repeat_lines, variant_parts
 from results.garbage_collector import collector_off
 from results.records.answers import Utilization, WorkTime
 from results.records.rows import CellRows, Record, changed, header, to_columns
