@@ -19,9 +19,9 @@ from results.garbage_collector import collector_off
 
 ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
 EDGES = (
-    "catalogue/base", "catalogue/catalogue", "catalogue/input_shapes", "catalogue/model_names",
+    "catalogue/base", "catalogue/catalogue", "catalogue/model_names",
     "sources/any_model", "sources/timm", "sources/transformers", "sources/user_models",
-    "training/building", "training/inputs", "training/losses", "training/meta", "training/step",
+    "training/building", "training/inputs", "training/step",
 )  # fmt: skip
 """Files of `workloads/` that hold no model."""
 
