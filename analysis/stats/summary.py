@@ -18,7 +18,13 @@ interval of the mean is Student's t on an *effective* number of blocks, estimate
   delta method (Casella and Berger, "Statistical Inference", section 5.5.4) times the same t. Its lower end is above 0
   however much the blocks scatter; up to h = 0.1 its ends are within 0.6 % of those of mean ± half width.
 
-Assumed: one level for the whole window, normal block means, and at most first-order dependence. Seen in simulation
+* by the rule `batches`, which is in use, as by `lag1_raised`; and where the means of 3, 6, 12 or 24 batches of blocks
+  differ more than blocks in any order would in 9 of 10 windows (F test, blocks far from the others drawn in), no less
+  than Student's interval of these means: levels and trends that last for many blocks are in no lag-1 autocorrelation.
+
+`unsteady` says what else blocks show of themselves that an interval may lack.
+
+Assumed: normal block means, and levels that do not last longer than a third of the window. Seen in simulation
 (`tests/analysis/stats/test_statistics.py`): coverage of 0.96 for independent blocks (slightly wide on purpose) and 0.94
 to 0.95 for r = 0.4 from 50 blocks on; with 10 blocks of r = 0.4 it is 0.92, because ten values cannot show their own
 dependence. Where measuring stops at a narrow interval: `benchmarks/paired/stopping.py`.
@@ -43,11 +49,18 @@ CONFIDENCE = 0.95
 OUTLIER_MADS = 3.0
 MAD_TO_SIGMA = 1.482602218505602
 """1 / Phi^-1(3/4): the median absolute deviation of a normal sample times this is its standard deviation."""
-LAG1, LAG1_RAISED = "lag1", "lag1_raised"
-INTERVAL_RULES = {LAG1: (0.0, 2.0), LAG1_RAISED: (0.5, 3.0)}
+LAG1, LAG1_RAISED, BATCHES = "lag1", "lag1_raised", "batches"
+INTERVAL_RULES = {LAG1: (0.0, 2.0), LAG1_RAISED: (0.5, 3.0), BATCHES: (0.5, 3.0)}
 """Rule of an interval, as `runs.csv` names it → by how many 1 / sqrt(n) the autocorrelation is raised, and how many
 blocks are effective at least: t has so many degrees of freedom less one, and t(1) = 12.7 would make an interval of
 blocks within 10 % one of ± 127 %."""
+BATCH_COUNTS = (3, 6, 12, 24)
+WIDENED_LEVEL, MARKED_LEVEL = 0.1, 0.02
+"""How rarely independent blocks differ as much between batches where an interval is widened, and where it is marked."""
+LEAST_BLOCKS = 8
+"""Below which no block is far from the others."""
+FAR_MADS = 5.0
+"""Scaled MADs from the median beyond which a block is far from the others."""
 _FOUR_EPS = 4 * np.finfo(np.float64).eps
 _HIGHEST_CORRELATION = 0.95
 _LARGEST_EXPONENT = 600.0
@@ -100,6 +113,8 @@ def summarise(
     rounding = _rounding(max(-ordered[0], ordered[-1]))
     effective_n = _effective_size(values, again, rule, rounding)
     half = _half_width(values - mean, shares, effective_n)
+    if rule == BATCHES and half is not None:
+        half = max([half, *(width for chance, width in _by_batches(values) if chance < WIDENED_LEVEL)])
     low, high = (None, None) if half is None else (mean - half, mean + half)
     if half is not None and not signed and mean > 0 and ordered[0] >= 0:
         low, high = log_interval(mean, half)
@@ -116,6 +131,40 @@ def summarise(
         outliers=_outliers(values, median, rounding),
         effective_n=effective_n,
     )
+
+
+def unsteady(values: Sequence[float]) -> str:
+    """What blocks in order of time show that the interval of their mean may lack; "" for nothing.
+
+    Raises ValueError for an empty list, or a value that is not finite.
+    """
+    x = _finite(values)
+    distance = np.abs(x - np.median(x))
+    limit = max(FAR_MADS * MAD_TO_SIGMA * float(np.median(distance)), math.sqrt(_rounding(np.abs(x).max())))
+    far = int(np.count_nonzero(distance > limit)) if len(x) >= LEAST_BLOCKS else 0
+    parts = [f"{far} of {len(x)} blocks are far from the others, and decide the mean by their number"] if far else []
+    if min((chance for chance, _ in _by_batches(x)), default=1.0) < MARKED_LEVEL:
+        parts.append("blocks that follow one another are alike (levels, a trend)")
+    return "; ".join(parts)
+
+
+def _by_batches(x: Array) -> list[tuple[float, float]]:
+    """Of each number of batches of two blocks or more: (how rarely independent blocks would differ as much between
+    them, half width of the interval by their means). The first blocks are left out where they fill no batch."""
+    from scipy.special import fdtrc  # 0.3 s to import: not for a command's --help
+
+    centre = float(np.median(x))
+    far = OUTLIER_MADS * MAD_TO_SIGMA * float(np.median(np.abs(x - centre)))
+    widths = []
+    for count in BATCH_COUNTS if x.var() > _rounding(np.abs(x).max()) else ():
+        if (size := len(x) // count) > 1:
+            rows = x[len(x) - count * size :].reshape(count, size)
+            drawn_in = np.clip(rows, centre - far, centre + far)
+            between, within = size * drawn_in.mean(axis=1).var(ddof=1), drawn_in.var(axis=1, ddof=1).mean()
+            chance = float(fdtrc(count - 1, count * (size - 1), between / within)) if within else float(not between)
+            width = t_quantile(count - 1) * float(rows.mean(axis=1).std(ddof=1)) / math.sqrt(count)
+            widths.append((chance, width))
+    return widths
 
 
 def log_interval(mean: float, half_width: float) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 
-from analysis.stats.summary import LAG1_RAISED
+from analysis.stats.summary import BATCHES
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Protocol:
     epoch_cap_s: float = 20.0
     profile_cap_s: float = 2.0
     limit_s: float = math.inf
-    interval_rule: str = LAG1_RAISED
+    interval_rule: str = BATCHES
 
     def cap_with_s(self, blocks: int) -> float:
         """The cap where so many blocks were measured, s."""

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from analysis.stats.summary import Summary, summarise
+from analysis.stats.summary import Summary, summarise, unsteady
+from analysis.utilization.paired_ceiling import PairedCeiling
 from analysis.utilization.placement import in_one_placement
 from analysis.utilization.step_times import is_disturbed, median_round_trip_s, waited
 from measure.timing.disturbance import DISTURBED, MOVED
@@ -203,6 +204,17 @@ def placement_warning(timing: Timing) -> str:
         f"placed otherwise, or moved (a cache line between them: {trips[0]}, {trips[1]} in the others) and are not "
         f"used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
     )
+
+
+def steadiness_warning(timing: Timing, paired: PairedCeiling | None) -> str:
+    """What to say of blocks whose interval may not hold what longer windows give; empty if they show nothing. paired:
+    what was timed beside them, whose ratio to them is then looked at."""
+    name, values = "step time", [step_time_s(block) for block in timing.blocks]
+    if paired is not None:
+        rates = next(iter(paired.s_per_flop.values()))
+        name, values = "paired utilization", [s / rate for s, rate in zip(paired.step_s, rates, strict=True)]
+    shown = unsteady(values)
+    return f"unsteady: {shown}: the interval of the {name} may be too narrow" if shown else ""
 
 
 def _cap(measured: Sequence[Sample], protocol: Protocol) -> str:

@@ -100,7 +100,7 @@ class Run(Parameters):
     unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
     instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
     attention: Json = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
-    interval_rule: str = "lag1"  # of the intervals of its times; lag1_raised where measuring stopped by it
+    interval_rule: str = "lag1"  # of the intervals of its times: lag1, lag1_raised, batches
     first_step_s: float | None = None  # wall time of the untimed step that `executed` is of
 
     @property

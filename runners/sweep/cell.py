@@ -316,6 +316,7 @@ def time_cell(
     """
     import torch
 
+    from analysis.utilization.paired_ceiling import paired_ceiling
     from measure.ceiling.ceilings import ceiling_kernels
     from measure.device import cpu_contention
     from measure.native.malloc import extend_heap
@@ -325,7 +326,7 @@ def time_cell(
     from measure.timing.page_faults import page_fault_warning, process_use
     from measure.timing.phases import measure_phases
     from measure.timing.profiler_ranges import Ranges
-    from measure.timing.stopping import disturbance_warning, placement_warning
+    from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -369,6 +370,8 @@ def time_cell(
     if faults := page_fault_warning(used, run_steps, cell.malloc):
         warnings.append(faults)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
+    if shaky := steadiness_warning(timing, paired_ceiling(blocks, protocol.interval_rule)):
+        warnings.append(shaky)
     if any(block.part == suspension.SUSPENDED for block in blocks):
         warnings.append(suspension.WARNING)
     last_loss = loss_of(step)

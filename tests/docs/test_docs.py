@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.stats.summary import LAG1_RAISED
+from analysis.stats.summary import BATCHES
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
 from reports.sweep.table import to_text
 from results.version import VERSION
@@ -87,8 +87,8 @@ def test_protocol_numbers_are_those_in_use() -> None:
     table = rows(CONVENTIONS, "| rule | CUDA | CPU | meaning |")
     said = {name: (float(cuda), float(cpu)) for name, cuda, cpu, _ in table}
     assert set(said) == set(vars(CUDA_PROTOCOL)) - {"works", "interval_rule"}, "words are no numbers"
-    assert {CUDA_PROTOCOL.interval_rule, CPU_PROTOCOL.interval_rule} == {LAG1_RAISED}
-    assert f"By the rule `{LAG1_RAISED}`" in CONVENTIONS
+    assert {CUDA_PROTOCOL.interval_rule, CPU_PROTOCOL.interval_rule} == {BATCHES}
+    assert f"By the rule `{BATCHES}`" in CONVENTIONS
     assert said == {name: (getattr(CUDA_PROTOCOL, name), getattr(CPU_PROTOCOL, name)) for name in said}
 
 

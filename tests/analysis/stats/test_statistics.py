@@ -10,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.stats.summary import (
+    BATCHES,
     LAG1_RAISED,
     autocorrelation,
     log_interval,
     median_interval,
     summarise,
     t_quantile,
+    unsteady,
 )
+from benchmarks.paired.stopping import KINDS, covered
 
 
 def ar1(rng: np.random.Generator, n: int, r: float, rows: int) -> np.ndarray:
@@ -133,7 +136,7 @@ def test_a_raised_autocorrelation_by_hand():
 
 
 def test_an_unknown_rule_is_a_value_error():
-    with pytest.raises(ValueError, match="expected a rule of intervals among lag1, lag1_raised, got 'lag2'"):
+    with pytest.raises(ValueError, match="expected a rule of intervals among lag1, lag1_raised, batches, got 'lag2'"):
         summarise([1.0, 2.0], rule="lag2")
 
 
@@ -251,3 +254,43 @@ def test_five_values_have_no_interval_of_their_median():
 
 def test_the_medians_interval_does_not_mind_a_wild_value():
     assert median_interval([1.0] * 19 + [1e9]) == (1.0, 1.0, 1.0)
+
+
+# --- levels, trends, blocks far from the others ---
+
+
+def test_an_interval_by_batches_by_hand():
+    """Three levels of four blocks: batches of means 10, 12 and 14, and t(2) · 2 ÷ √3 of 12 on a logarithmic scale."""
+    values = [9.9, 10.1, 9.9, 10.1, 11.9, 12.1, 11.9, 12.1, 13.9, 14.1, 13.9, 14.1]
+    width = 4.302652729749462 * 2 / math.sqrt(3) / 12
+    lag1 = summarise(values, rule=LAG1_RAISED).half_width_ratio
+    assert summarise(values, rule=BATCHES).half_width_ratio == pytest.approx(max(lag1, width))
+    # of 24 levels no two neighbours are alike: the batches differ as those of blocks in any order
+    steady = [10.0, 12.0, 14.0, 12.0] * 6
+    assert summarise(steady, rule=BATCHES) == summarise(steady, rule=LAG1_RAISED)
+
+
+def test_what_blocks_show_is_said():
+    draw = np.random.default_rng(3)
+    quiet = draw.normal(1, 0.01, 60)
+    assert unsteady(quiet) == ""
+    assert unsteady([1.0] * 60) == unsteady([1.0, 1.0 + 1e-16] * 30) == "", "rounding is no level"
+    far = quiet.copy()
+    far[[7, 40]] *= 2
+    assert unsteady(far) == "2 of 60 blocks are far from the others, and decide the mean by their number"
+    alike = "blocks that follow one another are alike (levels, a trend)"
+    assert unsteady(quiet + np.repeat([0.0, 0.03, -0.03], 20)) == alike
+    assert unsteady(quiet + np.linspace(0, 0.05, 60)) == alike
+    assert unsteady([2.0, 1.0]) == "", "too few to show anything"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "levels of four windows"])
+def test_the_interval_of_a_kind_of_noise_covers_or_the_cell_is_marked(kind: str):
+    """90 % of 150 windows, three standard errors of 0.024 below at the least; else nine in ten of the others marked."""
+    held, of_others, _ = covered(kind, 60, BATCHES, 150)
+    assert held >= 0.9 - 0.073 or of_others >= 0.9
+
+
+def test_independent_blocks_are_rarely_marked():
+    """2 % by each of four numbers of batches, 60 blocks of normal noise beyond five MADs hardly ever."""
+    assert covered("independent, 1 %", 60, BATCHES, 200)[2] <= 0.12

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.stats.summary import LAG1_RAISED
+from analysis.stats.summary import BATCHES
 from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import WarmUp, blocks_in_order, measure_blocks, warm_up
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.protocols import Protocol
-from measure.timing.stopping import Timing
+from measure.timing.stopping import Timing, steadiness_warning
 from results.records.samples import Sample
 from tests.support.fakes.hosts import Host
 
@@ -127,17 +127,17 @@ def test_measuring_goes_on_until_the_ratio_is_narrow_too():
     assert timing.status == "ok"
     assert len(timing.blocks) > 5
     widths = [
-        paired_ceiling((*timing.blocks[:n], *samples[:n]), LAG1_RAISED).half_width_ratio
+        paired_ceiling((*timing.blocks[:n], *samples[:n]), BATCHES).half_width_ratio
         for n in range(5, len(timing.blocks))
     ]
     assert all(width > 0.03 for width in widths), "it would have ended there"
-    assert paired_ceiling((*timing.blocks, *samples), LAG1_RAISED).half_width_ratio <= 0.03
+    assert paired_ceiling((*timing.blocks, *samples), BATCHES).half_width_ratio <= 0.03
 
 
 def test_a_ratio_that_stays_wide_is_the_reason():
     timing, samples = timed_beside((0.11, 0.9, 0.4))
     assert timing.status == "not_converged"
-    width = paired_ceiling((*timing.blocks, *samples), LAG1_RAISED).half_width_ratio
+    width = paired_ceiling((*timing.blocks, *samples), BATCHES).half_width_ratio
     assert timing.reason == (
         f"stopped at the cap of 60 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
     )
@@ -164,8 +164,17 @@ def test_a_machine_that_wanders_has_a_utilization_but_no_step_time() -> None:
     alone = measure_blocks(step, host, protocol, 0.5)
     assert alone.status == "not_converged"
     assert step_time_warning(alone, protocol) == ""
+    assert steadiness_warning(alone, None) == (
+        "unsteady: blocks that follow one another are alike (levels, a trend): the interval of the step time may be too "
+        "narrow"
+    )
+    pairs = paired_ceiling((*timing.blocks, *ceiling.samples), BATCHES)
+    assert steadiness_warning(timing, pairs) == (
+        "unsteady: 4 of 11 blocks are far from the others, and decide the mean by their number: the interval of the "
+        "paired utilization may be too narrow"
+    )
     steady, _ = timed_beside((0.1,))
-    assert step_time_warning(steady, protocol) == ""
+    assert step_time_warning(steady, protocol) == steadiness_warning(steady, None) == ""
 
 
 def test_a_slow_machine_slows_both_and_the_ratio_ends_the_measuring():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.stats.summary import LAG1, LAG1_RAISED, summarise
+from analysis.stats.summary import BATCHES, LAG1, summarise
 from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
@@ -196,7 +196,7 @@ def test_where_most_blocks_wait_all_are_used_as_soon_as_they_meet_the_rules(monk
     machine = Machine(held=range(1, 1000))
     timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0))
     assert (timing.status, timing.aside) == ("ok", ())
-    widths = ((n, summarise([0.5] + [1.5] * (n - 1), rule=LAG1_RAISED).half_width_ratio) for n in range(5, 1000))
+    widths = ((n, summarise([0.5] + [1.5] * (n - 1), rule=BATCHES).half_width_ratio) for n in range(5, 1000))
     needed = next(n for n, width in widths if width <= 0.03)
     assert len(timing.blocks) == machine.calls == needed
     share = f"{needed - 1} of {needed}"
