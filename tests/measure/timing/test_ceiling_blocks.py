@@ -165,8 +165,8 @@ def test_a_machine_that_wanders_has_a_utilization_but_no_step_time() -> None:
     assert alone.status == "not_converged"
     assert step_time_warning(alone, protocol) == ""
     assert steadiness_warning(alone, None) == (
-        "unsteady: blocks that follow one another are alike (levels, a trend): the interval of the step time may be too "
-        "narrow"
+        "unsteady: blocks that follow one another are alike (levels, a trend): the interval of the step time may be "
+        "too narrow"
     )
     pairs = paired_ceiling((*timing.blocks, *ceiling.samples), BATCHES)
     assert steadiness_warning(timing, pairs) == (
