@@ -22,6 +22,11 @@ WORDS: tuple[tuple[str, str], ...] = (
         r"(\w+Error: )?Expected all tensors to be on the same device, but found at least two[^,]*, (\S+) and (\S+?)!",
         r"it puts tensors on \2 and others on \3: expected a forward that makes its tensors where its inputs are",
     ),
+    (
+        r"There was no rule registered for HigherOrderOperator (\w+) and mode .*",
+        r"the operator \1 takes functions and has no count",
+    ),
+    (r"<([\w.]+) object at 0x[0-9a-f]+>", r"\1"),
     (r"(\w+Error: )?optimizer got an empty parameter list", "expected a parameter that is trained, got none"),
     (
         r"(\w+Error: )?storage_device\.is_cpu\(\).*",

@@ -14,6 +14,9 @@ from results.records.operations import Operation
 
 Sizes = tuple[Any, ...]
 
+STORED = "stored_values"
+"""The attribute of a call with sparse tensors: name of each → how many values it stores."""
+
 
 def has(operation: Operation, argument: str) -> bool:
     """Whether this tensor was passed (a None tensor is absent)."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from analysis.operators import nonproducts, products, recurrent
 from analysis.operators.cost import ZERO, Cost, Size
 from analysis.operators.operands import (
+    STORED,
     Sizes,
     attribute,
     first,
@@ -144,6 +145,19 @@ def linear_backward(operation: Operation) -> Cost:
     features_out, features_in = shape(operation, "weight")
     rows = products.exact_ratio(numel(shape(operation, "grad_output")), features_out)
     return products.linear_backward(rows, features_in, features_out, output_mask(operation))
+
+
+def sparse_product(left: str, right: str, operation: Operation) -> Cost:
+    """A product of a sparse and a dense operand: each stored value with each column, or row, of the dense one."""
+    stored = needed(operation, STORED)
+    dense = shape(operation, right if left in stored else left)
+    lines = dense[-2 if right in stored else -1] if len(dense) > 1 else 1
+    return products.matmul(stored.get(left, stored.get(right)), lines, 1)
+
+
+def sampled_product(operation: Operation) -> Cost:
+    """sparse_sampled_addmm: of a dense product the places alone that the sparse operand stores."""
+    return products.matmul(needed(operation, STORED)["self"], 1, shape(operation, "mat1")[-1])
 
 
 def einsum(operation: Operation) -> Cost:

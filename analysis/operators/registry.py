@@ -7,8 +7,8 @@ numbers: no arithmetic, though copies move bytes); and, for a name that is in no
 listed beside a total and never silently zero.
 
 Another counting convention is another table over the same vocabulary, passed as `rules`. This module multiplies no
-sizes: `readers_*.py` read them and `products.py`, `recurrent.py` and `nonproducts.py` do the counting. Sparse and
-quantised tensors are counted as if dense where they come under a dense operation's name, and are not understood else.
+sizes: `readers_*.py` read them and `products.py`, `recurrent.py` and `nonproducts.py` do the counting. A
+product with a sparse operand ("sparse.mm") is 2 FLOP for each value stored and column of the other.
 """
 
 from __future__ import annotations
@@ -98,6 +98,14 @@ _PRODUCTS = _merged(
     _counted_rules("matmul", read_products.added_product_sum, "addbmm"),
     _counted_rules("matmul", read_products.added_outer_product, "addr"),
     _counted_rules("matmul", read_products.activated_product, "_addmm_activation"),
+    _counted_rules("matmul", partial(read_products.sparse_product, "self", "mat2"), "mm bmm", "sparse."),
+    _counted_rules("matmul", partial(read_products.sparse_product, "mat1", "mat2"), "addmm", "sparse."),
+    _counted_rules("matmul", partial(read_products.sparse_product, "mat1", "mat2"), "_sparse_addmm"),
+    _counted_rules("matmul", partial(read_products.sparse_product, "batch1", "batch2"), "baddbmm", "sparse."),
+    _counted_rules("matmul", partial(read_products.sparse_product, "self", "vec"), "mv", "sparse."),
+    _counted_rules("matmul", partial(read_products.sparse_product, "mat", "vec"), "addmv", "sparse."),
+    _counted_rules("matmul", partial(read_products.sparse_product, "self", "other"), "_sparse_mm_reduce_impl"),
+    _counted_rules("matmul", read_products.sampled_product, "sparse_sampled_addmm"),
     _counted_rules("matmul", read_products.grouped_product, "_grouped_mm _scaled_grouped_mm"),
     _counted_rules("matmul", read_products.linear_backward, "linear_backward mkldnn_linear_backward"),
     _counted_rules("matmul", read_products.listed_products, "_foreach_mm"),

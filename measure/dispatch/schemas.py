@@ -10,14 +10,17 @@ Plans are kept for one default dtype at a time: it decides what `empty` makes an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
+from analysis.operators.operands import STORED
 from analysis.operators.registry import kind_of
 from measure.dispatch.sizes import plain, sizes
+from results.errors import Unavailable
 
 NOT_RECORDED = ("prim", "profiler")
 """Namespaces of queries and markers that run nothing: prim.device, profiler._record_function_enter_new."""
@@ -297,9 +300,24 @@ def sparse(values: Any) -> bool:
     return any(tensor.layout not in _DENSE for tensor in tensors_in(values))
 
 
-def sparse_name(name: str) -> str:
-    """The name of a product of such a tensor, which no rule counts: "aten.mm" → "sparse.mm"."""
-    return f"sparse.{name.partition('.')[2]}"
+def with_stored(described: Description, values: Sequence[Any]) -> Description:
+    """A call with sparse tensors: how many values each of them stores, and ATen's products by a name of their own, such
+    as "sparse.mm"; with more than one of them "sparse.mm_of_sparse", which no rule counts.
+
+    Raises Unavailable where tensors have no values, and so store none that is known.
+    """
+    stored: dict[str, int] = {}
+    for name, tensor in zip(described.input_names, tensors_in(values), strict=True):
+        if tensor.layout not in _DENSE:
+            if isinstance(tensor, FakeTensor) or tensor.is_meta:
+                raise Unavailable(f"how many values a tensor of the layout {tensor.layout} stores is not known")
+            kept = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+            stored[name] = kept.numel()
+    space, _, bare = described.name.partition(".")
+    if space == "aten" and described.kind and "sparse" not in bare:
+        bare = bare if len(stored) == 1 else f"{bare}_of_sparse"
+        described = replace(described, name=f"sparse.{bare}", kind=kind_of(f"sparse.{bare}"))
+    return replace(described, attributes={**described.attributes, STORED: stored})
 
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:

@@ -83,7 +83,24 @@ def check_outputs(model: torch.nn.Module, outputs: Any) -> None:
         raise ValueError(f"{what}: loss_of= says what the loss is made of")
 
 
-def summed(outputs: Any) -> torch.Tensor | None:
-    """The sum of all output tensors that have a gradient; None if none has: there is no backward pass then."""
-    sums = [tensor.sum() for tensor in tensors(outputs) if tensor.requires_grad]
+def summed(outputs: Any, dense: bool = False) -> torch.Tensor | None:
+    """The sum of all output tensors that have a gradient, of complex ones of both parts; None if none has: there is no
+    backward pass then. dense: whether each gradient is made whole, for operators that refuse one without strides."""
+    sums = []
+    for tensor in tensors(outputs):
+        if tensor.requires_grad:
+            tensor = _DenseGradient.apply(tensor) if dense else tensor
+            sums.append((torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).sum())
     return torch.stack(sums).sum() if len(sums) > 1 else sums[0] if sums else None
+
+
+class _DenseGradient(torch.autograd.Function):
+    """The tensor, whose gradient is contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0].contiguous()

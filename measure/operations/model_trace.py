@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.fake.mode import fake_copy, fake_mode, tensors_of
+from measure.fake.mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.model.batch_masks import batch_mask
 from measure.model.random_state import kept_random
 from measure.model.run import check_outputs, summed
@@ -44,12 +44,13 @@ def trace_model(
     loss_of: Callable[[Any], Any] | None,
     make_optimizer: MakeOptimizer | None = None,
     has_values: bool = False,
+    dense: bool = False,
 ) -> Trace:
     """The operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
     `loss_of` makes of them.
 
     make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too. has_values:
-    whether the copy is one of the data, too, and nothing is fake.
+    whether the copy is one of the data, too, and nothing is fake. dense: as in `summed`.
     """
     mode = None if has_values else fake_mode()
     copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
@@ -71,10 +72,15 @@ def trace_model(
             loss = outputs if loss_of is None else loss_of(outputs)
             mark("loss")
             check_outputs(copied, loss)
-            total = summed(loss)
+            total = summed(loss, dense)
         if total is not None:
             mark("backward")
-            total.backward()
+            try:
+                total.backward()
+            except Exception as fault:
+                if loss_of is None and not isinstance(fault, Unavailable):
+                    fault.add_note("the loss is the sum of all outputs: loss_of= says what another is made of")
+                raise
         if optimizer is not None:
             mark("optimizer")
             optimizer.step()
@@ -94,28 +100,38 @@ def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[s
 
     Raises Unavailable with the cause where that is not to be had, or cannot run the step either.
     """
+    with quiet():
+        try:
+            return trace_model(model, inputs, kwargs, **options)
+        except Exception as fault:  # noqa: BLE001  code of others, which runs otherwise on real tensors
+            first = fault
+        if "stride" in str(first):
+            with contextlib.suppress(Exception):  # what is said is what the first fault says
+                return trace_model(model, inputs, kwargs, dense=True, **options)
+    if why := _why_no_values(model, (inputs, kwargs)):
+        raise Unavailable(f"the step could not be traced on fake tensors: {_reason(first)}; {why}") from first
     try:
-        return trace_model(model, inputs, kwargs, **options)
+        trace = trace_model(model, inputs, kwargs, has_values=True, dense=True, **options)
     except Exception as fault:
-        reason = one_line(plain_words(str(fault)), 200)
-        if why := _why_no_values(model, (inputs, kwargs)):
-            raise Unavailable(f"the step could not be traced on fake tensors: {reason}{why}") from fault
-    try:
-        trace = trace_model(model, inputs, kwargs, has_values=True, **options)
-    except Exception as fault:
-        raise Unavailable(f"the step could not be run: {one_line(plain_words(str(fault)), 200)}") from fault
-    return replace(trace, notes=(f"{ON_VALUES}: {reason}", *trace.notes))
+        raise Unavailable(f"the step could not be run: {_reason(fault)}") from fault
+    return replace(trace, notes=(f"{ON_VALUES}: {_reason(first)}", *trace.notes))
+
+
+def _reason(fault: Exception) -> str:
+    return "; ".join((one_line(plain_words(str(fault)), 200), *getattr(fault, "__notes__", ())))
 
 
 def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:
     """What is in the way of a copy with values, to be added to another reason; "" where nothing is."""
     held = [*tensors_of(model), *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]
     if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in held):
-        return "; the model or its inputs have no values to run it with"
-    needed = 2 * sum({id(tensor): tensor.nbytes for tensor in held if tensor.is_cpu}.values())
+        return "the model or its inputs have no values to run it with"
+    needed = 2 * sum(
+        {id(tensor): tensor.nbytes for tensor in held if tensor.is_cpu and tensor.layout is torch.strided}.values()
+    )
     free = free_bytes()
     if free is not None and needed > free:
-        return f"; a copy with values and its gradients are {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+        return f"a copy with values and its gradients are {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
     return ""
 
 

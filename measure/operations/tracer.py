@@ -28,13 +28,14 @@ from torch.utils._pytree import tree_leaves
 
 from analysis.operators.attention_conventions import BLOCK_PAIRS
 from analysis.operators.registry import PRODUCTS
-from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, sparse, sparse_name, tensors_in
+from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, sparse, tensors_in, with_stored
 from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake
 from measure.model.batch_masks import BatchMask, Masks
 from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from measure.model.work_outside import noticed
+from measure.operations.control_flow import written_out
 from measure.operations.flex_attention import stand_in
 from measure.operations.packed_sequences import sequence_pairs
 from measure.operations.storages import BEFORE, Storages, owner_of
@@ -50,6 +51,8 @@ Step = Callable[[Callable[[str], None]], Any]
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
 Place = tuple[str, str, int | None, int | None, bool]
 """Phase, module, sequence number, forward index, and whether a hook on a gradient makes the call."""
+PRODUCTS_OR_NONE = (*PRODUCTS, "")
+"""Kinds of operations that sparse tensors may make another product of."""
 Call = tuple[Plan, Any, Description | None, Any, tuple[int, ...], Any]
 
 
@@ -179,7 +182,7 @@ class Recorder:
             try:
                 flex = contextlib.nullcontext() if mode is None else stand_in(self._with_blocks)
                 with (
-                    _uncompiled(),
+                    written_out(),
                     flex,
                     self._paths,
                     noticed(self._outside),
@@ -288,8 +291,8 @@ class Recorder:
         if plan.resizes:
             for tensor in tensors_in((out,)):
                 self._storages.resized(tensor)
-        if described.kind in PRODUCTS and sparse((*args, *kwargs.values())):
-            described = replace(described, name=sparse_name(described.name), kind="")
+        if described.kind in PRODUCTS_OR_NONE and sparse((*args, *kwargs.values())):
+            described = with_stored(described, (*args, *kwargs.values()))
         packed = sequence_pairs(plan, args, kwargs) if described.kind == "attention" else None
         if packed is not None:
             self._blocks[len(self._rows)] = packed
@@ -391,9 +394,3 @@ class _Watch(TorchDispatchMode):
         if call is not None:
             self._recorder.after(call, args, kwargs, out)
         return out
-
-
-def _uncompiled() -> contextlib.AbstractContextManager[Any]:
-    """What was compiled by `torch.compile` runs as its own code, so that its operations are seen."""
-    dynamo = sys.modules.get("torch._dynamo")  # without it nothing was compiled
-    return contextlib.nullcontext() if dynamo is None else torch.compiler.set_stance("force_eager")

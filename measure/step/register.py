@@ -6,12 +6,14 @@ claimed: that the formula is right, and anything of an operation that no dispatc
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
 
 from analysis.operators import registry
 from analysis.operators.cost import Cost
+from analysis.operators.operands import STORED
 from measure.dispatch import schemas
 from results.records.operations import Operation
 
@@ -25,7 +27,8 @@ def register(operation: str, formula: Formula | int, *, kind: str = "matmul") ->
 
     operation: as torch.library names it, "namespace::name". formula: called with the sizes of the input tensors, one
     argument each, and `out` with those of the output tensors (one tuple, or a list of them where there are several):
-    → FLOP of one call, a multiply-add being 2; or a number of FLOP for each call, such as 0. kind: of the operation; a
+    → FLOP of one call, a multiply-add being 2; with an argument `stored` how many values each sparse input stores, by
+    the argument's name; or a number of FLOP for each call, such as 0. kind: of the operation; a
     product's ("convolution", "matmul", "attention", "recurrent") is model FLOP, any other kind's is not.
     Raises ValueError for a name, kind or formula that cannot be right, and for an operation that has a rule already.
 
@@ -62,8 +65,11 @@ class _Reader:
         if not callable(self._formula):
             return self._formula
         outputs = list(operation.output_shapes)
+        named = {"out": outputs[0] if len(outputs) == 1 else outputs}
+        if "stored" in inspect.signature(self._formula).parameters:
+            named["stored"] = operation.attributes.get(STORED, {})
         try:
-            return self._formula(*operation.input_shapes, out=outputs[0] if len(outputs) == 1 else outputs)
+            return self._formula(*operation.input_shapes, **named)
         except Exception as fault:
             sizes = ", ".join(map(str, operation.input_shapes))
             raise ValueError(f"the formula of {self._operation} failed for inputs of {sizes}: {fault}") from fault

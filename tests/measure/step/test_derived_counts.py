@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import flopledger
-from results.errors import Unavailable
 
 LAYER = 2 * 4 * 8 * 8
 """A product of 4 × 8 by 8 × 8, and each of its two gradients."""
@@ -203,37 +202,6 @@ def test_a_hessian_has_a_total():
     found = flopledger.count(model, torch.randn(3))
     assert found.not_understood == {}
     assert found.forward_flop > 0
-
-
-def _packed(m, x):
-    packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([7, 4, 2]))
-    return m.r(packed)[0].data
-
-
-REFUSED = {
-    "packed sequences": (lambda: Made(_packed, r=nn.LSTM(6, 5)), (7, 3, 6)),
-    "torch.cond of a tensor": (
-        lambda: Made(lambda m, x: torch.cond(x.sum() > 2, m.b, torch.sin, (m.a(x),)), a=_linear(), b=_linear()),
-        (4, 8),
-    ),
-    "nested tensors": (
-        lambda: Made(
-            lambda m, x: m.a(torch.nested.nested_tensor([x[:2], x[2:]], layout=torch.jagged)).values(), a=_linear()
-        ),
-        (5, 8),
-    ),
-    "sparse matrices": (
-        lambda: Made(lambda m, x: torch.sparse.mm(m.few, m.a(x)), a=_linear(), few=torch.eye(4).to_sparse()),
-        (4, 8),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_depends_on_values_has_no_count_at_all(name):
-    make, sizes = REFUSED[name]
-    with pytest.raises(Unavailable):
-        flopledger.count(make(), torch.randn(*sizes))
 
 
 @pytest.mark.parametrize(
