@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor
-from analysis.catamount.while_loops import backward_step, forward_step, repeated
+from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, backward_step, forward_step, repeated
 from analysis.operators.cost import Size
 from analysis.operators.operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from analysis.operators.traffic import itemsize

@@ -1,15 +1,26 @@
-"""Which measured kernel is the ceiling of a unit: the fastest one, whatever it computes.
+"""Which measured kernel is the ceiling of a unit, and what others reached in matrix products.
 
-A matrix product alone is no ceiling: on a CPU 3 × 3 convolutions reach 2.4 times its rate, and the fastest product is
-often not the square one. A rate that the device's units cannot have is no ceiling, but a time that is wrong:
-`impossible` says so. Not claimed: a ceiling is the best of what was tried, a lower bound of what the device can do.
+The ceiling is the fastest kernel, whatever it computes. A matrix product alone is no ceiling: on a CPU 3 × 3
+convolutions reach 2.4 times its rate, and the fastest product is often not the square one. A rate that the device's
+units cannot have is no ceiling, but a time that is wrong: `impossible` says so. Not claimed: a ceiling is the best of
+what was tried, a lower bound of what the device can do.
+
+What others reached is shown with a ceiling and never divided by. `achievable.csv` holds one figure a row with its
+source: mostly the maxima over a sweep of shapes that stas00/ml-engineering publishes. `names` are rows of `peaks.csv`;
+a figure whose board nobody named has none and is kept for people. Not claimed: that the boards, clocks and libraries
+were those of this machine.
 """
 
 from __future__ import annotations
 
+import csv
+import functools
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
+from analysis.devices import peaks
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import TENSOR_UNITS
 from results.records.samples import Ceiling
@@ -84,3 +95,41 @@ def impossible_bandwidth(row: Ceiling | None, known: Device | None) -> str:
         return ""
     text = f"{row.operation} {row.shape} was timed at {row.bytes_per_s:.4g} B/s"
     return f"{text}, the memory has {known.bandwidth_bytes_per_s:.4g}"
+
+
+ACHIEVABLE = Path(__file__).with_name("achievable.csv")
+
+
+@dataclass(frozen=True)
+class Achievable:
+    """One figure. unit: of analysis.devices.precisions.UNITS; names: of devices in `peaks.csv`."""
+
+    accelerator: str
+    names: tuple[str, ...]
+    unit: str
+    flop_per_s: float
+    source: str
+
+
+@functools.cache
+def all_figures() -> tuple[Achievable, ...]:
+    """Every row of the table, in its order."""
+    with ACHIEVABLE.open(encoding="utf-8", newline="") as file:
+        return tuple(
+            Achievable(
+                row["accelerator"],
+                tuple(filter(None, row["names"].split("|"))),
+                row["unit"],
+                float(row["flop_per_s"]),
+                row["source"],
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def figures(device_name: str, unit: str) -> list[Achievable]:
+    """What others reached on this device's unit; nothing for a device that `peaks.csv` does not know."""
+    device = peaks.lookup(device_name)
+    if device is None:
+        return []
+    return [figure for figure in all_figures() if figure.unit == unit and device.name in figure.names]

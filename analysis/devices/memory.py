@@ -1,10 +1,17 @@
-"""How much memory a device has, by exactly the name that the driver prints.
+"""How much memory a device has, by exactly the name that the driver prints, and the links that it has to others.
 
 `memories.csv` has the datasheets' round gigabytes, read as 10⁹ bytes: what a driver offers is a little more on most
 boards, and up to 2 % less on those whose error correction takes part of it. Each row has its source and how it was
 verified: `name` (the driver's own name says it), `retrieved` (public text that is its evidence says the same; the
 source itself was not opened) or `memory` (nobody looked it up, or what was found differs; it is printed so). A device
 that is not in the table has no known memory: none is guessed.
+
+`links` has links between devices by name, `within` which one a device has within its usual node.
+`interconnects.csv` has the rate of one device in one direction, which is half of what datasheets of NVLink print, and
+the time that one step of a ring takes before any byte moves: NCCL's own constants for rings with the simple protocol
+(NVIDIA/nccl, src/graph/tuning.cc at 01afd20). A collective reaches less than the rate: `ACHIEVED` of it is assumed
+where the caller says nothing. On NVLink 4 reduce-scatter was seen at 360 GB/s of 450 (NVIDIA/nccl issue 1281), and for
+NVLink 3 NCCL's tuning caps rings at 235 of 300. Networks are one port a device, without contention between switches.
 """
 
 from __future__ import annotations
@@ -15,11 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.devices.peaks import normalise
+from analysis.devices.peaks import VERIFICATIONS, Device, normalise
 
-TABLE = Path(__file__).with_name("memories.csv")
+MEMORIES = Path(__file__).with_name("memories.csv")
 
-VERIFICATIONS = ("name", "retrieved", "memory")
+MEMORY_VERIFICATIONS = ("name", "retrieved", "memory")
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,9 @@ def names() -> list[str]:
 @functools.cache
 def _by_name() -> Mapping[str, Memory]:
     found: dict[str, Memory] = {}
-    with TABLE.open(encoding="utf-8", newline="") as file:
+    with MEMORIES.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            if row["verification"] not in VERIFICATIONS:
+            if row["verification"] not in MEMORY_VERIFICATIONS:
                 raise ValueError(f"{row['names']}: expected verification {VERIFICATIONS}, got {row['verification']!r}")
             if row["verification"] == "retrieved" and not row["evidence"]:
                 raise ValueError(f"{row['names']}: expected the text in which it was found, got none")
@@ -55,3 +62,73 @@ def _by_name() -> Mapping[str, Memory]:
                 memory_bytes = int(row["memory_gb"]) * 10**9
                 found[normalise(name)] = Memory(name, memory_bytes, row["source"], row["verification"])
     return found
+
+
+INTERCONNECTS = Path(__file__).with_name("interconnects.csv")
+
+
+ACHIEVED = 0.8
+"""Of a link's rate, in a collective of large messages. Assumed."""
+
+WITHIN: Mapping[str, str] = {
+    "Tesla P100-SXM2-16GB": "PCIe 3 x16",
+    "Tesla V100-SXM2-16GB": "NVLink 2",
+    "Tesla V100-DGXS-32GB": "NVLink 2",
+    "NVIDIA A100-SXM4-40GB": "NVLink 3",
+    "NVIDIA A100-SXM4-80GB": "NVLink 3",
+    "NVIDIA H100 80GB HBM3": "NVLink 4",
+    "NVIDIA H200": "NVLink 4",
+    "NVIDIA H20": "NVLink 4",
+    "NVIDIA B200": "NVLink 5",
+    "NVIDIA GB200": "NVLink 5",
+    "NVIDIA B300 SXM6 AC": "NVLink 5",
+}
+"""Boards that are sold in nodes joined by NVLink. Others are taken to be joined by PCIe of their generation."""
+
+PCIE: Mapping[str, str] = {"6": "PCIe 3 x16", "7": "PCIe 3 x16", "8": "PCIe 4 x16"}
+"""First digit of the compute capability → PCIe; from 9 on PCIe 5."""
+
+BETWEEN: Mapping[str, str] = {"8": "InfiniBand HDR", "9": "InfiniBand NDR", "10": "InfiniBand NDR"}
+"""First number of the compute capability → the port that NVIDIA's own nodes have for each device; before, EDR."""
+
+NODE_DEVICES = 8
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link. bytes_per_s: of one device in one direction; latency_s: of one step of a ring."""
+
+    name: str
+    kind: str
+    bytes_per_s: float
+    latency_s: float
+    source: str = "given"
+    verification: str = "given"
+
+
+@functools.cache
+def links() -> Mapping[str, Link]:
+    """Every link of the table by name. Raises ValueError for a row that cannot be right."""
+    with INTERCONNECTS.open(encoding="utf-8", newline="") as file:
+        rows = [_link(row) for row in csv.DictReader(file)]
+    return {row.name: row for row in rows}
+
+
+def within(device: Device) -> Link:
+    """What joins devices of one node, where nothing else is said."""
+    major = device.compute_capability.partition(".")[0]
+    return links()[WITHIN.get(device.name, PCIE.get(major, "PCIe 5 x16"))]
+
+
+def between(device: Device) -> Link:
+    """The port of each device to other nodes, where nothing else is said."""
+    return links()[BETWEEN.get(device.compute_capability.partition(".")[0], "InfiniBand EDR")]
+
+
+def _link(row: Mapping[str, str]) -> Link:
+    if row["verification"] not in VERIFICATIONS:
+        raise ValueError(f"{row['name']}: expected verification {VERIFICATIONS}, got {row['verification']!r}")
+    rate, latency = float(row["bytes_per_s"]), float(row["latency_s"])
+    if rate <= 0 or latency <= 0:
+        raise ValueError(f"{row['name']}: expected a rate and a latency above 0, got {rate:g} and {latency:g}")
+    return Link(row["name"], row["kind"], rate, latency, row["source"], row["verification"])

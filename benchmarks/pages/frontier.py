@@ -1,7 +1,7 @@
-"""analysis/project/frontier/frontier_formulas.csv: the formulas of the five domains' models, so that projecting them
+"""analysis/project/frontier_formulas.csv: the formulas of the five domains' models, so that projecting them
 needs no torch.
 
-    python -m benchmarks.pages.frontier --write analysis/project/frontier/frontier_formulas.csv
+    python -m benchmarks.pages.frontier --write analysis/project/frontier_formulas.csv
 
 makes all of them again (eight minutes); --models wordlm only these. Every formula is `runners.formula`'s, with the
 optimizer of Catamount's graph, once by Catamount's rules and once by our own, and was checked there at points that it
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from analysis.catamount.rules import optimizer_of
 from analysis.formula.algebra.expressions import plain
-from analysis.project.frontier.shipped_formulas import AT_LEAST, RULES
+from analysis.project.shipped_formulas import AT_LEAST, RULES
 from runners.formula import options as formula_options
 from runners.formula.command import answer
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.devices import telemetry
 from analysis.devices.peaks import is_stand_in
-from analysis.devices.precision_flags import disagreements
-from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
 from analysis.utilization.utilization import limits_seen
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
 from cleaning.facts.targets import BUSY_RATIO

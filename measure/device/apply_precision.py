@@ -21,8 +21,7 @@ from typing import Any
 
 import torch
 
-from analysis.devices.precision_flags import OVERRIDES, disagreements, overriding
-from analysis.devices.precisions import Precision
+from analysis.devices.precisions import OVERRIDES, Precision, disagreements, overriding
 from results.errors import Unavailable
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"

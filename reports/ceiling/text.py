@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.devices import peaks, published_ceilings
+from analysis.devices import ceilings, peaks
 from analysis.devices.ceilings import ABOVE_SHEET, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
 from analysis.parallel.collective_rates import CollectiveRate
@@ -173,7 +173,7 @@ def _beside(seen: CeilingAnswer) -> list[str]:
     lines = [f"sheet: dense {', '.join(printed)} ({known.source})"] if known and printed else []
     lines += [f"sheet: {seen.sheet.reason}"] if seen.sheet.reason else []
     for unit in units:
-        for figure in published_ceilings.figures(seen.device_name, unit):
+        for figure in ceilings.figures(seen.device_name, unit):
             lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator} ({figure.source})")
     return lines
 
@@ -213,7 +213,7 @@ def document(seen: CeilingAnswer) -> dict[str, Any]:
         "achievable": [
             {"unit": figure.unit, "flop_per_s": figure.flop_per_s, "source": figure.source}
             for unit in UNITS
-            for figure in published_ceilings.figures(seen.device_name, unit)
+            for figure in ceilings.figures(seen.device_name, unit)
         ],
         "rows": [asdict(row) for row in seen.rows],
         "notes": seen.warnings,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_groups import GROUPS, figure3_groups
+from analysis.characterize.fathom_groups import GROUPS, figure3_groups, labels_of_types
 from analysis.characterize.heavy_tail import survival
-from analysis.characterize.layer_functions import labels_of_types
 from analysis.characterize.operation_mix import steps_of
 from analysis.characterize.stationarity import Stationarity
 from analysis.characterize.thread_scaling import Scaling

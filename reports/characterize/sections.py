@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.characterize.execution_modes import step_energy_j, ways
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
-from analysis.characterize.outlier_steps import slow_steps
+from analysis.characterize.heavy_tail import slow_steps
 from analysis.characterize.similarity import inverted
+from analysis.characterize.summary import step_energy_j, ways
 from analysis.characterize.thread_scaling import Amdahl
 from reports.characterize import variants
 from reports.characterize.text import (

@@ -10,14 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.project.frontier import domain as frontier_domain
-from analysis.project.frontier import first_order, frontier
-from analysis.project.frontier import learning_curves as frontier_learning_curves
-from analysis.project.frontier.accelerator import Accelerator, SubBatches
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.shipped_formulas import Formulas, shipped
-from analysis.project.papers import ppopp2019, ppopp2019_case_study
-from analysis.project.papers import results as papers_results
+from analysis.project import domain as frontier_domain
+from analysis.project import first_order, frontier, ppopp2019, ppopp2019_case_study
+from analysis.project import learning_curves as frontier_learning_curves
+from analysis.project import results as papers_results
+from analysis.project.accelerator import Accelerator, SubBatches
+from analysis.project.domain import Domain
+from analysis.project.shipped_formulas import Formulas, shipped
 from reports.shared import figure_style
 from reports.shared.figure_panels import plain
 

@@ -63,7 +63,7 @@ def _run(options: Namespace) -> int:
 
 def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
     """The answers of the options on this device."""
-    from analysis.project.frontier import monte_carlo
+    from analysis.project import monte_carlo
     from analysis.stats.intervals import Uncertain, answers
     from reports.project.gpu_hours import GpuHoursAnswer
 

@@ -14,10 +14,10 @@ from runners.cli.exits import Mistake
 from runners.project.utilization import add_utilization, utilization_of
 
 if TYPE_CHECKING:
-    from analysis.project.frontier.accelerator import Accelerator
-    from analysis.project.frontier.collectives import Group
-    from analysis.project.frontier.domain import Domain
-    from analysis.project.frontier.shipped_formulas import Formulas
+    from analysis.project.accelerator import Accelerator
+    from analysis.project.data_parallel import Group
+    from analysis.project.domain import Domain
+    from analysis.project.shipped_formulas import Formulas
     from reports.project.text import DrawnAnswers, ReachedUtilization
 
 
@@ -31,8 +31,8 @@ def add_draws(made: Parser) -> None:
 
 def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
-    from analysis.project.frontier import monte_carlo
-    from analysis.project.frontier.collectives import all_reduce_s
+    from analysis.project import monte_carlo
+    from analysis.project.data_parallel import all_reduce_s
     from analysis.stats.intervals import Uncertain, answers
     from reports.project.text import DrawnAnswers
 
@@ -74,8 +74,8 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
 def _group(options: Namespace) -> Group | None:
     """The devices and their links, None for one device. Raises Mistake."""
     from analysis.devices import peaks
-    from analysis.devices.interconnects import ACHIEVED, NODE_DEVICES, between, within
-    from analysis.project.frontier.collectives import Group
+    from analysis.devices.memory import ACHIEVED, NODE_DEVICES, between, within
+    from analysis.project.data_parallel import Group
 
     if options.devices == 1:
         if options.node is not None:

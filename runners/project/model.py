@@ -19,9 +19,9 @@ from runners.cli.terminal import say, show_page
 from runners.project.draws import add_draws, draw_answers
 
 if TYPE_CHECKING:
-    from analysis.project.frontier.accelerator import Accelerator
-    from analysis.project.frontier.domain import Domain
-    from analysis.project.frontier.shipped_formulas import Formulas
+    from analysis.project.accelerator import Accelerator
+    from analysis.project.domain import Domain
+    from analysis.project.shipped_formulas import Formulas
     from reports.project.text import ProjectionAnswer
 
 RULES = ("catamount", "flopledger")
@@ -118,7 +118,7 @@ def _run(options: Namespace) -> int:
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
-    from analysis.project.frontier import first_order, frontier
+    from analysis.project import first_order, frontier
     from reports.project.text import ProjectionAnswer
 
     spread = frontier.spread(domain, formulas, target)
@@ -147,9 +147,8 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
 
 def target_of(options: Namespace) -> Accelerator:
     """The accelerator that the options say. Raises ValueError for one that cannot be."""
-    from analysis.project.frontier import accelerator
-    from analysis.project.papers import ppopp2019
-    from analysis.project.papers import results as papers_results
+    from analysis.project import accelerator, ppopp2019
+    from analysis.project import results as papers_results
 
     target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
     if options.device:
@@ -173,7 +172,7 @@ def target_of(options: Namespace) -> Accelerator:
 
 def _domain(options: Namespace) -> Domain:
     """The file's domain, with what the options change. Raises ValueError or Mistake."""
-    from analysis.project.frontier import domain as frontier_domain
+    from analysis.project import domain as frontier_domain
 
     path = _path(options.file)
     tables = _tables(path)
@@ -203,7 +202,7 @@ def _check_code(model: str, path: Path, is_allowed: bool) -> None:
 
 
 def _path(file: str | None) -> Path:
-    from analysis.project.frontier import domain as frontier_domain
+    from analysis.project import domain as frontier_domain
 
     names = frontier_domain.shipped_names()
     if file is None:
@@ -227,7 +226,7 @@ def _tables(path: Path) -> dict[str, object]:
 def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
     these are shipped, else ours."""
-    from analysis.project.frontier.shipped_formulas import shipped
+    from analysis.project.shipped_formulas import shipped
 
     known = shipped(rules or RULES[0]).get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
@@ -267,7 +266,7 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
     """
     from analysis.formula.derivation.sampling import Unfitted
-    from analysis.project.frontier.shipped_formulas import Formulas
+    from analysis.project.shipped_formulas import Formulas
     from results.errors import Unavailable
     from runners.cli.model_options import check_models
     from runners.formula import options as formula_options

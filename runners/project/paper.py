@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.project.papers.results import PAPERS
+from analysis.project.results import PAPERS
 from runners.cli.arguments import Parser, add_format
 from runners.cli.exits import guarded
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from analysis.project.papers.ppopp2019_case_study import reproduced
+    from analysis.project.ppopp2019_case_study import reproduced
     from reports.project import paper
     from runners.cli.output_files import put, reserve
     from runners.cli.terminal import show_page

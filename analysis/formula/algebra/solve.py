@@ -19,11 +19,10 @@ from fractions import Fraction
 
 import sympy
 
-from analysis.formula.algebra.asymptotics import limit
 from analysis.formula.algebra.constraints import Constraint, amount
 from analysis.formula.algebra.evaluate import Exact, Point, checked_point, partly, value
 from analysis.formula.algebra.expressions import Expr, names, symbol
-from analysis.formula.algebra.monotonicity import Runs, runs
+from analysis.formula.algebra.monotonicity import Runs, limit, runs
 
 LIMIT = "limit"
 """The symbol that stands for a bound in `Solution.formula` where the bound is a number."""

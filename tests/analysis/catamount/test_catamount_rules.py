@@ -10,8 +10,18 @@ import pytest
 import sympy
 
 from analysis.catamount import rules
-from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, flop, footprint_of, parameters, pooled, traffic
-from analysis.catamount.while_loops import backward_step, forward_step
+from analysis.catamount.graph_nodes import (
+    SCALAR,
+    GraphNode,
+    Tensor,
+    backward_step,
+    flop,
+    footprint_of,
+    forward_step,
+    parameters,
+    pooled,
+    traffic,
+)
 from analysis.operators import registry
 from results.records.operations import Operation
 from tests.support.made_up_operations.made_up_operations import operation

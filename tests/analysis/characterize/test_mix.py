@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.characterize.execution_modes import ratio_of_means, ways
 from analysis.characterize.fathom_groups import FATHOM
 from analysis.characterize.group_costs import densities, group_costs
 from analysis.characterize.operation_mix import cumulative, mix, types_for, vectors
@@ -17,7 +16,9 @@ from analysis.characterize.summary import (
     launching,
     linkage,
     mixes,
+    ratio_of_means,
     training_against_inference,
+    ways,
 )
 from analysis.characterize.thread_scaling import parallelism
 from results.records.characterization import PROFILED, AloneTime

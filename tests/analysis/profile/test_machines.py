@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.devices import peaks, published_ceilings
+from analysis.devices import ceilings, peaks
 from analysis.devices.precisions import UNITS
 from analysis.profile.machine import machine_of, rows_of
 from results.records.samples import Ceiling
@@ -81,7 +81,7 @@ def test_only_rows_of_this_device_and_these_threads_count():
 
 
 def test_every_figure_has_a_source_and_a_known_unit():
-    found = published_ceilings.all_figures()
+    found = ceilings.all_figures()
     assert len(found) == 21
     assert all(figure.source and figure.unit in UNITS for figure in found)
     for figure in found:
@@ -106,4 +106,4 @@ def test_every_figure_has_a_source_and_a_known_unit():
     ],
 )
 def test_figures_of_a_device(name: str, unit: str, rates: list[float]):
-    assert [figure.flop_per_s for figure in published_ceilings.figures(name, unit)] == rates
+    assert [figure.flop_per_s for figure in ceilings.figures(name, unit)] == rates

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from analysis.devices.interconnects import Link, between, links, within
+from analysis.devices.memory import Link, between, links, within
 from analysis.devices.peaks import lookup
-from analysis.project.frontier.collectives import Group, all_reduce_s, half_s
+from analysis.project.data_parallel import Group, all_reduce_s, half_s
 
 FAST = Link("fast", "nvlink", 100.0, 2.0)
 SLOW = Link("slow", "network", 10.0, 3.0)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from analysis.formula.algebra.expressions import parse
-from analysis.project.frontier import domain as frontier_domain
-from analysis.project.frontier import first_order, frontier
-from analysis.project.frontier import first_order as frontier_first_order
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.shipped_formulas import Formulas, shipped
+from analysis.project import domain as frontier_domain
+from analysis.project import first_order, frontier
+from analysis.project import first_order as frontier_first_order
+from analysis.project.accelerator import Accelerator
+from analysis.project.domain import Domain
+from analysis.project.shipped_formulas import Formulas, shipped
 
 TARGET = Accelerator("a", 1e12, 1e10, memory_bytes=5e6, compute_ratio=0.5, memory_ratio=0.5)
 
@@ -187,7 +187,7 @@ def test_both_rules_agree_on_the_products_and_differ_in_the_rest(model: str) -> 
 
 
 def test_shipped_formulas_are_those_that_the_command_makes() -> None:
-    from analysis.project.frontier.shipped_formulas import FILE, RULES
+    from analysis.project.shipped_formulas import FILE, RULES
     from benchmarks.pages import frontier as pages_frontier
 
     lines = FILE.read_text(encoding="utf-8").splitlines()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.project.frontier import domain as frontier_domain
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.shipped_formulas import shipped
-from analysis.project.papers import ppopp2019, ppopp2019_case_study
-from analysis.project.papers import results as papers_results
-from analysis.project.papers.projected_lstm_lm import ProjectedLM, time_s
-from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
+from analysis.project import domain as frontier_domain
+from analysis.project import ppopp2019, ppopp2019_case_study
+from analysis.project import results as papers_results
+from analysis.project.accelerator import Accelerator
+from analysis.project.projected_lstm_lm import ProjectedLM, time_s
+from analysis.project.results import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
+from analysis.project.shipped_formulas import shipped
 from analysis.stats.printed_numbers import Printed, amount, box
 from reports.project.paper import deviation, to_csv, to_json, to_text
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from analysis.project.frontier import accelerator, data_parallel
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.papers.projected_lstm_lm import Product, time_s
+from analysis.project import accelerator, data_parallel
+from analysis.project.accelerator import Accelerator
+from analysis.project.projected_lstm_lm import Product, time_s
 
 TARGET = Accelerator("a", 1000.0, 100.0, 1e9, compute_ratio=0.8, memory_ratio=0.5)
 

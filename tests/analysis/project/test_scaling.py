@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from analysis.project.frontier import first_order, learning_curves
-from analysis.project.frontier.first_order import Laws, Point
-from analysis.project.frontier.learning_curves import LearningCurve, ModelSize
-from analysis.project.papers.projected_lstm_lm import Product
+from analysis.project import first_order, learning_curves
+from analysis.project.first_order import Laws, Point
+from analysis.project.learning_curves import LearningCurve, ModelSize
+from analysis.project.projected_lstm_lm import Product
 
 
 def test_an_error_and_its_data_are_inverse() -> None:

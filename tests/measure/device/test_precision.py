@@ -7,8 +7,7 @@ import contextlib
 import pytest
 import torch
 
-from analysis.devices.precision_flags import expected_cuda
-from analysis.devices.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS, expected_cuda
 from measure.device import apply_precision, processes
 from measure.device.apply_precision import apply, check, read_flags, session, supported
 from results.errors import Unavailable
@@ -103,7 +102,7 @@ def test_mixed_setters_are_reported_and_do_not_raise():
     # in a process of its own: once mixed, legacy reads raise for good
     code = """
 import torch
-from analysis.devices.precision_flags import expected_cuda
+from analysis.devices.precisions import expected_cuda
 from analysis.devices.precisions import PRECISIONS
 from measure.device.apply_precision import apply, check, read_flags
 apply(PRECISIONS["fp32"], "cuda")

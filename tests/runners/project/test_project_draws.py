@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.project.frontier import domain as frontier_domain
-from analysis.project.frontier import frontier, monte_carlo
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.data_parallel import ring_all_reduce_s
-from analysis.project.frontier.shipped_formulas import shipped
+from analysis.project import domain as frontier_domain
+from analysis.project import frontier, monte_carlo
+from analysis.project.accelerator import Accelerator
+from analysis.project.data_parallel import ring_all_reduce_s
+from analysis.project.shipped_formulas import shipped
 from analysis.stats.intervals import Ends, answers
 from tests.runners.project.test_project_command import TEN_LINES, refused, told
 

@@ -11,9 +11,9 @@ import sympy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.algebra.asymptotics import leading, limit
 from analysis.formula.algebra.evaluate import value
 from analysis.formula.algebra.expressions import parse
+from analysis.formula.algebra.monotonicity import leading, limit
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, atoms, formulas
 
 B, H, S = SYMBOLS

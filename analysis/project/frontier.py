@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 from analysis.formula.algebra.expressions import unknown_name
-from analysis.project.frontier import learning_curves
-from analysis.project.frontier.accelerator import Accelerator, SubBatches, sub_batches
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project import learning_curves
+from analysis.project.accelerator import Accelerator, SubBatches, sub_batches
+from analysis.project.domain import Domain
+from analysis.project.shipped_formulas import Formulas
 
 DAY_S = 86_400
 
@@ -161,7 +161,7 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
 
 
 def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> SubBatches:
-    """Sub-batches of interest at a size (`analysis/project/frontier/accelerator.py`), by the roofline of the whole
+    """Sub-batches of interest at a size (`analysis/project/accelerator.py`), by the roofline of the whole
     step."""
 
     def of(quantity: str) -> Callable[[int], float]:

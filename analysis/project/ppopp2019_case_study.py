@@ -1,8 +1,8 @@
 """The case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
 
-A word model with a projection (`analysis/project/papers/projected_lstm_lm.py`), first at the roofline of the whole
+A word model with a projection (`analysis/project/projected_lstm_lm.py`), first at the roofline of the whole
 step, then with each operation at its own and products tiled, then on many accelerators
-(`analysis/project/frontier/data_parallel.py`). Two numbers are fitted, the tile and the link's share; everything else
+(`analysis/project/data_parallel.py`). Two numbers are fitted, the tile and the link's share; everything else
 follows.
 """
 
@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from analysis.project.frontier import data_parallel
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.frontier import DAY_S
-from analysis.project.frontier.shipped_formulas import Formulas, shipped
-from analysis.project.papers import results as papers_results
-from analysis.project.papers.ppopp2019 import GIGA_BINARY, ROWS, Found, samples_of, sized, tables, target_of
-from analysis.project.papers.projected_lstm_lm import ELEMENT_BYTES, LAYERS, ProjectedLM
-from analysis.project.papers.results import Inputs, Ours
+from analysis.project import data_parallel
+from analysis.project import results as papers_results
+from analysis.project.accelerator import Accelerator
+from analysis.project.frontier import DAY_S
+from analysis.project.ppopp2019 import GIGA_BINARY, ROWS, Found, samples_of, sized, tables, target_of
+from analysis.project.projected_lstm_lm import ELEMENT_BYTES, LAYERS, ProjectedLM
+from analysis.project.results import Inputs, Ours
+from analysis.project.shipped_formulas import Formulas, shipped
 
 PAPER = "ppopp2019"
 

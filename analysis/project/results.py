@@ -14,7 +14,7 @@ from pathlib import Path
 
 from analysis.stats.printed_numbers import Printed, amount
 
-FOLDER = Path(__file__).with_name("data")
+FOLDER = Path(__file__).with_name("papers")
 
 PAPERS = {"ppopp2019": "Hestness, Ardalani, Diamos: Beyond human-level accuracy, PPoPP 2019"}
 

@@ -10,7 +10,7 @@ A file of ten lines is enough (`analysis/domains/` has five to copy; docs/fronti
     error = { now = 3.37, target = 2.48 }
     data = { now = 768e6, per_sample = 25.37 }
 
-Any number may be `[value, low, high]`. Nothing is projected here (`analysis/project/frontier/frontier.py`).
+Any number may be `[value, low, high]`. Nothing is projected here (`analysis/project/frontier.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.formula.algebra.expressions import names, parse, unknown_name
-from analysis.project.frontier import learning_curves
+from analysis.project import learning_curves
 
 FOLDER = Path(__file__).with_name("domains")
 ORDER = ("word_lm", "char_lm", "nmt", "speech", "image")

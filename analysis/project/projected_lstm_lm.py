@@ -13,7 +13,7 @@ output.
 A product of (m × k) and (k × n) in tiles of side t reads each row panel once per tile column and each column panel once
 per tile row, and reads and writes its output: element bytes · (m·k·⌈n/t⌉ + k·n·⌈m/t⌉ + 2·m·n). The idea of tiling is
 Coleman and McKinley's (SIGPLAN Notices 30, 1995); section 6.1 of the paper
-(`analysis/project/frontier/learning_curves.py`) uses such a model and prints neither formula nor tile. The
+(`analysis/project/learning_curves.py`) uses such a model and prints neither formula nor tile. The
 assumption `tile` is the side with which this one gives the paper's result, a calibration.
 """
 
@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project.accelerator import Accelerator
+from analysis.project.shipped_formulas import Formulas
 
 LAYERS = 2
 """Of the graph that the formulas are of."""
@@ -90,7 +90,7 @@ class ProjectedLM:
 
     def step_s(self, target: Accelerator, tile: int | None) -> float:
         """One operation after the other, each at its own roofline. tile: of
-        `analysis/project/papers/projected_lstm_lm.py`."""
+        `analysis/project/projected_lstm_lm.py`."""
         times = self.times(target, tile)
         return LAYERS * self.seq * times["recurrent"] + times["output"] + times["other"]
 

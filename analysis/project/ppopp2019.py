@@ -1,13 +1,13 @@
 """What follows from the inputs of "Beyond human-level accuracy" (PPoPP 2019): its tables 1 to 4 and section 5.
 
-    table 1: data and model scales             analysis/project/frontier/learning_curves.py
-    table 2: limits of our formulas            analysis/project/frontier/shipped_formulas.py, under Catamount's rules
+    table 1: data and model scales             analysis/project/learning_curves.py
+    table 2: limits of our formulas            analysis/project/shipped_formulas.py, under Catamount's rules
     table 3: parameters by table 1's sigma, the width that has them, its FLOP and bytes, the roofline of the step
 
 Table 3's data and sub-batches are inputs of its other columns; that its data follow from table 1 is a result of its
 own.
 Nothing here reads a printed result. The case study of section 6 is in
-`analysis/project/papers/ppopp2019_case_study.py`.
+`analysis/project/ppopp2019_case_study.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from analysis.project.frontier import learning_curves
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.data_parallel import epoch_s
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.first_order import asymptote
-from analysis.project.frontier.frontier import DAY_S, batches, cost_of, grown_for
-from analysis.project.frontier.shipped_formulas import Formulas
-from analysis.project.papers.results import Inputs, Key, Ours
+from analysis.project import learning_curves
+from analysis.project.accelerator import Accelerator
+from analysis.project.data_parallel import epoch_s
+from analysis.project.domain import Domain
+from analysis.project.first_order import asymptote
+from analysis.project.frontier import DAY_S, batches, cost_of, grown_for
+from analysis.project.results import Inputs, Key, Ours
+from analysis.project.shipped_formulas import Formulas
 from analysis.stats.printed_numbers import box
 
 MILLION = 1e6

@@ -19,10 +19,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.frontier import cost_of
-from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project.accelerator import Accelerator
+from analysis.project.domain import Domain
+from analysis.project.frontier import cost_of
+from analysis.project.shipped_formulas import Formulas
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Answers over draws of their inputs: a domain's projection, thousands at once, and the compute of GPU-hours.
 
 A step's costs are exact at sizes whose parameters are √2 apart and read off between them, straight in logarithms; all
-else is the arithmetic of `analysis/project/frontier/frontier.py` on arrays. A number with ends is drawn between them
+else is the arithmetic of `analysis/project/frontier.py` on arrays. A number with ends is drawn between them
 (`analysis/stats/intervals.py`, `Ends`), independent of the others. Not claimed: that a curve's numbers are independent
 of each other, which those of one fit are not; the box of `frontier.spread` is the wider answer.
 """
@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.frontier import cost_of, grown_for
-from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project.accelerator import Accelerator
+from analysis.project.domain import Domain
+from analysis.project.frontier import cost_of, grown_for
+from analysis.project.shipped_formulas import Formulas
 from analysis.stats.intervals import Ends, Input
 
 Array = NDArray[np.float64]

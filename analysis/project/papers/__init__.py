@@ -1,4 +1,0 @@
-"""What follows from a paper's printed inputs, beside its printed results?
-
-Recomputes printed results from printed inputs. It does not judge the inputs.
-"""
