@@ -181,12 +181,13 @@ def _models(views: Sequence[View]) -> Closing | None:
         text = f"{start}, {names[0]} and {names[1]} cannot be distinguished: {why}."
     else:
         used = f"{names[0]} uses {percent(means[best])} of {OF_WHAT[key[3]]} and {names[1]} {percent(means[worst])}"
-        text = f"{start}, {used}, {digits(means[best] / means[worst], 2)} times less{_because(high[0], low[0])}."
+        text = f"{start}, {used}, {digits(means[best] / means[worst], 2)} times less{_because(high[0], low[0], views)}."
     return Closing(text, (*high, *low))
 
 
-def _because(best: View, worst: View) -> str:
-    """What stands beside the difference: a waiting GPU, or fewer FLOP per byte."""
+def _because(best: View, worst: View, views: Sequence[View]) -> str:
+    """What stands beside the difference: a waiting GPU, or fewer FLOP per byte, unless another cell of the model uses
+    more with as few."""
     name = _model(worst)
     if worst.run.host_bound and not best.run.host_bound:
         return f": with {name} the GPU waits for the host"
@@ -196,7 +197,19 @@ def _because(best: View, worst: View) -> str:
         return ""
     text = f"{digits(low, 2)} FLOP for each byte its operations read and write, {_model(best)} {digits(high, 2)}"
     if high / low >= _WORTH_SAYING:
-        return f": {name} does {text} ({digits(high / low, 2)} times more)"
+        run, shared = worst.run, shared_variant(views)
+        alike = [
+            view
+            for view in views
+            if (view.run.model, view.run.batch_size, view.run.precision) == (run.model, run.batch_size, run.precision)
+            and _row(view).denominator == _row(worst).denominator
+            and view.counted is not None
+            and 0 < (view.counted.flop_per_byte or 0.0) <= low * _WORTH_SAYING
+        ]
+        text = f": {name} does {text} ({digits(high / low, 2)} times more)"
+        if _ratio(most := max(alike, key=_ratio)) >= _ratio(worst) * _WORTH_SAYING:
+            text += f"; not for that alone, as {cell_name(most, shared)} uses {percent(_ratio(most))} with as few"
+        return text
     return f", which bytes do not explain: {name} does {text}"
 
 

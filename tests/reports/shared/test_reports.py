@@ -209,6 +209,20 @@ def test_best_and_worst_model_and_what_bytes_say() -> None:
     )
 
 
+def test_bytes_are_not_the_only_reason_where_a_variant_of_the_model_uses_more_with_as_few() -> None:
+    cells = [
+        view(fraction(0.60, model="resnet18"), intensity=30.0),
+        view(fraction(0.06, model="mobilenet_v2"), intensity=2.0),
+        view(fraction(0.10, model="mobilenet_v2", variant="layout=channels_last"), intensity=2.0),
+    ]
+    assert closing(cells).sentence.endswith(
+        "resnet18 30 (15 times more); not for that alone, as mobilenet_v2 b8 fp32, layout=channels_last uses 10 % with "
+        "as few."
+    )
+    near = [*cells[:2], view(fraction(0.07, model="mobilenet_v2", variant="layout=channels_last"), intensity=2.0)]
+    assert closing(near).sentence.endswith("resnet18 30 (15 times more).")
+
+
 def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
     cells = [view(fraction(0.6), intensity=10.0), view(fraction(0.2, model="vgg16"), intensity=40.0)]
     assert "which bytes do not explain" in closing(cells).sentence
