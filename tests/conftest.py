@@ -20,6 +20,8 @@ settings.register_profile(
 )
 settings.load_profile("shared")  # a neighbour's load, or a seed that draws much in vain, is no fault of a test
 
+os.environ.pop("COLUMNS", None)  # or pages would be as wide as the terminal that the tests were started in
+os.unsetenv("COLUMNS")  # which readline sets for child processes only
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # or each process would compile all tests, and the project, again
     sys.dont_write_bytecode = False
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.devices.peaks import SMALL_UNITS, Device, lookup, nearest, normalise
+from analysis.devices.peaks import SMALL_UNITS, Device, device_called, lookup, normalise
 from analysis.devices.precisions import UNITS
 
 REFUSALS = Path(__file__).with_name("peak_refusals.csv")
@@ -131,11 +131,7 @@ def _unit(dtype: str) -> str:
 
 def _device(name: str) -> Device | None:
     """The row of a name; None for one that is known to have no peak. Raises ValueError for any other."""
-    device = lookup(name)
-    if device is None and name_refusal(name) is None:
-        names = ", ".join(nearest(name)) or "none"
-        raise ValueError(f"expected a device of the table of peaks, got {name!r}; nearest names: {names}")
-    return device
+    return lookup(name) if name_refusal(name) is not None else device_called(name)
 
 
 def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None:

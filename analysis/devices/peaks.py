@@ -177,16 +177,33 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
     return fitting[0] if fitting else None
 
 
-def lookup_short(name: str) -> Device | None:
-    """The row of a name that a person types: its own, or the end of the names of one row alone ("RTX 3090").
+def device_called(name: str) -> Device:
+    """The row of a name that a person types: its own, the end of one row's names ("RTX 3090"), or words of them that no
+    other row has ("MI300X").
 
-    Not for what a driver prints, which is a whole name (`lookup`).
+    Not for what a driver prints, which is a whole name (`lookup`). Raises ValueError for a name of no row, with the
+    nearest, and of several, with what differs.
     """
-    if (found := lookup(name)) is not None:
-        return found
-    wanted = f" {normalise(name)}"
-    rows = [row for row in all_devices() if any(normalise(each).endswith(wanted) for each in (row.name, *row.names))]
-    return rows[0] if len(rows) == 1 and len(wanted.split()) > 1 else None
+    if (device := lookup(name)) is not None:
+        return device
+    wanted = normalise(name)
+    called = [(row, [normalise(spelling) for spelling in (row.name, *row.names)]) for row in all_devices()]
+    rows = [row for row, names in called if any(_words(wanted) <= _words(each) for each in names)]
+    ending = [row for row, names in called if any(each.endswith(f" {wanted}") for each in names)]
+    if len(ending) == 1 or len(rows) == 1:
+        return (ending if len(ending) == 1 else rows)[0]
+    if rows and _words(wanted):
+        figures = [f"{row.name} ({', '.join(_figures(row))})" for row in rows]
+        raise ValueError(f"several devices are called {name!r}: {'; '.join(figures[:4])}")
+    near = " or ".join(nearest(name)) or "none"
+    raise ValueError(f"expected a device of the table of peaks, got {name!r}, nearest {near}")
+
+
+def _figures(row: Device) -> list[str]:
+    """What tells a row from others of its family: its peak in its fastest common format, and its memory."""
+    unit = next(unit for unit in ("bf16", "fp16", "fp32", *row.peaks) if unit in row.peaks)
+    rate = [f"{row.bandwidth_bytes_per_s / 1e12:.3g} TB/s"] if row.bandwidth_bytes_per_s else []
+    return [f"{unit} {row.peaks[unit] / 1e12:.4g} TFLOP/s", *rate]
 
 
 def spelling(device: Device, name: str) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
 from analysis.parallel.rank_grid import parse_plan
+from analysis.profile.machine import machine_of
 from analysis.utilization import ceiling_doubts, post2021, windows
 from analysis.utilization.denominators import (
     Denominator,
@@ -126,6 +127,7 @@ class _Raw:
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
         self._peaks: dict[tuple[str, str, str], SessionPeaks] = {}
         self._fp32: dict[tuple[str, str, str], Denominator] = {}
+        self._memory: dict[tuple[str, str], float | None] = {}
 
     def peaks(self, run: Run) -> SessionPeaks:
         """The peaks of the device of a run in its session, looked up once."""
@@ -136,6 +138,16 @@ class _Raw:
             peak_tflops = _peak_tflops(self.data.manifest.options)
             self._peaks[key] = session_peaks(run, sheet, self.data.ceilings, peak_tflops, _highest_hz(sitting))
         return self._peaks[key]
+
+    def memory_bytes_per_s(self, run: Run) -> float | None:
+        """The rate of the device's memory: measured in the session of a run, else of the datasheet."""
+        key = run.sitting, run.device
+        if key not in self._memory:
+            sitting = self.sittings.get(run.sitting)
+            rows = [row for row in self.data.ceilings if row.sitting == run.sitting]
+            machine = machine_of(rows, run.device, sitting.device_name if sitting else "")
+            self._memory[key] = machine.bytes_per_s or machine.datasheet_bytes_per_s
+        return self._memory[key]
 
     def fp32_peak(self, run: Run, under: Sequence[Denominator]) -> Denominator:
         """The peak that the 2021 post would divide by. under: the cell's denominators, of which it is."""
@@ -218,9 +230,12 @@ def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[_Cell]) -> Built:
     divided = kept_apart([row for cell in cells for row in cell.view.fractions], runs, data.sittings)
     marked = ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)
     fractions = iter(windows.widened(tuple(marked)))  # a row for each, in their order
-    views = tuple(
-        View(was.run, tuple(itertools.islice(fractions, len(was.fractions))), was.counted)
-        for was in (cell.view for cell in cells)
+    rates = [raw.memory_bytes_per_s(cell.view.run) for cell in cells]
+    views = _with_small_batches(
+        [
+            View(was.run, tuple(itertools.islice(fractions, len(was.fractions))), was.counted, rate)
+            for was, rate in zip((cell.view for cell in cells), rates, strict=True)
+        ]
     )
     steps, trouble = _parallel_steps(data, rows_of("step_times"))
     return Built(
@@ -240,6 +255,23 @@ def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[_Cell]) -> Built:
         parallel_steps=steps,
         variants=variants(data.runs, raw.samples, data.sittings, data.manifest.options),
     )
+
+
+def _with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
+    """The cells, each with whether a larger batch of its model has a higher utilization (`View.small_batch`)."""
+    alike: dict[tuple[str, ...], list[tuple[View, Utilization]]] = {}
+    for view in views:
+        if (row := view.headline) is not None:
+            key = (view.run.model, view.run.device, view.run.precision, view.variant, row.denominator)
+            alike.setdefault(key, []).append((view, row))
+    small = {
+        key_of(view.run)
+        for group in alike.values()
+        for (view, row), (other, larger) in itertools.permutations(group, 2)
+        if other.run.batch_size > view.run.batch_size
+        and (larger.utilization_low_ratio or 0.0) > (row.utilization_high_ratio or math.inf)
+    }
+    return tuple(replace(view, small_batch=key_of(view.run) in small) for view in views)
 
 
 def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[ParallelStep, ...], list[str]]:

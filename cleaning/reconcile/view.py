@@ -26,11 +26,17 @@ METHODS = ("exact", "batch", "epoch", "theory", "one")
 
 @dataclass(frozen=True)
 class View:
-    """One cell: its row, its fractions, and what its operation table holds (None: no table)."""
+    """One cell: its row, its fractions, and what its operation table holds (None: no table).
+
+    memory_bytes_per_s: rate of the device's memory, measured in the session or of the datasheet; None: not known.
+    small_batch: whether a larger batch of the same model has a higher utilization, by intervals that do not overlap.
+    """
 
     run: Run
     fractions: tuple[Utilization, ...]
     counted: TableCount | None = None
+    memory_bytes_per_s: float | None = None
+    small_batch: bool = False
 
     @property
     def measured(self) -> bool:

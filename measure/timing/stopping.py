@@ -184,7 +184,8 @@ def disturbance_warning(timing: Timing) -> str:
             return counted
         waits_s = sum(block.run_wait_s or 0.0 for block in blocks)
         mean_s, least_s = (each / sum(b.steps for b in blocks) for each in (total_s(blocks), total_s(blocks) - waits_s))
-        return f"{counted}: {mean_s * 1e3:.4g} ms a step, {max(0.0, least_s) * 1e3:.4g} ms without their waits"
+        least = f"{least_s * 1e3:.4g} ms without their waits" if least_s > 0 else "their waits add up to more than that"
+        return f"{counted}: {mean_s * 1e3:.4g} ms a step, {least}"
     calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (others, blocks))
     return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
 

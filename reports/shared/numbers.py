@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from cleaning.reconcile.view import View
 from results.records.answers import Utilization
-from results.records.cell import Run
 
 OF_WHAT = {
     "datasheet": "the datasheet peak",
@@ -47,14 +46,20 @@ STATUS_WORDS = {
 
 MARK_WORDS = {
     "above_one": "above 1: see warnings",
-    "executed_differs": "trace and real step differ",
-    "profile_differs": "profile and count differ",
-    "ceiling_too_low": "beats the measured ceiling",
-    "ceiling_doubtful": "ceiling under load?",
-    "counter_too_high": "a counter counts too much",
-    "busy": "others were busy here",
+    "executed_differs": "count and step differ",
+    "profile_differs": "count and profile differ",
+    "ceiling_too_low": "measured peak too low",
+    "ceiling_doubtful": "peak under load?",
+    "counter_too_high": "a counter is too high",
+    "busy": "busy machine",
 }
-"""Code of a warning ("above_one: …") → its place in a verdict, the gravest first."""
+"""Code of a warning ("above_one: …") → its words in a verdict, the worst first."""
+
+WIDE = 0.5
+"""Half of an interval ÷ the value from which the interval is shown by its ends."""
+
+NEAR_PEAK_RATIO = 0.8
+"""Share of a measured peak from which a cell is near it."""
 
 DASH = "–"
 """What a table shows of what is not known."""
@@ -64,8 +69,6 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 
 _PAIRS = re.compile(r", timed beside the steps, \d+ pairs$")
 _FAULT_SHARE = re.compile(r"page_faults: \d+ a step, and (\d+)% of the processor time")
-_STEP_WIDTH = re.compile(r"step_time: its own interval is ±(\d+\.\d+)%")
-_ALONE = re.compile(r"disturbed: .* are used: (\S+) ms a step, (\S+) ms without their waits")
 _SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
@@ -158,44 +161,34 @@ def used_half_width(view: View) -> float | None:
     return (high - low) / (2 * row.utilization_ratio)
 
 
+def used_interval(view: View) -> str:
+    """The 95 % interval of the shown utilization: half of it ÷ the utilization, or its ends where that is WIDE."""
+    width = used_half_width(view)
+    low, high = (None, None) if view.headline is None else shown_interval(view.headline)
+    if width is None or width < WIDE or low is None or high is None:
+        return DASH if width is None else percent(width)
+    return f"{digits(100 * low, 2)} to {digits(100 * high, 2)} %"
+
+
 def verdict(view: View) -> str:
-    """One line on one cell: what went wrong, else what holds it back, else how near to its ceiling it is."""
+    """Why the utilization of one cell is not higher, in a few words; for a cell with a problem, the worst problem."""
+    run, shown = view.run, view.headline or view.timed_row
     if not view.measured:
-        return STATUS_WORDS.get(view.run.status, view.run.status)
-    parts = []
-    if view.run.status == "not_converged":
-        parts.append("not converged")
-    if view.run.host_bound:
-        parts.append("host-bound: the GPU waits")
-    shown = view.headline or view.timed_row
+        return STATUS_WORDS.get(run.status, run.status)
+    if run.status == "not_converged":
+        return "not converged"
     counted_by = None if shown is None else (shown.method, shown.numerator_source)
-    warned = [row for row in view.fractions if row.warnings]
-    rows = [row for row in warned if counted_by in (None, (row.method, row.numerator_source))]
+    rows = [row for row in view.fractions if counted_by in (None, (row.method, row.numerator_source))]
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
-    marked = {**MARK_WORDS, "busy": MARK_WORDS["busy"] + _idle_range(view.run)}
-    parts += [words for code, words in marked.items() if code in codes]
-    parts += [f"page faults: {share} %" for share in _of_warning(view.run, _FAULT_SHARE)]
-    parts += [f"step time ±{float(width):.0f} %" for width in _of_warning(view.run, _STEP_WIDTH)]
-    limited = ["clock held down"] if "clock_limited" in codes else []
-    return "; ".join((parts or [_placed(view), *limited])[:2])
-
-
-def _of_warning(run: Run, pattern: re.Pattern[str]) -> list[str]:
-    """The number that a warning of the cell names, if it has this one."""
-    return [found[1] for text in run.warnings if (found := pattern.match(text))]
-
-
-def _idle_range(run: Run) -> str:
-    """Between what a step takes without the others, where each of its blocks waited for them; empty elsewhere."""
-    for found in filter(None, map(_ALONE.match, run.warnings)):
-        most_s, least_s = (float(number) / 1e3 for number in found.groups())
-        least, most = (si_time(each) for each in (least_s, most_s))
-        if not least_s:
-            return f" (alone {most} a step or less)"
-        same_unit = least.split()[-1] == most.split()[-1]
-        return f" (alone {least.split()[0] if same_unit else least} to {most} a step)"
-    return ""
+    for code, text in MARK_WORDS.items():
+        if code in codes:
+            return text
+    if run.host_bound:
+        return "host-bound"
+    if match := next(filter(None, map(_FAULT_SHARE.match, run.warnings)), None):
+        return f"page faults: {match[1]} %"
+    return "clock held down" if "clock_limited" in codes else _cause(view)
 
 
 def source_name(source: str) -> str:
@@ -203,17 +196,23 @@ def source_name(source: str) -> str:
     return _PAIRS.sub("", source)
 
 
-def _placed(view: View) -> str:
-    """Where a cell without complaints stands."""
-    headline = view.headline
-    if headline is None:
+def _cause(view: View) -> str:
+    """What holds a cell without problems back: by its utilization, its batch, and FLOP per byte of its operations."""
+    headline, intensity = view.headline, view.counted.flop_per_byte if view.counted else None
+    if headline is None or headline.peak_flop_per_s is None:
         unknown = "no whole count" if view.partial else "no peak known"
-        return f"{unknown}: see reasons" if view.timed_row else "no count and no time"
-    ceiling = None if headline.denominator in MEASURED_PEAKS else view.fraction(headline.method, "ceiling")
-    if ceiling is not None and ceiling.utilization_ratio is not None:
-        return f"{percent(ceiling.utilization_ratio)} of the ceiling"
-    intensity = view.counted.flop_per_byte if view.counted else None
-    return f"{digits(intensity, 2)} FLOP/byte" if intensity is not None else f"of {OF_WHAT[headline.denominator]}"
+        return unknown if view.timed_row else "no count and no time"
+    measured = (view.fraction(headline.method, denominator) for denominator in (headline.denominator, *MEASURED_PEAKS))
+    ratios = [row.utilization_ratio or 0.0 for row in measured if row is not None and row.denominator in MEASURED_PEAKS]
+    if ratios and ratios[0] >= NEAR_PEAK_RATIO:
+        return "near the measured peak"
+    if view.small_batch:
+        return "small batch"
+    if intensity is None:
+        return f"of {OF_WHAT[headline.denominator]}"
+    if view.memory_bytes_per_s is None:
+        return f"{digits(intensity, 2)} FLOP/byte"
+    return "memory-bound" if intensity * view.memory_bytes_per_s < headline.peak_flop_per_s else "slow kernels"
 
 
 def si_time(seconds: float) -> str:

@@ -53,18 +53,24 @@ _UNITS = {"_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_s": "s"}
 
 
 def measured_cells(views: Sequence[View]) -> Table:
-    """The table of the end of a sweep, one row a cell, with `used` beside the model: a telephone shows two columns."""
+    """The table of the end of a sweep with each cell's peak and FLOP per byte, `used` beside the model: a telephone
+    shows two columns."""
     ordered = in_order(views)
-    table = cells_table(ordered, *rate_unit(ordered))
+    scale, unit = rate_unit(ordered)
+    table = cells_table(ordered, scale, unit)
     columns = [column.name for column in table.columns]
     rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
     used, others = columns.index("used"), other_ceilings(views)
     for view, row in zip(ordered, rows, strict=True):
         row.insert(1, row.pop(used) + (MARK if view.run.cell_id in others else ""))
+        head, intensity = view.headline, view.counted.flop_per_byte if view.counted else None
+        peak = f"{digits((head.peak_flop_per_s or 0.0) / scale)} {SHORT[head.denominator]}" if head else DASH
+        row[-1:-1] = [peak, DASH if intensity is None else digits(intensity, 2)]
     columns.insert(1, columns.pop(used))
+    columns[-1:-1] = ["peak", "FLOP/byte"]
     dim = frozenset(index for index, row in enumerate(table.styles) if row)
     caption = "Time, rate and utilization of each cell's training step"
-    words = frozenset(("model", "precision", "verdict"))
+    words = frozenset(("model", "precision", "why not more"))
     return Table(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)
 
 

@@ -23,6 +23,7 @@ from reports.shared.html_tables import span
 from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import (
     DASH,
+    MARK_WORDS,
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
@@ -33,7 +34,7 @@ from reports.shared.numbers import (
     si_time,
     skeleton,
     source_name,
-    used_half_width,
+    used_interval,
     verdict,
 )
 from reports.sweep.headline import closing, intervals
@@ -55,6 +56,10 @@ _NARROW = 7
 """Characters of a rate, so that the verdict's words are not cut."""
 
 _NOTE = "note: "
+MOST_NOTES = 4
+_OF_OPTIONS = ("quick", "paired_ceiling")
+"""Codes of warnings that follow from how the run was asked for: the last to be shown."""
+
 _OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
@@ -127,7 +132,8 @@ def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
 
 
 def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s") -> TextTable:
-    """One row a cell: model, batch, precision, utilization ± its interval, verdict, step time, FLOP/s, peak, items/s.
+    """One row a cell: model, batch, precision, utilization ± its interval, step time, FLOP/s, items/s, and in words why
+    the utilization is not higher (`verdict`).
 
     scale: what a rate is divided by to be shown in `unit`.
     """
@@ -135,11 +141,10 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
         *_start_columns(),
         Column("used", right=True),
         Column("±", right=True, rank=1),
-        Column("verdict", right=False, wraps=True, least=15),
         Column("step ms", right=True, rank=3),
         Column(unit, right=True, rank=4),
-        Column("peak", right=True, rank=5),
-        Column("items/s", right=True, rank=6),
+        Column("items/s", right=True, rank=5),
+        Column("why not more", right=False),
     )
     shared = shared_variant(views)
     rows = [_cells(view, own_lines(view, shared), scale) for view in views]
@@ -256,25 +261,31 @@ def failed_lines(views: Sequence[View]) -> list[str]:
 
 
 def warning_lines(built: Built) -> list[str]:
-    """Every warning once, with the cells that have it, why works have no time, and the problems of the run's files.
+    """A line for each problem of the run's files, then one for each kind of warning and for works without a time.
 
-    Warnings that differ in their numbers alone are one. How other methods count is said in utilization.csv, beside
-    their numbers, which the table does not show.
+    A line has the first warning of its kind, with the numbers of all that differ in their numbers only, and the cells
+    that have one. The worst come first, at most MOST_NOTES; the page has all.
     """
-    found: dict[str, tuple[list[str], list[str]]] = {}
+    texts: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     shared, untimed = shared_variant(built.views), _untimed(built)
     for view in built.views:
         marks = dict.fromkeys(mark for row in view.fractions for mark in row.warnings)
-        told_here = (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS))
-        for warning in (*told_here, *untimed.get(key_of(view.run), ())):
-            texts, names = found.setdefault(skeleton(warning), ([], []))
-            texts.append(warning)
-            names.append(cell_name(view, shared))
+        own = (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS))
+        for warning in (*own, *untimed.get(key_of(view.run), ())):
+            code = warning.split(":")[0]
+            texts.setdefault(code, []).append(warning)
+            names.setdefault(code, []).append(cell_name(view, shared))
     measured = sum(view.measured for view in built.views)
-    merged_texts = ((session_words(merged(texts)), list(dict.fromkeys(names))) for texts, names in found.values())
-    lines = [f"note: {text} ({_listed(names, measured)})" for text, names in merged_texts]
+    worst = sorted(texts, key=lambda code: [*MARK_WORDS, code].index(code) + len(MARK_WORDS) * (code in _OF_OPTIONS))
+    lines = []
+    for code in worst[:MOST_NOTES]:
+        alike = [text for text in texts[code] if skeleton(text) == skeleton(texts[code][0])]
+        lines.append(f"note: {session_words(merged(alike))} ({_listed([*dict.fromkeys(names[code])], measured)})")
+    if more := worst[MOST_NOTES:]:
+        lines.append(f"note: also {', '.join(more)}: see report.html")
     apart = devices_sentence(built.utilization)
-    return lines + [f"note: {problem}" for problem in (*([apart] if apart else []), *built.problems)]
+    return [*(f"note: {problem}" for problem in (*([apart] if apart else []), *built.problems)), *lines]
 
 
 def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
@@ -348,18 +359,17 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]
     """The texts of one row of the table; below: lines under the model's name."""
     row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
     if row is None or row.time_s is None:
-        return [*start, DASH, DASH, verdict(view), *[DASH] * 4]
-    width, rate, peak = used_half_width(view), row.achieved_flop_per_s, row.peak_flop_per_s
+        return [*start, *[DASH] * 5, verdict(view)]
+    rate = row.achieved_flop_per_s
     used = percent(row.utilization_ratio) if row.utilization_ratio is not None else DASH
     return [
         *start,
         Styled(used, "bold"),
-        percent(width) if width is not None else DASH,
-        verdict(view),
+        used_interval(view),
         digits(step.time_s * 1e3) if step is not None and step.time_s is not None else DASH,
         _narrow(rate / scale) if rate is not None else DASH,
-        f"{digits(peak / scale)} {SHORT[row.denominator]}" if peak is not None else DASH,
         digits(row.items_per_s) if row.items_per_s is not None else DASH,
+        verdict(view),
     ]
 
 

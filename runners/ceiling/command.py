@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, counts, names, number
+from runners.cli.arguments import SHORT_PRECISIONS, Parser, add_format, counts, names, number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
 from runners.cli.progress import passing
 from runners.cli.terminal import say, show_page
@@ -176,7 +176,9 @@ def _parser() -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument(
-        "--precisions", type=names("precision", list(PRECISIONS)), help=f"{', '.join(PRECISIONS)} (all it has)"
+        "--precisions",
+        type=names("precision", list(PRECISIONS), SHORT_PRECISIONS),
+        help=f"{', '.join(PRECISIONS)} (all it has)",
     )
     parser.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
     parser.add_argument(

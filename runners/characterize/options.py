@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.devices.precisions import PRECISIONS
 from results.records.characterization import EXECUTIONS, MODES
 from runners.characterize.task import OWN
-from runners.cli.arguments import Parser, add_format, counts, names, number
+from runners.cli.arguments import SHORT_PRECISIONS, Parser, add_format, counts, names, number
 from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
 from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
 from workloads.catalogue.entries import AS_CODED, AS_PAPER
@@ -80,7 +80,9 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--alone", action="store_true", help="also time each operation by itself, and add these times up to a step"
     )
-    group.add_argument("--precisions", type=names("precision", tuple(PRECISIONS)), default=("fp32",), help="(fp32)")
+    group.add_argument(
+        "--precisions", type=names("precision", tuple(PRECISIONS), SHORT_PRECISIONS), default=("fp32",), help="(fp32)"
+    )
     group.add_argument("--layouts", type=names("layout", LAYOUTS), default=LAYOUTS[:1], help="(channels_first)")
     group.add_argument("--executions", type=names("execution", EXECUTIONS), default=EXECUTIONS[:1], help="(eager)")
     group.add_argument(

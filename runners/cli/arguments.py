@@ -7,10 +7,12 @@ or imports more than the standard library does, so that `--help` and syntax erro
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from results.limits import stated
@@ -18,6 +20,9 @@ from results.names import nearest
 from results.printable import printable
 from runners.cli.exits import MISTAKE, instructed
 from runners.cli.terminal import say
+
+SHORT_PRECISIONS = {"bf16": "amp-bf16", "fp16": "amp-fp16"}
+"""What people type for a precision → its name."""
 
 FORMATS = ("table", "csv", "json")
 """How a command that has data prints it."""
@@ -40,8 +45,11 @@ SHOWN = 8
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are one line and that accepts no abbreviated options.
 
-    `fail` is for mistakes that only the command can see, such as a name that needs a table to check.
+    `fail` is for mistakes that only the command can see, such as a name that needs a table to check. rare: destinations
+    of options that only `--help all` shows.
     """
+
+    rare: Collection[str] = ()
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("allow_abbrev", False)
@@ -64,7 +72,15 @@ class Parser(argparse.ArgumentParser):
         except ValueError as fault:
             self.fail(str(fault))
         given = sys.argv[1:] if args is None else list(args)
+        if given[-1:] == ["all"] and given[-2:-1] in (["--help"], ["-h"]):
+            self.rare = ()
         return super().parse_known_args(with_own_names(self, given), namespace)
+
+    def format_help(self) -> str:
+        """As argparse's, without the rare options."""
+        for action in self._actions:
+            action.help = argparse.SUPPRESS if action.dest in self.rare else action.help
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Print one line on stderr and exit with 2."""
@@ -124,10 +140,15 @@ def number(kind: type[int] | type[float], low: float | None = None, high: float 
     return convert
 
 
+def precision(text: str) -> str:
+    """A `type=` for a precision by its name or a short one; `choices` checks it."""
+    return SHORT_PRECISIONS.get(text, text)
+
+
 def counts(text: str) -> tuple[int, ...]:
     """A `type=` for whole numbers of at least 1, separated by commas, each once."""
     convert = number(int, 1)
-    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+    return tuple(dict.fromkeys(convert(part.strip()) for part in text.removesuffix(",").split(",")))
 
 
 def share(text: str) -> float:
@@ -156,11 +177,23 @@ def sizes(text: str) -> dict[str, int]:
     return found
 
 
-def names(kind: str, valid: Sequence[str] | None = None) -> Callable[[str], tuple[str, ...]]:
-    """A `type=` for a comma-separated list without repetition; with `valid`, each must be one of these names."""
+class Together(argparse.Action):
+    """The lists of several arguments of one option as one list without repetition: `--models a,b c` is a, b and c."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        setattr(namespace, self.dest, tuple(dict.fromkeys(itertools.chain.from_iterable(values))))
+
+
+def names(
+    kind: str, valid: Sequence[str] | None = None, short: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[str], tuple[str, ...]]:
+    """A `type=` for a comma-separated list without repetition; with `valid`, each must be one of these names.
+
+    short: another spelling → the name.
+    """
 
     def convert(text: str) -> tuple[str, ...]:
-        parts = [part.strip() for part in text.split(",")]
+        parts = [short.get(part.strip(), part.strip()) for part in text.removesuffix(",").split(",")]
         if not all(parts):
             raise argparse.ArgumentTypeError(f"expected {kind} names separated by commas, got {text!r}")
         for part in parts:
@@ -178,9 +211,6 @@ def _listed(names: Sequence[str]) -> str:
     return " or ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown) or "nothing"
 
 
-_USAGE_INDENT = " " * len("usage: ")
-
-
 class _Formatter(argparse.HelpFormatter):
     """Help at the width of the terminal, but no wider than 100 columns."""
 
@@ -188,13 +218,22 @@ class _Formatter(argparse.HelpFormatter):
         width = min(shutil.get_terminal_size((100, 24)).columns, 100)
         super().__init__(prog, **{**settings, "width": width, "max_help_position": 32})
 
-    def _format_usage(self, *parts: Any) -> str:
-        """argparse's; where an option is too long beside the program's name, all of them begin further left."""
-        text = super()._format_usage(*parts)
-        if max(map(len, text.splitlines())) <= self._width:
-            return text
-        first, *rest = text.splitlines()
-        return "\n".join([first, *(_USAGE_INDENT + line.lstrip() for line in rest)]) + "\n\n"
+    def _format_usage(self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any) -> str:
+        """argparse's for the places, with one word for the options, which are listed below."""
+        places = [action for action in actions if not action.option_strings]
+        return super()._format_usage(usage, places, *rest).rstrip() + " [options]\n\n"
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        """argparse's, with a list's name once."""
+        text = super()._format_args(action, default_metavar)
+        return text.split(" [")[0] if action.nargs == argparse.ONE_OR_MORE and action.option_strings else text
+
+
+class LinesFormatter(_Formatter):
+    """The same; each line of the description and of the epilog begins a line."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(super(LinesFormatter, self)._fill_text(line, width, indent) for line in text.splitlines())
 
 
 def with_own_names(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """How wide the place is that a command writes to, and the one function through which its pages get there.
 
-A terminal gets pages of its own width, which COLUMNS overrides, and colours unless NO_COLOR or TERM=dumb forbid them. A
-pipe or a file gets 100 columns without colours, whatever the terminal beside it is: a script reads the same everywhere.
+COLUMNS sets the width. Without it a terminal gets pages of its own width, a pipe or a file 100 columns. A terminal gets
+colours unless NO_COLOR or TERM=dumb forbid them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Page = Callable[[int, bool], str]
 def page_width(stream: TextIO | None = None) -> int:
     """Columns of a page on this stream, stdout where none is given."""
     stream = sys.stdout if stream is None else stream
-    if not stream.isatty():
-        return PIPE_WIDTH
     wanted = os.environ.get("COLUMNS", "")
     if wanted.isdecimal() and int(wanted):
         return max(LEAST_WIDTH, int(wanted))
+    if not stream.isatty():
+        return PIPE_WIDTH
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):

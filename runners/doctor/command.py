@@ -151,13 +151,12 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
     if name.casefold() in (processors.HERE, *(each.casefold() for each in processors.names())):
         return print_core_peaks(name, form)
-    device = peaks.lookup(name)
-    if device is None and (why := name_refusal(name)):
+    if why := name_refusal(name):
         parser.fail(f"no peaks for {name!r}: expected a device with one peak, this is {why}")
-    if device is None:
-        near = ", ".join(peaks.nearest(name)) or "none"
-        parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
-    answer = peaks_answer(device, name)
+    try:
+        answer = peaks_answer(peaks.device_called(name), name)
+    except ValueError as fault:
+        parser.fail(str(fault))
     if form == "json":
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     elif form == "csv":

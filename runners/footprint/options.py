@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, number
+from runners.cli.arguments import Parser, add_format, number, precision
 from runners.cli.model_options import LAYOUTS, MODEL, add_model
 from runners.footprint.step import NONE
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
@@ -44,7 +44,9 @@ def parser() -> Parser:
 
 
 def _add_step(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)")
+    group.add_argument(
+        "--precision", type=precision, choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)"
+    )
     group.add_argument(
         "--optimizer",
         choices=(*OPTIMIZERS, OWN, NONE),

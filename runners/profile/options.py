@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.arguments import Parser, add_format, names, number, precision
 from runners.cli.model_options import LAYOUTS, MODEL, add_model
 from runners.profile.deepspeed_config import DEFAULTS
 from runners.profile.task import NONE
@@ -43,7 +43,9 @@ def parser() -> Parser:
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
-    group.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)")
+    group.add_argument(
+        "--precision", type=precision, choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)"
+    )
     group.add_argument("--mode", choices=MODES, default="train", help="train, forward (in eval mode) or generate")
     group.add_argument(
         "--optimizer",

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format
+from runners.cli.arguments import MARGIN_RATIO, Parser, add_format, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
 from runners.cli.progress import passing
@@ -70,7 +70,11 @@ def parser() -> Parser:
     add_model(group, str(BATCH_SIZE))
     made.set_defaults(batch_size=BATCH_SIZE)
     group.add_argument(
-        "--precision", choices=tuple(PRECISIONS), default=PRECISION, help=f"{', '.join(PRECISIONS)} ({PRECISION})"
+        "--precision",
+        type=precision,
+        choices=tuple(PRECISIONS),
+        default=PRECISION,
+        help=f"{', '.join(PRECISIONS)} ({PRECISION})",
     )
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
@@ -83,12 +87,16 @@ def parser() -> Parser:
 
 def _run(options: Namespace) -> int:
     """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    from analysis.devices.peaks import device_called
     from results.errors import Inconsistent, Unavailable
     from results.garbage_collector import collector_off
     from runners.footprint.command import Untraced
 
     check_models([options.model], options)
-    device = _known_device(options.device)
+    try:
+        device = device_called(options.device)
+    except ValueError as fault:
+        raise Mistake(f"--device: {fault}") from fault
     if options.out is not None:
         from runners.cli.output_files import reserve
 
@@ -103,17 +111,6 @@ def _run(options: Namespace) -> int:
     passing("")
     _show(answer, options)
     return 0
-
-
-def _known_device(name: str) -> Device:
-    """The row of the peaks table, also by the end of its name. Raises Mistake with the nearest names."""
-    from analysis.devices.peaks import lookup_short, nearest
-
-    if (device := lookup_short(name)) is not None:
-        return device
-    near = nearest(name)
-    like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
-    raise Mistake(f"--device: expected a device of the table of peaks, got {name!r}{like}")
 
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:

@@ -236,8 +236,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
         print(to_json(rows), end="")
     else:
         show_page(lambda width, colour: to_text(built, width, colour, convention))
-    files = ", ".join(str(out / name) for name in (HEADLINE, UTILIZATION, "cleaned", FIGURES, PAGE))
-    say(f"written: {files}")
+    say(f"written to {out}: {HEADLINE}, {UTILIZATION}, cleaned, {FIGURES}, {PAGE}")
 
 
 def _parser() -> Parser:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from workloads.catalogue.base import Batch, Workload
 
 
+MEMORY_RATIO = 0.1
+"""Of the budget for ceilings: how long copies and launches are timed."""
+
 ISSUE_RATIO, MOST_ISSUE_S = 0.02, 0.2
 """Of the budget for ceilings: how long the kernel of each kind of instructions runs, at most so many seconds."""
 
@@ -54,16 +57,19 @@ _LEFT: list[passes.Subject] = []
 def ceilings(
     sitting: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
-    """What single kernels reach on this device in this precision; on a CPU what its cores do alone, too.
+    """What single kernels, its memory and, on a CPU, its cores alone reach on this device in this precision.
 
     malloc: as of the cells that this process measures.
     """
     from measure.ceiling.ceilings import measure_ceilings
+    from measure.ceiling.quick import copies_and_launches
     from measure.timing.clocks import clock_for
 
     set_malloc(malloc)
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
     rows += _core_rows(rows[0], PRECISIONS[precision], budget_s) if device == "cpu" else []
+    memory = copies_and_launches(device, clock_for(device), MEMORY_RATIO * budget_s)
+    rows += [replace(row, sitting=sitting, precision=precision) for row in memory]
     return [replace(row, malloc=malloc) for row in rows]
 
 

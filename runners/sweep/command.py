@@ -122,7 +122,9 @@ def _terminated(_signal: int, _frame: object) -> None:
 
 def _what_is_left(options: argparse.Namespace) -> str:
     """What is left of a sweep that ends early."""
-    return "what was measured is kept, --resume goes on" if options.begun else "nothing was measured"
+    if not options.begun:
+        return "nothing was measured"
+    return f"what was measured is kept; next: python -m runners.sweep --resume {options.begun}"
 
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
@@ -133,18 +135,32 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     if len(options.accelerator or ()) > 1:
         return each_model(options, RUNS, lambda of_model: _sweep(of_model, command))
     resumed = resumed_run(options)
-    options.begun = resumed is not None
+    options.begun = resumed
     stored = stored_options(resumed)
     check_options(options, stored)
     check_executor(options)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
+    _say_load()
     prepare()  # starts importing torch while the rest is checked
     executor = _executor(options, stored)
     try:
         return _sweep_on(executor, options, stored, resumed, command)
     finally:
         executor.close()
+
+
+def _say_load() -> None:
+    """A line before anything is measured, where other programs want more processors than there are."""
+    from measure.device.environment import host_state
+
+    host = host_state()
+    load, processors = host["load_1min"], host["cpu_usable"]
+    if load is not None and processors and load > processors:
+        say(
+            f"a load of {load:.1f} on {processors} processors: other programs slow down and scatter what is measured; "
+            "stop with Ctrl-C and end them, or expect wide intervals"
+        )
 
 
 def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
@@ -176,7 +192,7 @@ def _sweep_on(
     opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
     with pack.packing(opened.path, options.pack) as packed:
         with opened as store:
-            options.begun = True
+            options.begun = opened.path
             todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
             _say_what_is_left(planned, todo, union(grids[0], grids[1:]))
             if recorder := recorder or nsight.check(todo):
@@ -464,8 +480,16 @@ def _notes(probed: ProbeResult) -> tuple[str, ...]:
 
 def _report(path: Path, form: str, convention: str | None) -> None:
     """Derive everything from what is committed, and print it. convention: None: the table's own. Raises StoreFault."""
-    from runners.report.command import rebuild, show
+    from results.store.store import FAILED as FAILED_CELL
+    from results.store.store import NOT_CONVERGED
+    from runners.report.command import PAGE, rebuild, show
 
     built = rebuild(path)
     with answering(f"the run is whole, and python -m runners.report {path} prints it"):
         show(built, form, path, **({} if convention is None else {"convention": convention}))
+    statuses = {view.run.status for view in built.views}
+    kinds = {"failed": {*FAILED_CELL}, "unconverged": {NOT_CONVERGED}}
+    if retried := [kind for kind, of_kind in kinds.items() if statuses & of_kind]:
+        say(f"next: python -m runners.sweep --resume {path} --retry {','.join(retried)}")
+    else:
+        say(f"next: open {path / PAGE}, or compare two runs: python -m runners.report {path} OTHER")

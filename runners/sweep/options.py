@@ -19,7 +19,17 @@ from analysis.devices.precisions import PRECISIONS
 from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell, Parameters
 from results.records.vocabulary import MALLOC_SETTINGS, RECORDERS, RETAIN
-from runners.cli.arguments import CONVENTIONS, Parser, add_format, counts, names, number
+from runners.cli.arguments import (
+    CONVENTIONS,
+    SHORT_PRECISIONS,
+    LinesFormatter,
+    Parser,
+    Together,
+    add_format,
+    counts,
+    names,
+    number,
+)
 from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
 from runners.sweep import models as sweep_models
 from runners.sweep.executors.choice import EXECUTORS, LOCAL
@@ -62,9 +72,38 @@ DESCRIPTION = """Measure the training of models on this device and report what f
 Without arguments: resnet18 and mobilenet_v2, on a CUDA device if there is one, else on the CPU (two minutes)."""
 
 
+EXAMPLES = """All options: --help all. Lists are separated by commas or spaces. Examples:
+python -m runners.sweep --models resnet50 vgg16 --batch-sizes 64 256 --precisions fp32 bf16
+python -m runners.sweep --resume results/runs/DATE-DEVICE --retry failed"""
+
+RARE = (
+    *(
+        "hyper",
+        "inputs",
+        "batch_maker",
+        "frozen",
+        "checkpoint",
+        "data",
+        "input_pipeline",
+        "parallel",
+        "scaling",
+        "profile",
+    ),
+    *("epoch_images", "cudnn_benchmark", "deterministic", "seed", "executor", "accelerator", "pack", "cell_timeout"),
+    *("convention", "debug"),
+)
+"""Destinations of options that only `--help all` shows."""
+
+
 def parser() -> Parser:
     """The parser of `runners.sweep`."""
-    made = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
+    made = Parser(
+        prog="python -m runners.sweep",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=LinesFormatter,
+    )
+    made.rare = RARE
     _add_grid(made.add_argument_group("what is measured"))
     ranks_options.add_options(made.add_argument_group("on several ranks"))
     how = made.add_argument_group("how it is counted and timed")
@@ -75,30 +114,53 @@ def parser() -> Parser:
 
 
 def _add_grid(grid: Any) -> None:
-    grid.add_argument("--models", type=names("model"), metavar="NAMES", help=f"separated by commas: {MODEL}")
+    grid.add_argument(
+        "--models",
+        nargs="+",
+        action=Together,
+        type=names("model"),
+        metavar="NAMES",
+        help=f"separated by commas: {MODEL}",
+    )
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
     grid.add_argument(
         "--batch-sizes",
+        nargs="+",
+        action=_Batches,
         type=_batches,
         metavar="N,N|auto",
         help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA; of the suites fathom… "
         "each model's own)",
     )
     grid.add_argument(
-        "--precisions", type=names("precision", list(PRECISIONS)), metavar="NAMES", help=", ".join(PRECISIONS)
+        "--precisions",
+        nargs="+",
+        action=Together,
+        type=names("precision", list(PRECISIONS), SHORT_PRECISIONS),
+        metavar="NAMES",
+        help=", ".join(PRECISIONS),
     )
     grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
     grid.add_argument(
         "--layout",
+        nargs="+",
+        action=Together,
         type=names("layout", LAYOUTS),
         metavar="NAMES",
         help=f"of images in memory: {', '.join(LAYOUTS)} (default: {LAYOUTS[0]})",
     )
     grid.add_argument(
-        "--compile", type=_on_off_list, metavar="off,on", help="on: train torch.compile's model (default: off)"
+        "--compile",
+        nargs="+",
+        action=Together,
+        type=_on_off_list,
+        metavar="off,on",
+        help="on: train torch.compile's model (default: off)",
     )
     grid.add_argument(
         "--optimizer",
+        nargs="+",
+        action=Together,
         type=names("optimizer", (*OPTIMIZERS, OWN)),
         metavar="NAMES",
         help=f"{', '.join(OPTIMIZERS)}, or own: of the model's source (default: sgd)",
@@ -116,7 +178,11 @@ def _add_grid(grid: Any) -> None:
 
 def _add_counting(how: Any) -> None:
     how.add_argument(
-        "--methods", type=names("method", METHODS), help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})"
+        "--methods",
+        nargs="+",
+        action=Together,
+        type=names("method", METHODS),
+        help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})",
     )
     how.add_argument(
         "--profile",
@@ -126,6 +192,8 @@ def _add_counting(how: Any) -> None:
     how.add_argument("--epoch-images", type=number(int, 1), metavar="N", help="of the method epoch (default: 10000)")
     how.add_argument(
         "--counters",
+        nargs="+",
+        action=Together,
         type=_counters,
         help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
     )
@@ -154,6 +222,8 @@ def _add_run(run: Any) -> None:
     run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
     run.add_argument(
         "--retry",
+        nargs="+",
+        action=Together,
         type=names("kind of cell", RETRIED),
         default=(),
         metavar="KINDS",
@@ -184,7 +254,12 @@ def _add_executor(run: Any) -> None:
         help="where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
     )
     run.add_argument(
-        "--accelerator", type=names("model"), metavar="NAMES", help="of ray: the device models, as Ray names them"
+        "--accelerator",
+        nargs="+",
+        action=Together,
+        type=names("model"),
+        metavar="NAMES",
+        help="of ray: the device models, as Ray names them",
     )
 
 
@@ -196,10 +271,20 @@ class _Sizes(argparse.Action):
         vars(namespace).update({name: values.get(name) for name in OWN_SIZES}, hyper=others or None)
 
 
-def _batches(text: str) -> tuple[int, ...]:
+class _Batches(Together):
     """Sizes; none for "auto", which are found once the device is known."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        super().__call__(_parser, namespace, values)
+        if AUTO in namespace.batch_sizes:
+            if len(namespace.batch_sizes) > 1:
+                raise argparse.ArgumentError(self, f"expected sizes or {AUTO}, got both")
+            namespace.batch_sizes = ()
+
+
+def _batches(text: str) -> tuple[int | str, ...]:
     if text == AUTO:
-        return ()
+        return (AUTO,)
     try:
         return counts(text)
     except argparse.ArgumentTypeError as fault:

@@ -59,11 +59,7 @@ def rates(device_name: str, unit: str) -> Rates:
 
     Raises ValueError for a device or a unit without figures, naming the nearest.
     """
-    device = peaks.lookup(device_name)
-    if device is None:
-        near = peaks.nearest(device_name)
-        more = f", nearest {' or '.join(near)}" if near else ""
-        raise ValueError(f"expected a device of the table of peaks, got {device_name!r}{more}")
+    device = peaks.device_called(device_name)
     if unit not in device.peaks:
         raise ValueError(f"{device.name}: {unknown_name('unit', unit, device.peaks)}")
     if device.bandwidth_bytes_per_s is None:

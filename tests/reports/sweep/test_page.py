@@ -191,7 +191,7 @@ def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
     assert row["used"] == "5.0 %"  # 0.05 + 0.007 · 0 by construction
     assert row["peak"] == "100 sheet"
     lost = row_of(table, "vgg16", "–", "128", "fp32")
-    assert (lost["step ms"], lost["verdict"]) == ("–", "out of memory")
+    assert (lost["step ms"], lost["why not more"]) == ("–", "out of memory")
 
 
 def test_an_interval_without_an_upper_end_says_so() -> None:

@@ -55,8 +55,8 @@ def parser() -> Parser:
             "nearest resnet50 or resnet18",
         ),
         (
-            ["--models", "resnet18,"],
-            "error: argument --models: expected model names separated by commas, got 'resnet18,'",
+            ["--models", "resnet18,,vgg11"],
+            "error: argument --models: expected model names separated by commas, got 'resnet18,,vgg11'",
         ),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_table_fits_and_says_what_it_means(case: str, outputs: Callable[[str, 
 def test_a_pipe_gets_the_same_whatever_the_terminal_is(
     case: str, outputs: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"COLUMNS": "60", "TERM": "dumb", "NO_COLOR": "1", "LINES": "10"}.items():
+    for name, value in {"TERM": "dumb", "NO_COLOR": "1", "LINES": "10"}.items():
         monkeypatch.setenv(name, value)
     assert printed(CASES[case][0], "table") == outputs(case, "table")
 

@@ -96,8 +96,8 @@ def test_an_unknown_device_is_one_line_with_the_nearest_names(form: str) -> None
     done = run("--peaks", "NVIDIA L40X", "--format", form)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: no peaks for this device: expected a name as its driver prints it, "
-        "got 'NVIDIA L40X', nearest: NVIDIA L40, NVIDIA L40S, NVIDIA L4\n"
+        "error: expected a device of the table of peaks, got 'NVIDIA L40X', "
+        "nearest NVIDIA L40 or NVIDIA L40S or NVIDIA L4\n"
     )
 
 
