@@ -14,6 +14,9 @@ from results.records.operations import Operation
 
 Sizes = tuple[Any, ...]
 
+NEEDS = "needs_gradient"
+"""The attribute of a gradient's call that lists the inputs of its forward call that need one, where the trace knows."""
+
 STORED = "stored_values"
 """The attribute of a call with sparse tensors: name of each → how many values it stores."""
 
@@ -82,6 +85,12 @@ def needed(operation: Operation, name: str) -> Any:
     if value is None:
         raise ValueError(f"{operation.name} at index {operation.index}: expected the attribute {name}")
     return value
+
+
+def asked(operation: Operation, *arguments: str) -> tuple[bool, ...]:
+    """Which of these inputs of the forward call need a gradient; all where that is not known."""
+    needs = operation.attributes.get(NEEDS, arguments)
+    return tuple(argument in needs for argument in arguments)
 
 
 def output_mask(operation: Operation, size: int = 3) -> tuple[bool, ...]:

@@ -102,16 +102,6 @@ def linear_backward(rows: Size, in_features: Size, out_features: Size, output_ma
     return products + scalars(rows * out_features * int(grad_bias))
 
 
-def trilinear(index_sizes: Shape) -> Cost:
-    """Sum over products of three tensors, as in nn.Bilinear: x1ᵀ W x2.
-
-    index_sizes: sizes of all indices together, each once (for nn.Bilinear N, out, in1, in2). Of the three scalar
-    operations for a point of the index space, two are a multiply-add; the third, one more factor, is other FLOP.
-    """
-    points = prod(index_sizes)
-    return multiply_adds(points) + scalars(points)
-
-
 def einsum(equation: str, shapes: Sequence[Shape]) -> Cost:
     """A torch.einsum of any number of operands, contracted from left to right, as torch does without a path.
 

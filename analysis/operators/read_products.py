@@ -13,6 +13,7 @@ from analysis.operators.cost import ZERO, Cost, Size
 from analysis.operators.operands import (
     STORED,
     Sizes,
+    asked,
     attribute,
     first,
     has,
@@ -109,8 +110,10 @@ def added_product_sum(operation: Operation) -> Cost:
 
 
 def added_outer_product(operation: Operation) -> Cost:
-    """addr: a product over an inner dimension of 1."""
-    return products.addmm(numel(output(operation)), 1, 1, 1, *_factors(operation))
+    """addr: elementwise as `outer` is, for nothing is summed: a multiplication, and what `addmm` does beside."""
+    return products.addmm(1, numel(output(operation)), 0, 1, *_factors(operation)) + products.scalars(
+        numel(output(operation))
+    )
 
 
 def activated_product(operation: Operation) -> Cost:
@@ -165,15 +168,25 @@ def einsum(operation: Operation) -> Cost:
     return products.einsum(needed(operation, "equation"), shapes_in(operation, "tensors"))
 
 
+TRILINEAR = {(2, 3): (1, 1), (1, 3): (1, 0), (0,): (1, 1), (1, 2): (0, 1)}
+"""What `_trilinear` sums over: the output, or the gradient of the first input, of the weight, of the second input → how
+often it counts the product with the first input and the one with the second."""
+
+
 def trilinear(operation: Operation) -> Cost:
-    """_trilinear: three tensors whose missing dimensions are listed in expand1, expand2, expand3."""
+    """_trilinear of nn.Bilinear, as its einsum "ni,kij,nj->nk": two products forward, and two gradients of each.
+
+    Three tensors of four indices (n, k, i, j), whose missing ones are listed in expand1, expand2, expand3.
+    """
     sizes: list[Size] = []
     for number in (1, 2, 3):
         missing = set(needed(operation, f"expand{number}"))
         given = list(shape(operation, f"i{number}"))
         full = [1 if d in missing else given.pop(0) for d in range(len(given) + len(missing))]
         sizes = [b if a == 1 else a for a, b in zip(sizes, full, strict=True)] if sizes else full
-    return products.trilinear(sizes)
+    first, second = TRILINEAR.get(tuple(needed(operation, "sumdim")), (1, 0))
+    rows, out, left, right = (*sizes, 1, 1, 1, 1)[:4]
+    return products.matmul(rows, out * right, left) * first + products.matmul(rows, out, right) * second
 
 
 def bilinear(operation: Operation) -> Cost:
@@ -181,7 +194,7 @@ def bilinear(operation: Operation) -> Cost:
     left, right = shape(operation, "input1"), shape(operation, "input2")
     out = numel(output(operation))
     bias = products.scalars(out if has(operation, "bias") else 0)
-    return products.trilinear((out, left[-1], right[-1])) + bias
+    return products.matmul(out, left[-1], right[-1]) + products.matmul(out, 1, right[-1]) + bias
 
 
 def distances(operation: Operation) -> Cost:
@@ -237,7 +250,7 @@ def _attention(operation: Operation, keys: Size) -> Cost:
 
 def _attention_backward(operation: Operation, keys: Size) -> Cost:
     query, value = shape(operation, "query"), shape(operation, "value")
-    mask = tuple(attribute(operation, "grad_input_mask", (True, True, True, False)))
+    mask = tuple(attribute(operation, "grad_input_mask", (*asked(operation, "query", "key", "value"), False)))
     return products.attention_backward(numel(query[:-1]), keys, query[-1], value[-1], mask)
 
 
@@ -285,7 +298,8 @@ def recurrent_layers(operation: Operation) -> Cost:
 def recurrent_layers_backward(operation: Operation) -> Cost:
     """Their backward passes; the mask says which of (input, state, cell, weight) is asked for."""
     mask = attribute(operation, "output_mask", (True, True, True, True))
-    return recurrent.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]))
+    first = 0 if mask[1] else numel(shape(operation, "hx"))
+    return recurrent.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]), first)
 
 
 def recurrent_layer(operation: Operation) -> Cost:
@@ -294,8 +308,11 @@ def recurrent_layer(operation: Operation) -> Cost:
 
 
 def recurrent_layer_backward(operation: Operation) -> Cost:
-    """mkldnn_rnn_layer_backward: always all gradients, that of the network's own input too."""
-    return recurrent.recurrent_backward(_tokens(operation), _one_layer(operation))
+    """mkldnn_rnn_layer_backward: the gradients that are needed, though the kernel computes all."""
+    grad_input, grad_state, *grad_weights = asked(operation, "input", "hx_", "weight0", "weight1")
+    first = 0 if grad_state else numel(shape(operation, "hx_"))
+    net = _one_layer(operation)
+    return recurrent.recurrent_backward(_tokens(operation), net, grad_input, any(grad_weights), first)
 
 
 def recurrent_whole(cell: str, operation: Operation) -> Cost:

@@ -320,6 +320,17 @@ def with_stored(described: Description, values: Sequence[Any]) -> Description:
     return replace(described, attributes={**described.attributes, STORED: stored})
 
 
+HAVE_GRADIENTS = ("attention", "recurrent")
+"""Kinds of operations that are one with their products, and one in the backward pass."""
+
+
+def needing_gradient(names: Sequence[str], inputs: Sequence[torch.Tensor]) -> list[str]:
+    """Which inputs of a call need a gradient; none, which says nothing, inside of a transform of torch.func."""
+    if torch._C._functorch.maybe_current_level() is not None:
+        return []
+    return [name for name, tensor in zip(names, inputs, strict=True) if tensor.requires_grad]
+
+
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors among some arguments or outputs, in order, those in lists and tuples included."""
     found: list[torch.Tensor] = []

@@ -27,8 +27,19 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 
 from analysis.operators.attention_conventions import BLOCK_PAIRS
+from analysis.operators.operands import NEEDS
 from analysis.operators.registry import PRODUCTS
-from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, sparse, tensors_in, with_stored
+from measure.dispatch.schemas import (
+    HAVE_GRADIENTS,
+    Description,
+    Plan,
+    clear_cache,
+    needing_gradient,
+    plan_of,
+    sparse,
+    tensors_in,
+    with_stored,
+)
 from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake
@@ -154,6 +165,7 @@ class Recorder:
         self._mode: FakeMode | None = None
         self._hidden: list[str] = []
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._needs: dict[int, list[str]] = {}
         self._storages.claim(self._parameters, "weight")
         self._storages.claim(model.buffers(), "buffer")
         self._storages.claim([p.grad for p in self._parameters], "gradient")
@@ -228,7 +240,9 @@ class Recorder:
         self._blocks.update(dict.fromkeys(range(first, len(self._rows)), pairs))
 
     def _masked(self, operation: Operation) -> Operation:
-        """The operation, with what is known of its mask."""
+        """The operation, with what is known of its mask, and of the inputs that need a gradient."""
+        if needs := self._needs.get(-1 if operation.forward_index is None else operation.forward_index):
+            operation = replace(operation, attributes={**operation.attributes, NEEDS: needs})
         place = operation.index if operation.forward_index is None else operation.forward_index
         blocks = self._blocks.get(place)
         if blocks is not None and operation.kind == "attention":
@@ -296,6 +310,9 @@ class Recorder:
         packed = sequence_pairs(plan, args, kwargs) if described.kind == "attention" else None
         if packed is not None:
             self._blocks[len(self._rows)] = packed
+        if described.kind in HAVE_GRADIENTS and place[3] is None:
+            given = tensors_in((*args, *kwargs.values()))
+            self._needs[len(self._rows)] = needing_gradient(described.input_names, given)
         self._rows.append((described, place, reads, writes))
 
     def _outside(self, name: str) -> None:

@@ -27,11 +27,6 @@ def test_costs_add_up() -> None:
         one + 1  # type: ignore[operator]
 
 
-def test_bilinear_form() -> None:
-    """x1ᵀ W x2 on 2 rows, 24 × 24 → 10: 11 520 points, a multiply-add and one more factor each."""
-    assert products.trilinear((2, 10, 24, 24)) == Cost(23_040, 11_520)
-
-
 def test_attention_executed_backward_is_two_and_a_half_times_forward() -> None:
     """Five products of which the forward pass has two."""
     forward = products.attention(7, 5, 4, 4).model_flop
