@@ -33,8 +33,8 @@ def test_cudas_autocast_and_dropout_are_those_that_a_trace_follows() -> None:
 
 
 def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
-    """On a share of the device that is set aside: the largest batch with a margin of 0.1 runs, 1.3 times as many do
-    not."""
+    """On a share of the device that is set aside: the batch that fits with a margin of 0.1 runs, 1.3 times as many as
+    by live bytes at most do not."""
     from runners.footprint.fit import fit
     from runners.footprint.step import parts, trace_batch
 
@@ -46,7 +46,7 @@ def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
     try:
         asked = StepOptions("resnet18", "fp32", "sgd", "cuda")
         found = fit(lambda batch: trace_batch(asked, batch), share, 0.1, "cuda", torch.cuda.get_device_name())
-        parts(asked, found.largest_batch, None, "cuda").step(lambda phase: None)
+        parts(asked, found.fits, None, "cuda").step(lambda phase: None)
         with pytest.raises(torch.OutOfMemoryError):
             parts(asked, int(1.3 * found.largest_batch), None, "cuda").step(lambda phase: None)
     finally:

@@ -154,17 +154,17 @@ def timing(rules: dict[str, Any]) -> dict[str, Any]:
 
 
 def largest_batch(model: str, pixels: int, memory_bytes: int) -> dict[str, int]:
-    """The largest batch that is predicted for a memory none of which is left free, and the largest that trains."""
+    """The largest batches that are predicted for a memory none of which is left free, and the largest that trains."""
     from runners.footprint.fit import fitting
     from runners.footprint.step import StepOptions
 
     asked = StepOptions(model, "fp32", "sgd", "cuda", hyper={"image_size": pixels, "num_classes": 1000})
-    predicted = fitting(asked, memory_bytes, 0.0, "").largest
-    low, high = predicted // 2, 2 * predicted
+    predicted = fitting(asked, memory_bytes, 0.0, "")
+    low, high = predicted.at_most // 2, 2 * predicted.at_most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if trains(model, pixels, middle) else (low, middle)
-    return {"predicted": predicted, "trained": low}
+    return {"fits": predicted.largest, "at_most": predicted.at_most, "trained": low}
 
 
 def trains(model: str, pixels: int, size: int) -> bool:
