@@ -141,26 +141,12 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     check_executor(options)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
-    _say_load()
     prepare()  # starts importing torch while the rest is checked
     executor = _executor(options, stored)
     try:
         return _sweep_on(executor, options, stored, resumed, command)
     finally:
         executor.close()
-
-
-def _say_load() -> None:
-    """A line before anything is measured, where other programs want more processors than there are."""
-    from measure.device.environment import host_state
-
-    host = host_state()
-    load, processors = host["load_1min"], host["cpu_usable"]
-    if load is not None and processors and load > processors:
-        say(
-            f"a load of {load:.1f} on {processors} processors: other programs slow down and scatter what is measured; "
-            "stop with Ctrl-C and end them, or expect wide intervals"
-        )
 
 
 def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
@@ -382,7 +368,15 @@ def _packed(rows: Iterator[Run], pack: Pack | None) -> Iterator[Run]:
 
 def _cautions(probed: ProbeResult, watch: Telemetered) -> list[str]:
     """What a person should know before the numbers come."""
-    lines = []
+    from measure.device.environment import host_state
+
+    lines, host = [], host_state()
+    load, processors = host["load_1min"], host["cpu_usable"]
+    if load is not None and processors and load > processors:
+        lines.append(
+            f"a load of {load:.1f} on {processors} processors: other programs slow down and scatter what is measured; "
+            "stop with Ctrl-C and end them, or expect wide intervals"
+        )
     if probed.device == "cpu":
         lines.append("measuring on the CPU: there is no datasheet peak, the ceiling found here is the denominator")
     if watch.reason:

@@ -114,7 +114,7 @@ class TestAtOnce:
         assert sweep(*arguments, cwd=tmp_path, code=LOADED).stdout.splitlines()[-1] == ""
 
     def test_help_names_every_option(self, tmp_path):
-        done = sweep("--help", cwd=tmp_path)
+        done = sweep("--help", "all", cwd=tmp_path)
         wanted = "models suite batch-sizes precisions device layout compile optimizer size retry methods "
         wanted += "counters data peak-tflops quick out resume repeat seed target-ci time-budget cudnn-benchmark "
         wanted += "deterministic format convention epoch-images input-pipeline"
@@ -130,7 +130,7 @@ MISTAKES = [
     (("--batch-sizes", "0"), [f"--batch-sizes: {NUMBER} '0'"]),
     (("--batch-sizes", "-4"), ["--batch-sizes: expected"]),
     (("--batch-sizes", "8,many"), [f"--batch-sizes: {NUMBER} 'many'"]),
-    (("--batch-sizes", "8,"), [f"--batch-sizes: {NUMBER} ''"]),
+    (("--batch-sizes", "8,,4"), [f"--batch-sizes: {NUMBER} ''"]),
     (("--precisions", "fp31"), ["--precisions: unknown precision: expected fp32, tf32", "got 'fp31'", "nearest fp32"]),
     (
         ("--suite", "post2012"),
