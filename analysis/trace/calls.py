@@ -31,7 +31,8 @@ class Calls:
 
     def __init__(self, calls: pd.DataFrame) -> None:
         """Raises Inconsistent for an index twice, or a parent that is not there."""
-        self.table = calls.sort_values("index", kind="stable", ignore_index=True)
+        sort = not calls["index"].is_monotonic_increasing
+        self.table = calls.sort_values("index", kind="stable", ignore_index=True) if sort else calls
         self.index = self.table["index"].to_numpy(np.int64)
         self._places = pd.Index(self.index)
         if not self._places.is_unique:
@@ -40,7 +41,7 @@ class Calls:
             )
         self.parent = self.places(self.table["parent"].to_numpy(np.int64), "parent")
         self.names: list[str] = self.table["name"].tolist()
-        self._columns: dict[str, list[Any]] = {}
+        self._columns: dict[str, NDArray[Any]] = {}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -53,10 +54,10 @@ class Calls:
             raise Inconsistent(f"call {missing[0]} is named as {what}, and was not recorded")
         return found
 
-    def column(self, name: str) -> list[Any]:
-        """A column as Python values."""
+    def column(self, name: str) -> NDArray[Any]:
+        """The values of a column, by position."""
         if name not in self._columns:
-            self._columns[name] = self.table[name].tolist()
+            self._columns[name] = self.table[name].to_numpy()
         return self._columns[name]
 
     @cached_property
@@ -71,12 +72,15 @@ class Calls:
         return self._flags(is_product)
 
     @cached_property
-    def inside(self) -> dict[int, list[int]]:
-        """Position of a call → positions of the calls that it made itself, in order."""
-        found: dict[int, list[int]] = {}
-        for at in np.flatnonzero((self.parent >= 0) & (self.product[self.owner])).tolist():
-            found.setdefault(int(self.parent[at]), []).append(at)
-        return found
+    def _by_parent(self) -> tuple[Ints, Ints]:
+        """Positions in the order of their parents, and where those of each parent begin."""
+        order = np.argsort(self.parent, kind="stable")
+        return order, np.searchsorted(self.parent[order], np.arange(len(self) + 1))
+
+    def inside(self, at: int) -> list[int]:
+        """Positions of the calls that one made itself, in order."""
+        order, begin = self._by_parent
+        return order[begin[at] : begin[at + 1]].tolist()  # type: ignore[no-any-return]
 
     def products_of(self, kind: str) -> list[int]:
         """Positions of the outermost products of a kind, in order."""
@@ -84,8 +88,8 @@ class Calls:
         return np.flatnonzero(of_kind & (self.owner == np.arange(len(self)))).tolist()
 
     def call(self, at: int) -> ProfiledOperation:
-        """One call as a record. What was not recorded of its arguments is empty."""
-        sequence, forward = self.column("sequence_nr")[at], self.column("forward_index")[at]
+        """One call as a record, without times. What was not recorded of its arguments is empty."""
+        sequence, forward = int(self.column("sequence_nr")[at]), int(self.column("forward_index")[at])
         return ProfiledOperation(
             work="",
             index=int(self.index[at]),
@@ -95,22 +99,22 @@ class Calls:
             module=self.column("module")[at],
             sequence_nr=None if sequence < 0 else sequence,
             forward_index=None if forward < 0 else forward,
-            thread=self.column("thread")[at],
+            thread=int(self.column("thread")[at]),
             input_shapes=self.column("input_shapes")[at] or (),
             input_dtypes=self.column("input_dtypes")[at] or (),
             concrete_inputs=self.column("concrete_inputs")[at] or (),
             found_flop=None,
-            start_s=self.column("start_ns")[at] * 1e-9,
-            time_s=self.column("time_ns")[at] * 1e-9,
+            start_s=0.0,
+            time_s=0.0,
         )
 
     def within(self, at: int) -> Iterator[int]:
         """Positions of all calls inside one, outer before inner."""
-        left = self.inside.get(at, [])[::-1]
+        left = self.inside(at)[::-1]
         while left:
             inner = left.pop()
             yield inner
-            left.extend(reversed(self.inside.get(inner, ())))
+            left += self.inside(inner)[::-1]
 
     def between(self, at: int, top: int) -> Iterator[int]:
         """Positions from a call outwards to one around it, without that."""

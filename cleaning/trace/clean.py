@@ -13,16 +13,18 @@ is spent in kernels that look like a product's and are none of any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from analysis.trace.missing import MISSING, UNNUMBERED, Missing
 from cleaning.profile.instances import FORWARD
+from cleaning.trace import double_counts, undercounts
+from cleaning.trace.counts import known_part
 from cleaning.trace.double_counts import deduplicated
-from cleaning.trace.instances import read_table, records, with_flop
-from cleaning.trace.products import Cleaned, Product
+from cleaning.trace.instances import columns_of, read_table, records, with_flop
+from cleaning.trace.products import Part, Product, label
 from cleaning.trace.recorded_flop import assign_flop
 from cleaning.trace.totals import (
     Outside,
@@ -54,7 +56,48 @@ OUTSIDE: Mapping[str, tuple[str, ...]] = {"optimizer": ("optimizer",), "none": (
 Fault = tuple[str, int, int]
 Totals = dict[str, dict[str, int | None]]
 
-STEPS: tuple[Callable[[tuple[Product, ...]], Cleaned], ...] = (deduplicated, repaired)
+SETTLED = Part._fields.index("found")
+"""Of the fields of a part those before the ones that cleaning sets."""
+
+MODULE, PARTS, CLEANED = map(Product._fields.index, ("module", "parts", "columns"))
+"""Where these stand among the fields of a product. The instance is the first; cleaning sets `columns` and `known`."""
+
+
+class _Cleaning:
+    """Products cleaned one by one: found → deduplicated → repaired. Those alike in all that decides are cleaned once.
+
+    changes: index of a product → the log rows of an alike one, of each of both steps.
+    """
+
+    def __init__(self) -> None:
+        self.changes: dict[int, tuple[list[CleaningLog], list[CleaningLog]]] = {}
+        self._known: dict[object, tuple[Product, tuple[list[CleaningLog], list[CleaningLog]]]] = {}
+
+    def __call__(self, product: Product) -> Product:
+        """The product with all numbers of its parts."""
+        parts = product.parts
+        rank = {time_ns: at for at, time_ns in enumerate(sorted({part.time_ns for part in parts}))}
+        decides = tuple(
+            [
+                (part.name, part.what, part.unit, part.twin, part.source_flop, part.call_flop, rank[part.time_ns])
+                for part in parts
+            ]
+        )
+        key = (decides, product[1:MODULE], product[PARTS + 1 : CLEANED])
+        if key not in self._known:
+            found = assign_flop(product)
+            once = deduplicated(found)
+            whole = repaired(once)
+            known = {state: known_part(whole, state) for state in STATES}
+            whole = whole._replace(columns=columns_of(whole), known=known)
+            self._known[key] = whole, (double_counts.log(found, once), undercounts.log(whole))
+        alike, log = self._known[key]
+        if any(log):
+            self.changes[product.instance] = log
+        pairs = zip(parts, alike.parts, strict=True)
+        settled = tuple([Part._make((*part[:SETTLED], *other[SETTLED:])) for part, other in pairs])
+        before, after = product[:PARTS], product[PARTS + 1 : CLEANED]
+        return Product._make((*before, settled, *after, alike.columns, alike.known))
 
 
 @dataclass(frozen=True)
@@ -63,6 +106,7 @@ class CleanedTrace:
 
     kernels: the table that came in, by start, with found_flop, deduplicated_flop, repaired_flop (Int64), instance (-1:
     none) and fault. Rows with the fault "duplicate_launch" or "autotune" are no part of a step's time.
+    changes: index of an instance → the log rows of one alike, of both steps (`log`).
     faults: (reason, operations, FLOP that repair changed: raw + the sum over faults is repaired). totals: state →
     phase → FLOP; None where a call of it has no count, or nothing of the phase was recorded. phase_totals: the same
     with what is known at least, and the calls without a count. unknown_calls: those of operators that are not known.
@@ -80,7 +124,7 @@ class CleanedTrace:
     instances: tuple[OperationInstance, ...]
     kernels: pd.DataFrame
     faults: tuple[Fault, ...]
-    log: tuple[CleaningLog, ...]
+    changes: Mapping[int, tuple[list[CleaningLog], list[CleaningLog]]]
     totals: Totals
     unexplained_time_ratio: float | None
     phase_totals: Mapping[str, Mapping[str, PhaseTotal]]
@@ -91,6 +135,17 @@ class CleanedTrace:
     assumed_gradients: int = 0
     outside_phases: Mapping[str, Outside] = field(default_factory=dict)
     missing: tuple[Missing, ...] = ()
+
+    @property
+    def log(self) -> tuple[CleaningLog, ...]:
+        """A row for every change: first what was there twice, then what was filled in."""
+        return tuple(
+            replace(row, subject=label(index, instance.name, instance.phase, instance.module))
+            for step in (0, 1)
+            for index, rows in self.changes.items()
+            for instance in (self.instances[index],)
+            for row in rows[step]
+        )
 
 
 def clean(
@@ -103,21 +158,17 @@ def clean(
 
     The order of rows does not matter. Raises Inconsistent for calls that contradict each other.
     """
-    table = read_table(calls, kernels)
-    products = tuple(assign_flop(product) for product in table.products)
-    log: list[CleaningLog] = []
-    for step in STEPS:
-        outcome = step(products)
-        products = outcome.products
-        log.extend(outcome.log)
+    cleaning = _Cleaning()
+    table = read_table(calls, kernels, cleaning)
+    products = table.products
     unknown = unknown_calls(table)
     totals = {
         state: {name: phase_total(products, unknown, state, phases, missing) for name, phases in PHASES.items()}
         for state in STATES
     }
-    time = product_time(table, products)
+    time = product_time(table)
     lacking = {call.instance: call.reason for call in unknown}
-    instances = records(table, products)
+    instances = records(table)
     return CleanedTrace(
         instances=(
             *(replace(row, reason=lacking[row.index]) if row.index in lacking else row for row in instances),
@@ -132,9 +183,9 @@ def clean(
                 ]
             ),
         ),
-        kernels=with_flop(table, products),
+        kernels=with_flop(table),
         faults=_faults(products),
-        log=tuple(log),
+        changes=cleaning.changes,
         totals={state: {name: total.flop for name, total in of.items()} for state, of in totals.items()},
         unexplained_time_ratio=time.unexplained_ratio,
         phase_totals=totals,
@@ -158,12 +209,12 @@ def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:
     of: dict[str, dict[int, int]] = {}
     for product in products:
         if lacks_kernels(product):
-            of.setdefault("no_kernel", {})[product.index] = product.expected or 0
+            of.setdefault("no_kernel", {})[product.instance] = product.expected or 0
         elif product.unit_flop is None:
-            of.setdefault("no_sizes", {})[product.index] = 0
+            of.setdefault("no_sizes", {})[product.instance] = 0
         for part in product.parts:
             if part.fault:
                 changed = of.setdefault(part.fault, {})
                 more = (part.repaired or 0) - (part.found or 0)
-                changed[product.index] = changed.get(product.index, 0) + more
+                changed[product.instance] = changed.get(product.instance, 0) + more
     return tuple((reason, len(changed), sum(changed.values())) for reason, changed in of.items())

@@ -17,11 +17,9 @@ Not claimed: that what is kept is right (`undercounts.py` asks), or that two tri
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analysis.trace.kernel_names import AFTER, REDUCTION, family
 from cleaning.counts.sums import known_sum
-from cleaning.trace.products import UNTOLD, Cleaned, Part, Product, entry
+from cleaning.trace.products import UNTOLD, Part, Product, entry
 from results.records.counts import CleaningLog
 
 LAST_ALONE = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")
@@ -31,17 +29,8 @@ IN_PIECES = "explicit_gemm"
 """An algorithm that repeats its kernels for pieces of a batch. Of any other, two equal halves are a trial and a run."""
 
 
-def deduplicated(products: tuple[Product, ...]) -> Cleaned:
-    """The products with each multiply-add counted once at most, and trials marked."""
-    kept, log = [], []
-    for product in products:
-        cleaned = _deduplicate(product)
-        log.extend(_log(product, cleaned))
-        kept.append(cleaned)
-    return Cleaned(tuple(kept), tuple(log))
-
-
-def _deduplicate(product: Product) -> Product:
+def deduplicated(product: Product) -> Product:
+    """A product with each multiply-add counted once at most, and trials marked."""
     trials = _trials(product)
     room = _room(product)
     order = sorted(
@@ -59,8 +48,8 @@ def _deduplicate(product: Product) -> Product:
         part = product.parts[at]
         flop = _kept_flop(product, part, room)
         fault = "" if flop == part.found else _reason(product, part, at, trials)
-        result[at] = replace(part, deduplicated=flop, fault=fault or ("autotune" if at in trials else ""))
-    return replace(product, parts=tuple(result))
+        result[at] = part._replace(deduplicated=flop, fault=fault or ("autotune" if at in trials else ""))
+    return product._replace(parts=tuple(result))
 
 
 def _unit_flop(product: Product) -> int | None:
@@ -166,7 +155,7 @@ def _before_the_run(product: Product, unit: int, working: list[Part]) -> set[int
     return {at for at, part in enumerate(product.parts) if part.row in trials}
 
 
-def _log(before: Product, after: Product) -> list[CleaningLog]:
+def log(before: Product, after: Product) -> list[CleaningLog]:
     """A row for each reason for which kernels of a product lost their numbers."""
     lost: dict[str, list[Part]] = {}
     for part in after.parts:

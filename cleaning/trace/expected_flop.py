@@ -18,6 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from analysis.trace.calls import Calls
 from analysis.trace.conv_inference import (
@@ -64,16 +68,20 @@ class Sizing:
         self._forward_of = forward_of
         self._gradient_of = {forward: at for at, forward in reversed(tuple(forward_of.items()))}
         self._first = first
-        self._sizes: dict[int, Size] = {}
+        self._alike_of: dict[int, int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}  # what decides a size → its number
+        self._sizes: dict[int, Size] = {}  # this number → the size
         self._assumed: set[int] = set()
+        self._looked_at: tuple[int, tuple[str, ...]] = (-1, ())  # the call that was asked for last, names inside
         self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
 
     def size(self, at: int) -> Size:
         """What the product at a position must count."""
-        if at not in self._sizes:
+        alike = self._alike(at)
+        if alike not in self._sizes:
             size = self._size(at)
-            self._sizes[at] = replace(size, assumed=at in self._assumed and size.unit_flop is not None)
-        return self._sizes[at]
+            self._sizes[alike] = replace(size, assumed=at in self._assumed and size.unit_flop is not None)
+        return self._sizes[alike]
 
     def flop_of(self, at: int) -> int | None:
         """What one call's own sizes give; None if nothing."""
@@ -89,6 +97,39 @@ class Sizing:
             except Unavailable as fault:
                 self._own[key] = str(fault)
         return self._own[key]
+
+    def _alike(self, at: int) -> int:
+        """A number for all that decides the size of a product: products of one number have one size."""
+        if at not in self._alike_of:
+            forward, gradient = self._forward_of.get(at), self._gradient_of.get(at)
+            of_gradient = None if gradient is None else self._code[gradient]
+            of_forward = None if forward is None else self._alike(forward)
+            decides = (self._form(at), at in self._first, of_gradient, of_forward)
+            self._alike_of[at] = self._numbers.setdefault(decides, len(self._numbers))
+        return self._alike_of[at]
+
+    def _form(self, at: int) -> tuple[int, ...]:
+        """What a call and those inside hold, and which lies in which."""
+        numbers: list[int] = []
+        left = [at]
+        while left:
+            inner = left.pop()
+            children = self._calls.inside(inner)
+            numbers += (self._code[inner], len(children))
+            left += children[::-1]
+        return tuple(numbers)
+
+    @cached_property
+    def _code(self) -> list[int]:
+        """A number for each call, the same for those of one name whose sizes, dtypes and values are one object: readers
+        keep one of all that are written alike."""
+        codes = np.asarray(pd.factorize(self._calls.column("name"))[0], np.int64)
+        for name in ("input_shapes", "input_dtypes", "concrete_inputs"):
+            column = self._calls.column(name)
+            objects = pd.factorize(np.fromiter(map(id, column), np.int64, len(column)))[0]
+            codes = np.asarray(pd.factorize(codes * (len(codes) + 1) + objects)[0], np.int64)
+        found: list[int] = codes.tolist()
+        return found
 
     def _size(self, at: int) -> Size:
         call, forward = self._calls.call(at), self._forward_of.get(at)
@@ -175,12 +216,12 @@ class Sizing:
 
     def _flop_of_call(self, at: int, known: Mapping[int, int | None]) -> dict[int, int | None]:
         own = self.flop_of(at) if self._calls.product[at] else None
-        holds = self._calls.product[at] or any(child in known for child in self._calls.inside.get(at, ()))
+        holds = self._calls.product[at] or any(child in known for child in self._calls.inside(at))
         return {at: self._children_sum(at, known) if own is None else own} if holds else {}
 
     def _children_sum(self, at: int, known: Mapping[int, int | None]) -> int | None:
         """Sum over the calls that one made itself; None where nothing or not everything is known."""
-        numbers = [known[child] for child in self._calls.inside.get(at, ()) if child in known]
+        numbers = [known[child] for child in self._calls.inside(at) if child in known]
         return None if None in numbers else known_sum(numbers)
 
     def _least_inside(self, at: int) -> int:
@@ -214,9 +255,14 @@ class Sizing:
         """
         if forward is None or self._is_frozen:
             return True
+        sizes = self._calls.column("input_shapes")[forward]
+        return forward not in self._first and bool(sizes) and sizes[0][1:2] in self._first_channels
+
+    @cached_property
+    def _first_channels(self) -> set[Any]:
+        """Channels of the inputs of first products."""
         shapes = self._calls.column("input_shapes")
-        channels = [shapes[at][0][1:2] for at in self._first if shapes[at]]
-        return forward not in self._first and bool(shapes[forward]) and shapes[forward][0][1:2] in channels
+        return {shapes[at][0][1:2] for at in self._first if shapes[at]}
 
     @cached_property
     def _is_frozen(self) -> bool:
@@ -227,7 +273,10 @@ class Sizing:
 
     def _inside(self, at: int) -> tuple[str, ...]:
         """Names of the calls inside, each once."""
-        return tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(at)))
+        if at != self._looked_at[0]:
+            names = tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(at)))
+            self._looked_at = at, names
+        return self._looked_at[1]
 
 
 def _is_gradient(call: ProfiledOperation) -> bool:

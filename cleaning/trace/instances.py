@@ -7,8 +7,8 @@ kernels are left out, products never. Nothing is counted or cleaned here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,9 @@ class InstanceTable:
     product_calls: frozenset[int]
 
 
-def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
-    """The recording, with its products not yet counted. Raises Inconsistent for calls that contradict each other."""
+def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, cleaned: Callable[[Product], Product]) -> InstanceTable:
+    """The recording, with what `cleaned` makes of each product. Raises Inconsistent for calls that contradict each
+    other."""
     known, rows = Calls(calls), in_order(kernels)
     call = known.places(rows["call"].to_numpy(np.int64), "a kernel's call")
     owner = np.where(call >= 0, known.owner[call], NONE) if len(known) else np.full(len(rows), NONE, np.int64)
@@ -57,7 +58,7 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
     forward_of = _forward_of(known, owners)
     sizing = Sizing(known, forward_of, _first(known, owners))
     reader = _Reader(known, rows, twins(rows), call, sizing, forward_of)
-    products = tuple(reader.product(at, top) for at, top in enumerate(owners) if known.product[top])
+    products = tuple(cleaned(reader.product(at, top)) for at, top in enumerate(owners) if known.product[top])
     return InstanceTable(known, rows, reader.twins, owners, forward_of, products, reader.product_calls())
 
 
@@ -117,7 +118,7 @@ class _Reader:
         self, calls: Calls, kernels: pd.DataFrame, again: Any, call: Any, sizing: Sizing, forward_of: Mapping[int, int]
     ) -> None:
         self.calls, self.twins = calls, again
-        self._rows = {name: kernels[name].tolist() for name in ("name", "what", "start_ns", "time_ns")}
+        self._rows = {name: kernels[name].tolist() for name in ("name", "what", "time_ns")}
         self._source_flop = whole_numbers(kernels["source_flop"].tolist())
         self._call = call.tolist()
         self._twin = again.tolist()
@@ -135,7 +136,7 @@ class _Reader:
             place = self._before.get(forward, 0)
             self._before[forward] = place + sum(not self._twin[row] for row in rows)
         return Product(
-            index=index,
+            instance=index,
             name=calls.names[top],
             kind=kind_of_call(calls.names[top]),
             phase=calls.column("phase")[top],
@@ -160,7 +161,7 @@ class _Reader:
         parts = [self._part(row, self._unit(self._call[row], top, size)) for row in rows]
         calls = [part.unit for part in parts if part.what == "call" and self.calls.product[self._call[part.row]]]
         return tuple(
-            replace(part, call_flop=self._call_flop(part, calls, size)) if part.what == "call" else part
+            part._replace(call_flop=self._call_flop(part, calls, size)) if part.what == "call" else part
             for part in parts
         )
 
@@ -169,7 +170,6 @@ class _Reader:
             row=row,
             name=self._rows["name"][row],
             what=self._rows["what"][row],
-            start_ns=self._rows["start_ns"][row],
             time_ns=self._rows["time_ns"][row],
             unit=unit,
             twin=self._twin[row],
@@ -204,9 +204,9 @@ class _Reader:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def records(table: InstanceTable, products: Sequence[Product]) -> tuple[OperationInstance, ...]:
+def records(table: InstanceTable) -> tuple[OperationInstance, ...]:
     """One row an owner, in the order of start."""
-    of = {product.index: product for product in products}
+    of = {product.instance: product for product in table.products}
     index_of = {top: index for index, top in enumerate(table.owners)}
     times = table.kernels["time_ns"].tolist()
     untimed = table.kernels["untimed"].tolist()
@@ -235,7 +235,7 @@ def _record(
     product: Product | None,
 ) -> OperationInstance:
     of = calls.column
-    step, sequence, phase = of("step")[top], of("sequence_nr")[top], of("phase")[top]
+    step, sequence, phase = int(of("step")[top]), int(of("sequence_nr")[top]), of("phase")[top]
     return OperationInstance(
         index=index,
         name=calls.names[top],
@@ -250,13 +250,13 @@ def _record(
         concrete_inputs=of("concrete_inputs")[top] or (),
         kernels=len(rows),
         kernel_time_s=time_ns * 1e-9 if rows and time_ns is not None else None,
-        host_time_s=of("time_ns")[top] * 1e-9 if of("start_ns")[top] >= 0 else None,
-        **(_counts(product) if product else {}),
+        host_time_s=int(of("time_ns")[top]) * 1e-9 if of("start_ns")[top] >= 0 else None,
+        **(product.columns if product else {}),
     )
 
 
-def _counts(product: Product) -> dict[str, Any]:
-    """What cleaning made of a product."""
+def columns_of(product: Product) -> dict[str, Any]:
+    """What cleaning made of a product, as columns of its row."""
     raw = count_of(product, "raw")
     verdict, reason = _verdict(product, raw)
     return {
@@ -281,7 +281,7 @@ def _verdict(product: Product, raw: int | None) -> tuple[str, str]:
     return ("under" if (raw or 0) < product.expected else "over"), reason
 
 
-def with_flop(table: InstanceTable, products: Sequence[Product]) -> pd.DataFrame:
+def with_flop(table: InstanceTable) -> pd.DataFrame:
     """The kernels with found_flop, deduplicated_flop, repaired_flop, instance and fault.
 
     A kernel of no product has what the recording says in all three, a second row of its launch only as found.
@@ -293,7 +293,7 @@ def with_flop(table: InstanceTable, products: Sequence[Product]) -> pd.DataFrame
     instance = np.full(len(says), NONE, np.int64)
     for index, rows in enumerate(table.owners.values()):
         instance[rows] = index
-    for product in products:
+    for product in table.products:
         for part in product.parts:
             for name, column in columns.items():
                 column[part.row] = getattr(part, name)

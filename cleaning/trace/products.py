@@ -7,7 +7,8 @@ step replaces them, never the recording. Nothing is cleaned here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from analysis.trace.kernel_names import makes_products
 from results.records.counts import CleaningLog
@@ -19,14 +20,12 @@ UNTOLD = -1
 FILE = "kernels.csv.gz"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One row of kernels in a product, and its FLOP so far. None: unknown."""
 
     row: int  # in the table of kernels, in the order of start
     name: str
     what: str
-    start_ns: int
     time_ns: int
     unit: int = UNTOLD  # which of the product's units it works for
     twin: bool = False  # a second row of one launch
@@ -43,14 +42,13 @@ class Part:
         return bool(self.call_flop) if self.what == "call" else makes_products(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """One outermost product of a recording.
 
     units: 1, or how many gradients a backward call calculates. unit_flop: model FLOP of one. Both None: unknown.
     """
 
-    index: int  # of the instance
+    instance: int  # its index
     name: str
     kind: str
     phase: str
@@ -64,6 +62,8 @@ class Product:
     tiles: int = 0  # launches of the convolution by FFT_TILING; 0: not known
     why_unknown: str = ""
     assumed: bool = False  # the recording does not say which gradients were asked for
+    columns: Mapping[str, Any] = {}  # of its row among the instances; once it is cleaned
+    known: Mapping[str, int | None] = {}  # state → FLOP of what is known of it: at least that much
 
     @property
     def expected(self) -> int | None:
@@ -71,17 +71,9 @@ class Product:
         return None if self.units is None or self.unit_flop is None else self.units * self.unit_flop
 
 
-@dataclass(frozen=True)
-class Cleaned:
-    """What a step made of the products, and a log row for each product and reason."""
-
-    products: tuple[Product, ...]
-    log: tuple[CleaningLog, ...]
-
-
-def label(product: Product) -> str:
-    """How the log names a product."""
-    return " ".join(word for word in (str(product.index), product.name, product.phase, product.module) if word)
+def label(index: int, name: str, phase: str, module: str) -> str:
+    """How the log names a product. index: of its instance."""
+    return " ".join(word for word in (str(index), name, phase, module) if word)
 
 
 def entry(step: str, product: Product, field: str, before: object, after: object, reason: str) -> CleaningLog:
@@ -91,7 +83,7 @@ def entry(step: str, product: Product, field: str, before: object, after: object
         file=FILE,
         cell_id="",
         attempt=0,
-        subject=label(product),
+        subject=label(product.instance, product.name, product.phase, product.module),
         field=field,
         before=to_text(before),
         after=to_text(after),

@@ -12,7 +12,6 @@ FLOP; nor that PyProf could have read the recording.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from analysis.trace.kernel_names import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
 from cleaning.trace.products import Part, Product
@@ -29,8 +28,8 @@ def assign_flop(product: Product) -> Product:
     parts, place = [], product.place - 1
     for part in product.parts:
         place += not part.twin
-        parts.append(replace(part, found=_part_flop(product, part, place)))
-    return replace(product, parts=tuple(parts))
+        parts.append(part._replace(found=_part_flop(product, part, place)))
+    return product._replace(parts=tuple(parts))
 
 
 def _part_flop(product: Product, part: Part, place: int) -> int | None:

@@ -26,7 +26,6 @@ from analysis.trace.kernel_names import family, makes_products, says_nothing
 from analysis.trace.missing import Missing, of_phases
 from analysis.trace.operations import kind_of_call
 from cleaning.counts.sums import known_sum, whole_sum
-from cleaning.trace.counts import count_of, known_part
 from cleaning.trace.instances import InstanceTable
 from cleaning.trace.products import Product
 
@@ -104,14 +103,14 @@ def phase_total(
     lost = of_phases(missing, phases)
     mine = [product for product in products if product.phase in phases]
     others = [call for call in unknown if call.phase in phases]
-    counts = [count_of(product, state) for product in mine]
+    counts = [product.columns[f"{state}_flop"] for product in mine]
     if not mine and not others and not lost:
         return PhaseTotal()
     apart = [call.time_ns for call in others]
     lacking = [product for product, count in zip(mine, counts, strict=True) if count is None]
     return PhaseTotal(
         flop=None if others or lost else whole_sum(counts),
-        at_least=known_sum(known_part(product, state) for product in mine) or 0,
+        at_least=known_sum(product.known[state] for product in mine) or 0,
         unknown_calls=len(lacking) + len(others),
         unknown_time_ratio=_time_ratio([*map(_time, lacking), *apart], [*map(_time, mine), *apart]),
         missing=lost,
@@ -263,23 +262,20 @@ class ProductTime:
         return self.outside / self.whole if self.whole else None
 
 
-def product_time(table: InstanceTable, products: Sequence[Product]) -> ProductTime:
+def product_time(table: InstanceTable) -> ProductTime:
     """How long products ran, and how much of it is explained by a count.
 
     The kernels of a product are counted in by their names; where none of their names says so, all of them are.
     """
-    explained = {part.row for product in products if product.expected is not None for part in product.parts}
-    nameless = {row for product in products for row in _nameless(product)}
-    launched = table.kernels["call"].to_numpy(np.int64).tolist()
-    rows = zip(table.kernels["name"], table.kernels["what"], table.kernels["time_ns"], table.twins, strict=True)
-    whole = unexplained = outside = 0
-    for row, (name, what, time_ns, twin) in enumerate(rows):
-        if twin or not ((what == "kernel" and makes_products(name)) or row in nameless or row in table.product_calls):
-            continue
-        whole += time_ns
-        unexplained += 0 if row in explained else time_ns
-        outside += time_ns if launched[row] < 0 else 0
-    return ProductTime(whole, unexplained, outside)
+    kernels, products = table.kernels, table.products
+    explained, counted = np.zeros(len(kernels), bool), np.zeros(len(kernels), bool)
+    explained[[part.row for product in products if product.expected is not None for part in product.parts]] = True
+    counted[[*table.product_calls, *(row for product in products for row in _nameless(product))]] = True
+    makes = kernels["name"].map({name: makes_products(name) for name in kernels["name"].unique()}).to_numpy(bool)
+    counted = (counted | (makes & (kernels["what"] == "kernel").to_numpy())) & ~table.twins
+    time_ns, launched = kernels["time_ns"].to_numpy(np.int64), kernels["call"].to_numpy(np.int64) >= 0
+    wanted = (counted, counted & ~explained, counted & ~launched)
+    return ProductTime(*(int(time_ns[rows].sum()) for rows in wanted))
 
 
 def _nameless(product: Product) -> Iterator[int]:

@@ -19,23 +19,11 @@ product explains.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
 from analysis.trace.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
 from cleaning.counts.sums import known_sum
-from cleaning.trace.products import UNTOLD, Cleaned, Part, Product, entry
+from cleaning.trace.products import UNTOLD, Part, Product, entry
 from results.records.counts import CleaningLog
-
-
-def repaired(products: tuple[Product, ...]) -> Cleaned:
-    """The products with what sizes say of each unit."""
-    kept, log = [], []
-    for product in products:
-        cleaned = _filled(product)
-        log.extend(_log(cleaned))
-        kept.append(cleaned)
-    return Cleaned(tuple(kept), tuple(log))
 
 
 def lacks_kernels(product: Product) -> bool:
@@ -48,15 +36,16 @@ def repaired_flop(product: Product) -> int | None:
     return known_sum(part.repaired for part in product.parts) if product.parts else product.expected
 
 
-def _filled(product: Product) -> Product:
-    parts = [replace(part, repaired=part.deduplicated) for part in product.parts]
+def repaired(product: Product) -> Product:
+    """A product with what sizes say of each unit."""
+    parts = [part._replace(repaired=part.deduplicated) for part in product.parts]
     if product.expected is None:
-        parts = [replace(part, repaired=part.deduplicated or None) for part in parts]
+        parts = [part._replace(repaired=part.deduplicated or None) for part in parts]
     if product.expected is None or not parts:
-        return replace(product, parts=tuple(parts))
+        return product._replace(parts=tuple(parts))
     for unit in _order(product):
         _fill(product, parts, unit)
-    return replace(product, parts=tuple(parts))
+    return product._replace(parts=tuple(parts))
 
 
 def _order(product: Product) -> list[int]:
@@ -83,7 +72,7 @@ def _fill(product: Product, parts: list[Part], unit: int) -> None:
     at = _receiver(parts, mine, lacking)
     had = parts[at].repaired or 0
     reason = "wrong_number" if had and product.groups == 1 else _reason(product, parts, at)
-    parts[at] = replace(parts[at], repaired=had + lacking, fault=reason)
+    parts[at] = parts[at]._replace(repaired=had + lacking, fault=reason)
 
 
 def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
@@ -119,7 +108,7 @@ def _reason(product: Product, parts: list[Part], at: int) -> str:
     return "unknown_kernel" if family(part.name) in ("", OTHER) else "unlisted_kernel"
 
 
-def _log(product: Product) -> list[CleaningLog]:
+def log(product: Product) -> list[CleaningLog]:
     if lacks_kernels(product):
         why = "no_kernel: the call launched no recorded kernel"
         return [entry("repaired", product, "repaired_flop", None, product.expected, why)]

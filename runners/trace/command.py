@@ -45,8 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
-    from reports.trace.page import to_html
-    from reports.trace.text import impossible
     from results.errors import Inconsistent
 
     device = _device(parser, options.device, options.peak_tflops)
@@ -62,9 +60,13 @@ def _run(parser: Parser, options: Namespace) -> int:
         trace = replace(cleaned(recording), pyprof_rule=options.pyprof)
     except (Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
+    from reports.trace.text import impossible
+
     device = device or _known(trace.device_name)
     show(trace, options.format, device)
     if options.html is not None:
+        from reports.trace.page import to_html
+
         put(options.html, to_html(trace, device))
         say(f"written: {options.html}")
     faults = write(trace, options.out, device) if options.out is not None else []

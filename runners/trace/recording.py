@@ -18,13 +18,13 @@ def cleaned(recording: Recording) -> Trace:
 
     calls, ranges = recording.calls, recording.ranges
     annotations = ranges[~ranges["name"].str.match("ProfilerStep#|nn.Module: |flopledger")]
-    starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
+    starts = pd.concat([calls["start_ns"], recording.kernels["start_ns"]])
     return Trace(
         path=recording.path,
         source=recording.source,
         device_name=recording.device_name,
         steps=recording.steps,
-        begin_ns=min((start for start in starts if start >= 0), default=-1),
+        begin_ns=int(starts[starts >= 0].min()) if (starts >= 0).any() else -1,
         problems=recording.problems,
         cleaned=clean(
             recording.calls,

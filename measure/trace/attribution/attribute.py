@@ -83,9 +83,15 @@ def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
     # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
     # others; the rest of the keys only make the order independent of that of the rows.
     order = np.lexsort((names, *keys, -ints(calls, "time_ns"), ints(calls, "start_ns")))
-    sorted_calls = calls.iloc[order].reset_index(drop=True)
+    sorted_calls = _rows(calls, order)
     sorted_calls["index"] = np.arange(len(sorted_calls), dtype=np.int64)
     return sorted_calls
+
+
+def _rows(table: pd.DataFrame, order: Any) -> pd.DataFrame:
+    """The rows in an order, numbered anew; where it is their own, nothing is copied but the columns that are set."""
+    own = bool((order[1:] > order[:-1]).all())
+    return (table.copy(deep=False) if own else table.iloc[order]).reset_index(drop=True)
 
 
 def _nodes(calls: pd.DataFrame, flows: pd.DataFrame) -> Flags:
@@ -171,7 +177,7 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     keys = (ints(kernels, name) for name in ("index", "correlation", "stream", "device"))
-    kernels = kernels.iloc[np.lexsort((*keys, ints(kernels, "start_ns")))].reset_index(drop=True)
+    kernels = _rows(kernels, np.lexsort((*keys, ints(kernels, "start_ns"))))
     kernels["index"] = np.arange(len(kernels), dtype=np.int64)
     if not len(calls):
         return kernels

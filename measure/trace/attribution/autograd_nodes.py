@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from measure.trace.attribution.nesting import CallNesting, Flags, Ints, ints, lanes
+from measure.trace.attribution.nesting import CallNesting, Flags, Ints, ints, lanes, one_by_one
 
 
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
@@ -45,9 +45,9 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
 
 def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operator: Flags) -> Ints:
     """For each frame of autograd the forward call that its maker amounts to; -1: none."""
-    parent, number = place.parent.tolist(), ints(calls, "sequence_nr").tolist()
-    thread = ints(calls, "forward_thread").tolist()
-    name, module, node = calls["name"].tolist(), place.module.tolist(), place.node.tolist()
+    columns = (place.parent, place.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
+    parent, node, number, thread = map(one_by_one, columns)
+    name, module = calls["name"].to_numpy(), place.module
     made = [0] * len(calls)
     one_a_node = {(thread[at], number[at], maker): maker for at, maker in _pairs(made_by)}
     for maker in one_a_node.values():

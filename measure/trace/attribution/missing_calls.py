@@ -49,7 +49,7 @@ class Forest(Calls):
         super().__init__(calls)
         self.number = number
         self.end = (calls["start_ns"] + calls["time_ns"]).tolist()
-        self.phase = self.column("phase")
+        self.phase: list[str] = calls["phase"].tolist()
         self.is_node: Flags = matches(NODE, calls["name"])
         """Frames of autograd by their names."""
         self.is_operator: Flags = matches(OPERATOR, calls["name"]) & ~self.is_node

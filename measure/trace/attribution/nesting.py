@@ -11,6 +11,7 @@ while that lasts.
 from __future__ import annotations
 
 import re
+from array import array
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,11 @@ def ints(table: pd.DataFrame, name: str) -> Ints:
     return table[name].to_numpy(np.int64)
 
 
+def one_by_one(values: Ints) -> memoryview[int]:
+    """Values that are Python's ints where they are asked for: a list of them takes five times the memory."""
+    return memoryview(np.ascontiguousarray(values))  # type: ignore[arg-type]
+
+
 def matches(pattern: re.Pattern[str], names: pd.Series) -> Flags:
     """Which names a pattern matches whole; each different name is looked at once."""
     codes, unique = pd.factorize(names)
@@ -101,12 +107,13 @@ def _sweep(
     order: Ints, lane_of: Ints, starts: Ints, ends: Ints, is_node: Flags, is_fresh: Flags, paths: list[str]
 ) -> CallNesting:
     count = len(is_node)
-    lane, start, end = lane_of.tolist(), starts.tolist(), ends.tolist()
+    lane, start, end = one_by_one(lane_of), one_by_one(starts), one_by_one(ends)
     node_flags, fresh_flags = is_node.tolist(), is_fresh.tolist()
-    parent, node, recomputed, module = [-1] * count, [-1] * count, [False] * count, [""] * count
+    parent, node = array("q", [-1]) * count, array("q", [-1]) * count
+    recomputed, module = [False] * count, [""] * count
     stack: list[tuple[int, int, int, str, int, bool]] = []  # end, start, call, module, node, recomputed
     current = -1
-    for item in order.tolist():
+    for item in one_by_one(order):
         if lane[item] != current:
             current = lane[item]
             stack.clear()

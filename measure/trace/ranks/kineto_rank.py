@@ -226,8 +226,10 @@ def _steps(found: RankEvents, device: bool) -> list[tuple[int, int, int]]:
     correlations = [*found.kernels["correlation"], *(row["correlation"] for row in found.device)]
     launched = np.array([found.launches.get(each, -1) for each in correlations], np.int64)
     launched = np.where(launched >= 0, launched, starts)
-    firsts = [(number, (launched >= begin) & (launched < end)) for number, begin, end in host]
-    windows = [(number, int(starts[own].min()), int(ends[own].max())) for number, own in firsts if own.any()]
+    order = np.argsort(launched)
+    places = [(number, *np.searchsorted(launched, (begin, end), sorter=order)) for number, begin, end in host]
+    owns = [(number, order[first:last]) for number, first, last in places]
+    windows = [(number, int(starts[own].min()), int(ends[own].max())) for number, own in owns if len(own)]
     return [
         (number, begin, windows[place + 1][1] if place + 1 < len(windows) else end)
         for place, (number, begin, end) in enumerate(windows)

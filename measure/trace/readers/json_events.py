@@ -59,6 +59,8 @@ def to_ns(microseconds: int | str | None) -> int:
         return microseconds * 1000
     if not isinstance(microseconds, str):
         return -1
+    if microseconds[-4:-3] == "." and (digits := microseconds[:-4] + microseconds[-3:]).isdigit():
+        return int(digits)
     whole, _, fraction = microseconds.partition(".")
     if "e" in microseconds or "E" in microseconds or not fraction.isdigit():
         return round(float(microseconds) * 1000)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import marshal
 import re
 from array import array
 from collections import Counter
@@ -66,6 +67,9 @@ NOT_READ = frozenset(
     ("gpu_user_annotation", "trace", "overhead", "cuda_sync", "cuda_event", "external_correlation", "collective_comm")
 )
 """Categories with durations that say nothing of what ran: mirrors, waits, the profiler's own."""
+
+PLAIN = 2
+"""A version of `marshal` in which equal values are equal bytes, and 1 is not true."""
 
 LISTED = 3
 """Names of kernels without a usable duration that are listed."""
@@ -133,15 +137,17 @@ def _line(*parts: object) -> str:
 
 
 class _Events:
-    """Columns of one kind of event: names and ints as they come."""
+    """One kind of event: names, rows of whole numbers with these fields, and columns of objects, as they come."""
 
-    def __init__(self, *ints: str) -> None:
+    def __init__(self, *fields: str) -> None:
+        self.fields = fields
         self.names: list[str] = []
-        self.ints = {name: array("q") for name in ints}
+        self.rows = array("q")
         self.objects: dict[str, list[Any]] = {}
 
     def column(self, name: str) -> Any:
-        return np.frombuffer(self.ints[name], np.int64) if self.ints[name] else np.zeros(0, np.int64)
+        """A view of what is kept, which nothing may be added to any more."""
+        return np.asarray(self.rows, np.int64)[self.fields.index(name) :: len(self.fields)]
 
 
 class _Columns:
@@ -149,11 +155,12 @@ class _Columns:
 
     def __init__(self) -> None:
         place = ("process", "thread", "start_ns", "time_ns")
-        self.calls = _Events(*place, "external_id", "sequence_nr", "forward_thread")
+        numbers = ("external_id", "event_index")
+        self.calls = _Events(*place, *numbers, "sequence_nr", "forward_thread")
         self.kernels = _Events("device", "stream", "start_ns", "time_ns", "untimed", "correlation", "external_id")
         self.launches = _Events(*place, "correlation")
-        self.ranges = _Events(*place)
-        self.numbers = _Events("external_id", "event_index", "process", "thread", "start_ns")
+        self.ranges = _Events(*place, *numbers)
+        self.frames = _Events(*place)
         self.calls.objects = {"input_shapes": [], "input_dtypes": [], "concrete_inputs": []}
         self.kernels.objects = {"what": [], "grid": [], "block": []}
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
@@ -161,8 +168,10 @@ class _Columns:
         self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
         self.end_ns = -1
-        self._same: dict[Any, Any] = {}  # one object for equal names and shapes
-        self._values: dict[tuple[str, ...], tuple[Any, ...]] = {}
+        self._known: dict[Any, dict[str | bytes, Any]] = {
+            read: {} for read in (str, sizes_of, _types, _values, _tuples)
+        }
+        self._names: dict[str, tuple[str, bool]] = {}  # of calls: the one object for it, whether an annotation has it
         self._numbers: dict[Any, int] = {}
         self._takes = {
             "call": self._call,
@@ -198,70 +207,65 @@ class _Columns:
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = _name(event)
-        if ANNOTATION.match(name):
+        known = self._names.get(name)
+        if known is None:
+            known = self._names[name] = (name, ANNOTATION.match(name) is not None)
+        if known[1]:
             self._range(event, args)
             return
-        self._place(self.calls, event)
-        self._numbered(event, args)
-        ints = self.calls.ints
-        ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
-        ints["sequence_nr"].append(_int(args.get("Sequence number")))
-        ints["forward_thread"].append(max(_int(args.get("Fwd thread id")), 0))
-        objects = self.calls.objects
-        dims = args.get("Input Dims", args.get("Input dims"))
-        objects["input_shapes"].append(None if dims is None else self._one(sizes_of(dims)))
-        kinds = args.get("Input type")
-        objects["input_dtypes"].append(None if kinds is None else self._one(tuple(map(str, kinds))))
-        concrete = args.get("Concrete Inputs")
-        objects["concrete_inputs"].append(None if concrete is None else self._values_of(concrete))
+        calls = self.calls
+        calls.names.append(known[0])
+        sequence, forward_thread = args.get("Sequence number"), args.get("Fwd thread id")
+        forward_thread = max(_int(forward_thread), 0) if forward_thread else 0
+        calls.rows.extend(
+            (*self._place(event), *_numbers(args), -1 if sequence is None else _int(sequence), forward_thread)
+        )
+        dims = args.get("Input Dims")
+        dims = args.get("Input dims") if dims is None else dims
+        kinds, concrete = args.get("Input type"), args.get("Concrete Inputs")
+        objects = calls.objects
+        objects["input_shapes"].append(None if dims is None else self._once(sizes_of, dims))
+        objects["input_dtypes"].append(None if kinds is None else self._once(_types, kinds))
+        objects["concrete_inputs"].append(None if concrete is None else self._once(_values, concrete))
 
     def _range(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        self._place(self.ranges, event)
-        self._numbered(event, args)
+        self.ranges.names.append(self._once(str, _name(event)))
+        self.ranges.rows.extend((*self._place(event), *_numbers(args)))
 
     def _frame(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        if _name(event).startswith(MODULE_FRAME):
-            self._place(self.ranges, event)
+        if (name := _name(event)).startswith(MODULE_FRAME):
+            self.frames.names.append(self._once(str, name))
+            self.frames.rows.extend(self._place(event))
 
     def _launch(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         if "correlation" in args:
-            self._place(self.launches, event)
-            self.launches.ints["correlation"].append(_int(args["correlation"]))
+            self.launches.names.append(self._once(str, _name(event)))
+            self.launches.rows.extend((*self._place(event), _int(args["correlation"])))
 
     def _kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        kernels, ints = self.kernels, self.kernels.ints
-        kernels.names.append(self._one(_name(event)))
-        ints["device"].append(_int(args.get("device", event.get("pid"))))
-        ints["stream"].append(_int(args.get("stream")))
-        ints["start_ns"].append(_start_ns(event))
-        time_ns = to_ns(event.get("dur"))
+        kernels = self.kernels
+        kernels.names.append(self._once(str, _name(event)))
+        device, stream = _int(args.get("device", event.get("pid"))), _int(args.get("stream"))
+        start_ns, time_ns = _start_ns(event), to_ns(event.get("dur"))
         usable = 0 <= time_ns <= LONGEST_S * 1e9
-        ints["time_ns"].append(time_ns if usable else 0)
-        ints["untimed"].append(not usable)
-        ints["correlation"].append(_int(args.get("correlation")))
-        ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
+        time = (start_ns, time_ns if usable else 0, not usable)
+        kernels.rows.extend((device, stream, *time, _int(args.get("correlation")), _numbers(args)[0]))
         kernels.objects["what"].append(CATEGORIES[str(event["cat"]).lower()])
         for side in ("grid", "block"):
             sizes = args.get(side)
-            kernels.objects[side].append(self._one(_tuples(sizes)) if isinstance(sizes, list) else None)
+            kernels.objects[side].append(self._once(_tuples, sizes) if isinstance(sizes, list) else None)
 
     def _counter(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         self.counters += 1
 
-    def _place(self, kind: _Events, event: dict[str, Any]) -> None:
-        kind.names.append(self._one(_name(event)))
-        kind.ints["process"].append(self._number(event.get("pid")))
-        kind.ints["thread"].append(self._number(event.get("tid")))
-        kind.ints["start_ns"].append(_start_ns(event))
-        kind.ints["time_ns"].append(max(to_ns(event.get("dur")), 0))
-
-    def _numbered(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        ints = self.numbers.ints
-        ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
-        ints["event_index"].append(_int(args.get("Ev Idx")))
-        ints["process"].append(self._number(event.get("pid")))
-        ints["thread"].append(self._number(event.get("tid")))
-        ints["start_ns"].append(_start_ns(event))
+    def _place(self, event: dict[str, Any]) -> tuple[int, int, int, int]:
+        process, thread = event.get("pid"), event.get("tid")
+        return (
+            process if type(process) is int else self._number(process),
+            thread if type(thread) is int else self._number(thread),
+            _start_ns(event),
+            max(to_ns(event.get("dur")), 0),
+        )
 
     def _number(self, value: Any) -> int:
         """A process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
@@ -273,14 +277,27 @@ class _Columns:
             self._numbers[value] = known = known if known >= 0 else -2 - len(self._numbers)
         return known
 
-    def _one(self, value: Any) -> Any:
-        return self._same.setdefault(value, value)
+    def _once(self, read: Callable[[Any], Any], value: Any) -> Any:
+        """What `read` makes of a value: one object for all that are written alike."""
+        known, key = self._known[read], value if type(value) is str else marshal.dumps(value, PLAIN)
+        if key not in known:
+            known[key] = read(value)
+        return known[key]
 
-    def _values_of(self, texts: list[Any]) -> tuple[Any, ...]:
-        key = tuple(map(str, texts))  # of the texts, since (1,) and (True,) are equal
-        if key not in self._values:
-            self._values[key] = tuple(map(_value, texts))
-        return self._values[key]
+
+def _types(words: Any) -> tuple[str, ...]:
+    return tuple(map(str, words))
+
+
+def _values(texts: Any) -> tuple[Any, ...]:
+    return tuple(map(_value, texts))
+
+
+def _numbers(args: Mapping[str, Any]) -> tuple[int, int]:
+    """The recorder's numbers of an event; -1: none."""
+    number, index = args.get("External id"), args.get("Ev Idx")
+    number = args.get("external id") if number is None else number
+    return _int(number), -1 if index is None else _int(index)
 
 
 def _value(text: Any) -> Any:
@@ -334,15 +351,16 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
     base_ns = max(_int(header.get("baseTimeNanoseconds", 0)), 0)
     calls = _calls(columns.calls, base_ns)
     kernels, doubles = _kernels(columns, base_ns)
-    starts = columns.ranges.column("start_ns") + base_ns
-    ranges = ranges_table(
-        name=columns.ranges.names,
-        start_ns=starts,
-        **{name: columns.ranges.column(name) for name in ("thread", "process", "time_ns")},
-    )
+    both = (columns.ranges, columns.frames)
+    places = {name: np.concatenate([part.column(name) for part in both]) for name in columns.frames.fields}
+    places["start_ns"] += base_ns
+    ranges = ranges_table(name=[*columns.ranges.names, *columns.frames.names], **places)
     ranges = ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
     lost = _lost_launches(columns.launches, kernels, base_ns)
-    numbers = {name: columns.numbers.column(name) for name in columns.numbers.ints}
+    numbered = ("external_id", "event_index", "process", "thread", "start_ns")
+    numbers = {
+        name: np.concatenate([part.column(name) for part in (columns.calls, columns.ranges)]) for name in numbered
+    }
     return Recording(
         source="kineto",
         path=path,
@@ -361,13 +379,12 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
 
 
 def _calls(events: _Events, base_ns: int) -> pd.DataFrame:
-    ints = {name: events.column(name) for name in events.ints}
-    order = np.lexsort((ints["external_id"], -ints["time_ns"], ints["start_ns"]))
+    order = np.lexsort((events.column("external_id"), -events.column("time_ns"), events.column("start_ns")))
     names = ("process", "thread", "time_ns", "external_id", "sequence_nr", "forward_thread")
     return calls_table(
         name=_ordered(events.names, order),
-        start_ns=ints["start_ns"][order] + base_ns,
-        **{name: ints[name][order] for name in names},
+        start_ns=events.column("start_ns")[order] + base_ns,
+        **{name: events.column(name)[order] for name in names},
         **{name: _ordered(values, order) for name, values in events.objects.items()},
     )
 
@@ -381,7 +398,7 @@ def _ordered(values: list[Any], order: Any) -> Any:
 def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
     """Kernels in the order of start, each with its launch; and how many rows of launches were one too many."""
     found = columns.kernels
-    ints = {name: found.column(name) for name in found.ints}
+    ints = {name: found.column(name) for name in found.fields}
     order = np.lexsort((ints["correlation"], ints["stream"], ints["device"], ints["start_ns"]))
     ints = {name: values[order] for name, values in ints.items()}
     rows = _launch_rows(columns.launches)
