@@ -2,7 +2,7 @@
 
 In a checkout the packages (`results`, `analysis`, …) are at the top level and stay as they are. Users' projects have
 modules of these names, and the first one on the path would win. So the copies in the wheel are renamed: in imports, in
-names of modules held as text ("runners.workers.probe:probe"), and in the commands that help texts show. Docstrings of
+names of modules held as text ("runners.workers.devices:probe"), and in the commands that help texts show. Docstrings of
 functions and classes with an underscore are left out, as blank lines: they were 3 % of the wheel. Nothing else is
 changed: a line has the number that it has in the checkout, and the same checkout always gives the same files. An
 editable install keeps the names and docstrings of the checkout.

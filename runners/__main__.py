@@ -15,7 +15,7 @@ from pathlib import Path
 from reports.shared.layout import Hanging, page
 from runners.cli.arguments import Parser, choice_error
 from runners.cli.exits import exit_code
-from runners.cli.terminal import show_page
+from runners.cli.output import show_page
 
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",

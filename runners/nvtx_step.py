@@ -19,7 +19,7 @@ from results.records.cell import Cell
 from results.records.vocabulary import WORKS
 from runners.cli.arguments import Parser
 from runners.cli.exits import FAILED
-from runners.cli.terminal import say
+from runners.cli.output import say
 from runners.sweep.nsight import PARENT
 from runners.sweep.plan import with_tuples
 

@@ -10,7 +10,7 @@ from results.records.cell import Run
 from results.records.counts import FlopCount
 from results.records.samples import Sample
 from runners.sweep.executors.result import CellResult, Order, SlotFacts, SlotSettings
-from runners.workers.probe import ProbeResult
+from runners.workers.devices import ProbeResult
 
 BLOCKS, COUNTS = 20, 12
 """Rows of samples.csv and flop_counts.csv for each cell."""

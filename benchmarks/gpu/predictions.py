@@ -30,8 +30,8 @@ from runners.footprint.command import Steps, Untraced
 from runners.footprint.step import StepOptions
 from runners.reach.command import NO_BOUND, operations_of, prediction_of
 from runners.sweep import options as sweep_options
-from runners.workers.cell_sizes import hyper_of_cell
-from runners.workers.probe import ProbeResult
+from runners.workers.batches import hyper_of_cell
+from runners.workers.devices import ProbeResult
 from workloads.catalogue.catalogue import SUITES
 
 SUITE, DEVICE = "gpu", "NVIDIA H200"

@@ -10,15 +10,14 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from runners.cli import output_files
+from runners.cli import output
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.output_files import put
+from runners.cli.output import put, say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 from runners.workers import devices
-from runners.workers.fault import WorkerFault
-from runners.workers.place import Place, place_of
+from runners.workers.devices import Place, place_of
 from runners.workers.pool import Worker, prepare
+from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
     from analysis.parallel.collective_rates import CollectiveRate
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.precisions or options.threads:
         raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
     if options.out is not None and not place.rank:
-        output_files.make(options.out)  # before the minutes of timing
+        output.make(options.out)  # before the minutes of timing
     prepare()
     worker = Worker("ceiling", quiet=not options.debug)
     try:
@@ -63,7 +62,7 @@ def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | Wo
     """The rows of this rank's worker, which are those of all."""
     from measure.parallel.member import GroupMember
 
-    kind = devices.probe(worker, asked).device.partition(":")[0]
+    kind = devices.probed_device(worker, asked).device.partition(":")[0]
     member = GroupMember(
         place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone
     )

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.precisions import PRECISIONS
 from runners.cli.arguments import SHORT_PRECISIONS, Parser, add_format, counts, names, number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
+from runners.cli.output import say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:
     from reports.ceiling.text import CeilingAnswer
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
 
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     from runners.ceiling import output as ceiling_output
-    from runners.cli import output_files
+    from runners.cli import output
     from runners.workers.pool import Worker, prepare
 
     if options.collectives:
@@ -52,11 +52,11 @@ def _run(options: argparse.Namespace) -> int:
         return collectives.run(options)
     _check_device(options)
     if options.out is not None:
-        output_files.make(options.out)
+        output.make(options.out)
     prepare()
     worker = Worker("ceiling", quiet=not options.debug)
     try:
-        probed = devices.probe(worker, options.device)
+        probed = devices.probed_device(worker, options.device)
         precisions = _precisions(options, probed)
         threads = _threads(options, probed)
         seen, interrupted = _search(worker, options, probed, precisions, threads)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from results.records.samples import Ceiling
 from results.store.layout import CEILINGS
 from results.text_files import csv_rows, read_text
-from runners.cli.output_files import put
+from runners.cli.output import put
 
 if TYPE_CHECKING:
     from reports.ceiling.text import CeilingAnswer

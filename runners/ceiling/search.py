@@ -16,8 +16,8 @@ from analysis.devices.telemetry import Reading, mean_sm_clock_hz
 from measure.ceiling.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records.samples import Ceiling
 from runners.ceiling.tasks import TimedCeiling
-from runners.workers.fault import WorkerFault
 from runners.workers.pool import Stopwatch
+from runners.workers.worker import WorkerFault
 
 TASKS = "runners.ceiling.tasks"
 PLAN_TIMEOUT_S = 300.0

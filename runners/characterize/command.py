@@ -4,30 +4,94 @@ A worker runs each workload and gives back what it recorded; a fault in one cost
 the recorded rows alone, so that `python -m runners.characterize DIR` tells it again without torch. Exit codes: 0 all
 were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after what was
 recorded by then was reported.
+
+Each file of rows is replaced at once or not at all, after every recording, `recordings.csv` last: what was recorded
+before a kill is whole. Derived tables and figures can be deleted and made again.
 """
 
 from __future__ import annotations
 
+import gzip
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.records.characterization import Characterization, WorkloadRecording
-from runners.characterize import files as characterize_files
+from results.records.characterization import FILES, Characterization, WorkloadRecording
+from results.text_files import csv_rows, read_text
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
 from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded
+from runners.cli.output import put, reserve, say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:
     from reports.characterize.text import CharacterizeAnswer
     from runners.characterize.task import RecordingRequest
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
+
+
+FIRST = next(iter(FILES))
+FIGURES = "figures"
+PAGE = "characterize.txt"
+DATA = "characterize.json"
+
+
+def reserve_new(out: Path) -> None:
+    """Make sure that rows can be put there, and that none are there already. Raises Mistake, StoreFault."""
+    if (out / FIRST).exists():
+        raise Mistake(f"--out: expected a directory without {FIRST}, got {out}; report it without --models")
+    if out.exists() and not out.is_dir():
+        raise Mistake(f"--out: expected a directory, got the file {out}")
+    reserve(out / FIRST)
+
+
+def write_rows(data: Characterization, out: Path) -> None:
+    """The files of rows. Raises StoreFault."""
+    from reports.sweep.table import to_csv
+
+    for name, rows in reversed(data.rows().items()):
+        text = to_csv(rows, FILES[name]).encode()
+        put(out / name, gzip.compress(text, mtime=0) if name.endswith(".gz") else text)
+
+
+def read_rows(directory: Path) -> Characterization:
+    """The rows that are there. Raises Mistake for a directory that holds no characterization, or a torn one."""
+    if not directory.is_dir():
+        raise Mistake(f"expected a directory with {FIRST}, got {directory}, which is none")
+    if not (directory / FIRST).is_file():
+        raise Mistake(f"expected a directory with {FIRST}, got {directory}, which has none")
+    found = []
+    for name, record in FILES.items():
+        path = directory / name
+        try:
+            found.append(tuple(record.from_row(row) for row in csv_rows(read_text(path))))
+        except (OSError, ValueError) as fault:
+            cause = getattr(fault, "strerror", None) or fault
+            raise Mistake(f"expected {path} as runners.characterize writes it, got: {cause}") from fault
+    return Characterization(*found)  # type: ignore[arg-type]
+
+
+def write_report(seen: CharacterizeAnswer, out: Path) -> None:
+    """The derived tables, the report, and the figures last, so that a picture that fails loses no table."""
+    import json
+
+    from reports.characterize import data as characterize_data
+    from reports.characterize import figures_mix
+    from reports.characterize.sections import to_text
+    from reports.shared import figure_style
+
+    for name, text in characterize_data.tables(seen).items():
+        put(out / name, text)
+    put(out / DATA, json.dumps(characterize_data.document(seen), indent=1, allow_nan=False) + "\n")
+    put(out / PAGE, to_text(seen))
+    for name, content in figure_style.render_all(lambda: figures_mix.figures(seen)).items():
+        put(out / FIGURES / name, content)
+
 
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses that are the caller's mistake."""
@@ -96,7 +160,7 @@ def _read(options: Namespace) -> Characterization:
         raise Mistake(f"expected directories to report or --{asked[0]}, got both")
     data = Characterization()
     for directory in options.directories:
-        found = characterize_files.read_rows(directory)
+        found = read_rows(directory)
         if twice := {_way(each) for each in data.recordings} & {_way(each) for each in found.recordings}:
             same = min(twice)[0]
             raise Mistake(f"expected recordings that differ, got {same} recorded the same way in {directory}, too")
@@ -104,8 +168,8 @@ def _read(options: Namespace) -> Characterization:
     if len(options.directories) == 1:
         options.out = options.out or options.directories[0]
     elif options.out is not None:
-        characterize_files.reserve_new(options.out)
-        characterize_files.write_rows(data, options.out)
+        reserve_new(options.out)
+        write_rows(data, options.out)
     return data
 
 
@@ -120,7 +184,7 @@ def _check(options: Namespace) -> None:
         devices.check_name(device)
     characterize_plan.requests(options, ["cpu"])
     if options.out is not None:
-        characterize_files.reserve_new(options.out)
+        reserve_new(options.out)
 
 
 def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
@@ -132,7 +196,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
     data, interrupted = Characterization(), False
     notes: tuple[str, ...] = ()
     try:
-        probed = [devices.probe(worker, device) for device in options.device]
+        probed = [devices.probed_device(worker, device) for device in options.device]
         _check_precisions(options, probed)
         notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment.host, OTHERS))
         found = characterize_plan.requests(options, [each.device for each in probed])
@@ -142,7 +206,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
             _say(request, place, len(wanted))
             data = data.with_rows(_one(worker, request, options, only=only and not data.recordings))
             if options.out is not None:
-                characterize_files.write_rows(data, options.out)
+                write_rows(data, options.out)
             worker.stop()  # so that the next one's memory is its own
     except KeyboardInterrupt:
         if not data.recordings:
@@ -173,7 +237,7 @@ def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bo
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.workers.fault import WorkerFault
+    from runners.workers.worker import WorkerFault
 
     start_s = time.monotonic()
     answer = worker.call("runners.characterize.task:record", request, timeout_s=options.timeout)
@@ -209,7 +273,7 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     else:
         show_page(lambda width, colour: to_text(seen, width, colour))
     if options.out is not None:
-        characterize_files.write_report(seen, options.out)
+        write_report(seen, options.out)
         say(f"written to {options.out}")
 
 

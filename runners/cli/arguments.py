@@ -19,7 +19,7 @@ from results.limits import stated
 from results.names import nearest
 from results.printable import printable
 from runners.cli.exits import MISTAKE, instructed
-from runners.cli.terminal import say
+from runners.cli.output import say
 
 SHORT_PRECISIONS = {"bf16": "amp-bf16", "fp16": "amp-fp16"}
 """What people type for a precision → its name."""

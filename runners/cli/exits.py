@@ -20,7 +20,7 @@ from typing import Any, TextIO, cast
 from results.errors import StoreFault
 from results.printable import printable, shortened
 from runners import end_at_once
-from runners.cli.terminal import say
+from runners.cli.output import say
 
 FAILED = 1
 """Something that was asked for could not be had, or something unforeseen happened."""

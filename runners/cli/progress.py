@@ -14,7 +14,7 @@ from results.printable import printable
 from results.records.cell import Cell, Run
 from results.wrapping import wrap
 from runners.cli.exits import instructed
-from runners.cli.terminal import page_width
+from runners.cli.output import page_width
 
 
 def title(cell: Cell | Run) -> str:

@@ -15,8 +15,8 @@ from results.errors import Unavailable
 from runners.cli.arguments import choice_error
 from runners.cli.exits import FAILED, MISTAKE, Mistake, guarded, instructed
 from runners.cli.model_options import check_models, hyper_of
+from runners.cli.output import say
 from runners.cli.progress import passing
-from runners.cli.terminal import say
 from runners.count import options as count_options
 from runners.workers.any_model import FACTORY, FAST, TRAINER
 
@@ -60,11 +60,11 @@ def _run(options: Namespace) -> int:
     pasted = _pasted(options)
     counters = _counters(options.counters, "--counters") if pasted is None else _counters(pasted, "--explain")
     from measure.counters.harness.isolation import prepare
-    from runners.cli import output_files
+    from runners.cli import output
     from runners.count import output as count_output
 
     if options.out is not None:
-        output_files.make(options.out)
+        output.make(options.out)
     prepare()
     answer: Callable[[str, Namespace, Sequence[str]], Sequence[Any]] = _laws if options.law else _accounts
     tell: Callable[[Sequence[Any], Namespace], None] = count_output.laws if options.law else count_output.accounts

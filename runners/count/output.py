@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.output_files import put
+from runners.cli.output import put, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import show_page
 
 if TYPE_CHECKING:
     from reports.count.text import ModelCounts

@@ -16,8 +16,8 @@ from results.errors import Unavailable
 from results.text_files import json_value, read_text, toml_tables
 from runners.cli.exits import FAILED, MISTAKE, Mistake, instructed
 from runners.cli.model_options import hyper_of
+from runners.cli.output import say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 from runners.count.options import changes
 
 if TYPE_CHECKING:

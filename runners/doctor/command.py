@@ -25,7 +25,7 @@ from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_
 from results.errors import StoreFault, Unavailable
 from runners.cli.arguments import Parser, add_format, names, number
 from runners.cli.exits import FAILED, Mistake, guarded
-from runners.cli.terminal import say, show_page
+from runners.cli.output import say, show_page
 
 if TYPE_CHECKING:
     from runners.doctor.checks import Check
@@ -130,7 +130,7 @@ def print_commit() -> int:
     """Writes the file COMMIT of this checkout. Raises Mistake for one that is not committed, StoreFault."""
     from results.store.code import COMMIT_FILE, write_commit
     from results.store.manifest import ROOT
-    from runners.cli.output_files import put
+    from runners.cli.output import put
 
     try:
         lines = write_commit(ROOT)
@@ -223,7 +223,7 @@ def _text(answer: Mapping[str, Any]) -> str:
 
 def _put(places: list[Path], document: str) -> StoreFault | None:
     """Writes the document; the first fault, as what was measured is worth printing all the same."""
-    from runners.cli.output_files import put
+    from runners.cli.output import put
 
     faults = []
     for place in places:
@@ -252,7 +252,7 @@ def _print_self_test(answer: Mapping[str, Any], document: str, form: str) -> Non
 def _places(save: Path | None, run: Path | None) -> list[Path]:
     """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
     from cleaning.facts.self_test import SELF_TEST_FILE
-    from runners.cli.output_files import reserve
+    from runners.cli.output import reserve
 
     if save is not None and save.exists():
         raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")

@@ -19,9 +19,8 @@ from results.names import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import check_models, hyper_of
-from runners.cli.output_files import put, reserve
+from runners.cli.output import put, reserve, say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 from runners.footprint import options as footprint_options
 
 if TYPE_CHECKING:

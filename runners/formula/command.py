@@ -11,15 +11,17 @@ import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable
-from runners.cli.arguments import choice_error
+from runners.cli.arguments import Parser, add_format, choice_error, names
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import WORDS, check_models, hyper_of
+from runners.cli.model_options import MODEL, WORDS, add_model, check_models, hyper_of
+from runners.cli.output import say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
-from runners.formula import options as formula_options
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:
     from analysis.formula.derivation.derive import Derived
@@ -28,19 +30,76 @@ if TYPE_CHECKING:
     from reports.formula import FormulaAnswer
     from runners.formula.points import Subject
 
+
+RULES = ("flopledger", "catamount")
+BY = ("phase", "kind", "module", "operation")
+
+BATCH_SIZE = 32
+"""Of the values, where it is not said."""
+
+EPILOG = (
+    "Symbols are the batch and the sizes that a model is built from: docs/formula.md. Models of any form, and their "
+    "inputs: docs/models.md. What the rules of Catamount are: docs/projections.md."
+)
+
+
+def parser() -> Parser:
+    """The parser of `runners.formula`."""
+    made = Parser(
+        prog="python -m runners.formula",
+        description="What does this model cost, as a formula in its hyper-parameters?",
+        epilog=EPILOG,
+    )
+    made.add_argument("model", metavar="MODEL", help=MODEL)
+    add_model(made.add_argument_group("the model, and values of sizes that are not symbols"))
+    group = made.add_argument_group("the formulas")
+    group.add_argument(
+        "--symbols", type=names("symbol"), default=(), metavar="NAMES", help="batch,image,classes,width, … (all)"
+    )
+    group.add_argument("--rules", choices=RULES, default=RULES[0], help="counting rules (flopledger)")
+    group.add_argument(
+        "--optimizer", choices=(*OPTIMIZERS, OWN), help="of the step (sgd; of Catamount's models its own)"
+    )
+    group.add_argument(
+        "--fused", action="store_true", help="count each chain of pointwise operations as one fused operation"
+    )
+    group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the step (fp32)")
+    _add_questions(made.add_argument_group("what to do with them"))
+    made.set_defaults(batch_size=BATCH_SIZE)
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _add_questions(group: Parser | object) -> None:
+    add = group.add_argument  # type: ignore[union-attr]
+    add("--at", default="", metavar="NAME=N,…", help="sizes at which values are shown (the model's own)")
+    add("--by", choices=BY, help="also costs by phase, kind, module or operation")
+    add(
+        "--solve",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="such as 'kept <= 32 GiB for batch'; may be repeated",
+    )
+    add("--sweep", default="", metavar="NAME=A:B:STEP,…", help="values over ranges, one row for each point")
+    add("--device", default="", metavar="NAME", help="a row of the table of peaks, for time and ridge in --solve")
+
+
 BATCH, CATAMOUNT = "batch", "catamount"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: formulas printed; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
-    options = formula_options.parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 
 
 def _run(options: Namespace) -> int:
     check_models([options.model], options)
     if options.out is not None:
-        from runners.cli.output_files import reserve
+        from runners.cli.output import reserve
 
         reserve(options.out)
     from analysis.formula.algebra.solve import NoSolution
@@ -76,10 +135,8 @@ def answer(options: Namespace) -> FormulaAnswer:
     from analysis.formula.derivation.sampling import Restructured, Unfitted
     from reports.formula import FormulaAnswer
     from runners.formula import questions
-    from runners.formula.branches import branched
-    from runners.formula.checks import CHECKED_CALLS, checked_apart
-    from runners.formula.footprints import footprints
     from runners.formula.points import sampler
+    from runners.formula.validity import CHECKED_CALLS, branched, checked_apart, footprints
 
     if options.fused and options.rules == CATAMOUNT:
         raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
@@ -159,8 +216,8 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
     """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
     from analysis.formula.derivation import derive
     from analysis.formula.derivation.sampling import Restructured, Unfitted
-    from runners.formula.branches import branched, repeated
     from runners.formula.points import NotBuilt, axes, fixed_symbol
+    from runners.formula.validity import branched, repeated
 
     where = axes(subject, symbols, looked_at)
     try:
@@ -176,7 +233,7 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
 def _unknown_quantities(derived: Any) -> dict[str, str]:
     """Quantity → why it has no formula: operations that no rule understands, storages of no known size."""
     from analysis.formula.derivation.totals import FLOP, SIZED
-    from runners.formula.footprints import UNKNOWN
+    from runners.formula.validity import UNKNOWN
 
     names = ", ".join(derived.not_understood)
     flop, sized = f"no rule understands {names}", dict.fromkeys(SIZED, UNKNOWN) if derived.unsized else {}
@@ -213,7 +270,6 @@ def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
 
 def _subject(options: Namespace) -> Subject:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
-    from analysis.devices.precisions import PRECISIONS
     from runners.formula.points import Subject, limits, names_of, smallest
     from runners.workers.any_model import get
 

@@ -70,8 +70,7 @@ def formula(
     from results.garbage_collector import collector_off
     from runners.cli.arguments import choice_error, number
     from runners.cli.model_options import check_models
-    from runners.formula.command import answer
-    from runners.formula.options import parser
+    from runners.formula.command import answer, parser
     from runners.formula.points import NotBuilt
     from workloads.catalogue.catalogue import OPTIMIZERS
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import check_models, hyper_of
+from runners.cli.output import say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 from runners.profile import deepspeed_config
 from runners.profile import options as profile_options
 from runners.workers import devices
@@ -24,7 +24,7 @@ from runners.workers import devices
 if TYPE_CHECKING:
     from results.records.samples import Ceiling
     from results.records.step_profile import Machine, StepProfile
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
 
 OTHERS = "times hold others' work, too"
 
@@ -70,13 +70,13 @@ def _run(options: Namespace) -> int:
 
 def show(profile: StepProfile, options: Namespace) -> None:
     """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
-    from runners.cli import output_files
+    from runners.cli import output
     from runners.profile import output as profile_output
 
     if options.output_file is None:
         show_page(lambda width, colour: profile_output.report(profile, options, _width(width), colour))
     else:
-        output_files.put(options.output_file, profile_output.report(profile, options))
+        output.put(options.output_file, profile_output.report(profile, options))
         say(f"written to {options.output_file}")
     if options.out is not None:
         profile_output.write(profile, options)
@@ -125,7 +125,7 @@ def _read(options: Namespace) -> list[Ceiling] | None:
 
 def _probe(worker: Any, options: Namespace) -> ProbeResult:
     """What the device is. Raises Mistake for one that is not there, or that lacks the precision."""
-    found = devices.probe(worker, options.device)
+    found = devices.probed_device(worker, options.device)
     if options.precision in found.refused:
         raise Mistake(f"--precision: {found.refused[options.precision]}")
     return found
@@ -134,7 +134,7 @@ def _probe(worker: Any, options: Namespace) -> ProbeResult:
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
     from analysis.profile.machine import machine_of
-    from runners.workers.fault import WorkerFault
+    from runners.workers.worker import WorkerFault
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:
@@ -155,7 +155,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
     from runners.profile.task import ProfileRequest
-    from runners.workers.fault import WorkerFault
+    from runners.workers.worker import WorkerFault
 
     passing(f"{options.model}: profiling")
     request = ProfileRequest(

@@ -10,7 +10,7 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.output_files import put, reserve
+from runners.cli.output import put, reserve
 
 if TYPE_CHECKING:
     from results.records.step_profile import StepProfile

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from runners.cli.exits import MISTAKE
-from runners.cli.terminal import say
+from runners.cli.output import say
 
 MODES = {
     "--reproduce": (

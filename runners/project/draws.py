@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from runners.cli.arguments import Parser, number
 from runners.cli.exits import Mistake
-from runners.project.utilization import add_utilization, utilization_of
+from runners.project.compute import add_utilization, utilization_of
 
 if TYPE_CHECKING:
     from analysis.project.accelerator import Accelerator

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from results.text_files import read_text, toml_tables
 from runners.cli.arguments import Parser, add_format, choice_error, number
 from runners.cli.exits import FAILED, Mistake, guarded
+from runners.cli.output import say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 from runners.project.draws import add_draws, draw_answers
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from reports.project import text as project_text
-    from runners.cli.output_files import put, reserve
+    from runners.cli.output import put, reserve
 
     if options.figures:
         reserve(options.figures / "figure")
@@ -269,7 +269,7 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     from analysis.project.shipped_formulas import Formulas
     from results.errors import Unavailable
     from runners.cli.model_options import check_models
-    from runners.formula import options as formula_options
+    from runners.formula import command as formula_options
     from runners.formula.command import answer
     from runners.formula.points import NotBuilt
 

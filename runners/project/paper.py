@@ -34,8 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: Namespace) -> int:
     from analysis.project.ppopp2019_case_study import reproduced
     from reports.project import paper
-    from runners.cli.output_files import put, reserve
-    from runners.cli.terminal import show_page
+    from runners.cli.output import put, reserve, show_page
 
     if options.figures:
         reserve(options.figures / "figure")

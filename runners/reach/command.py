@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from runners.cli.arguments import MARGIN_RATIO, Parser, add_format, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
+from runners.cli.output import say, show_page
 from runners.cli.progress import passing
-from runners.cli.terminal import say, show_page
 
 if TYPE_CHECKING:
     from analysis.devices.peaks import Device
@@ -98,7 +98,7 @@ def _run(options: Namespace) -> int:
     except ValueError as fault:
         raise Mistake(f"--device: {fault}") from fault
     if options.out is not None:
-        from runners.cli.output_files import reserve
+        from runners.cli.output import reserve
 
         reserve(options.out)
     try:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, number
 from runners.cli.exits import UNWRITABLE, Mistake, guarded
-from runners.cli.output_files import attempt, put, remove_others
-from runners.cli.terminal import say, show_page
+from runners.cli.output import attempt, put, remove_others, say, show_page
 from runners.report.derived import HEADLINE, derived_tables
 from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording, table_processes

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli.exits import UNWRITABLE, Mistake
-from runners.cli.output_files import attempt, put, remove_others
-from runners.cli.terminal import say, show_page
+from runners.cli.output import attempt, put, remove_others, say, show_page
 from runners.report.gate import show_gate
 
 if TYPE_CHECKING:

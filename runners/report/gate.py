@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from runners.cli.arguments import choice_error, share
 from runners.cli.exits import GATE
-from runners.cli.terminal import show_page
+from runners.cli.output import show_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.terminal import show_page
+from runners.cli.output import show_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from results.kernel import free_bytes
 from results.records.cell import Cell, Run
 from runners.cli.arguments import MARGIN_RATIO
+from runners.cli.output import say
 from runners.cli.progress import passing
-from runners.cli.terminal import say
 from runners.footprint.fit import Fitting
 from runners.sweep.auto_batches import corrected, resolved
 from runners.sweep.options import as_options, union
 from runners.sweep.plan import Grid, cell_of, cells
-from runners.workers.cell_sizes import hyper_of_cell
+from runners.workers.batches import hyper_of_cell
 
 if TYPE_CHECKING:
     from results.store.store import Store
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
 
 TIMEOUT_S = 600.0
 
@@ -65,7 +65,7 @@ def _asking(
     """What asks a `launch.Worker` for a model and precision of this grid: the least that fits of its layouts and
     optimizers."""
     from runners.footprint.step import StepOptions
-    from runners.workers.fault import WorkerFault
+    from runners.workers.worker import WorkerFault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")

@@ -21,8 +21,7 @@ from results.records.vocabulary import RETAIN
 from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.models import factory_of
-from runners.workers.batches import Batches, in_layout
-from runners.workers.cell_sizes import hyper_of_cell
+from runners.workers.batches import Batches, hyper_of_cell, in_layout
 
 if TYPE_CHECKING:
     import torch

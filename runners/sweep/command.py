@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering
-from runners.cli.terminal import say
+from runners.cli.output import say
 from runners.sweep import models as sweep_models
 from runners.sweep.executors.choice import LOCAL, Executor, Telemetered, check_executor, each_model, open_slots
 from runners.sweep.executors.sitting import peak_row, sitting_of
@@ -42,8 +42,8 @@ from runners.sweep.options import (
 )
 from runners.sweep.plan import Grid, cell_of, check, check_images, remaining
 from runners.sweep.ranks import exchange
-from runners.workers.cell_sizes import hyper_of_cell
-from runners.workers.place import Place, place_of
+from runners.workers.batches import hyper_of_cell
+from runners.workers.devices import Place, place_of
 
 if TYPE_CHECKING:
     from results.records.cell import Cell, Run
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from runners.sweep.pack import Pack
     from runners.sweep.ranks.peers import RankPeers
     from runners.sweep.session import Limits, Replan, Session
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
     from runners.workers.telemetry import TelemetryWatch
 
 PROBE_TIMEOUT_S = 180.0
@@ -386,7 +386,7 @@ def _cautions(probed: ProbeResult, watch: Telemetered) -> list[str]:
 
 def _probe(device: str) -> ProbeResult:
     """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
-    found: ProbeResult = _worker_answer("runners.workers.probe:probe", device)
+    found: ProbeResult = _worker_answer("runners.workers.devices:probe", device)
     return found
 
 
@@ -418,8 +418,8 @@ def _check_models(grid: Grid) -> None:
 
 def _worker_answer(task: str, *arguments: Any) -> Any:
     """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
-    from runners.workers.fault import WorkerFault
     from runners.workers.pool import Worker
+    from runners.workers.worker import WorkerFault
 
     worker = Worker("probe")
     try:

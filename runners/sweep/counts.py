@@ -12,7 +12,7 @@ from results.records.cell import Cell
 from results.records.counts import FlopCount
 from results.records.vocabulary import digest
 from runners.sweep.models import factory_of
-from runners.workers.cell_sizes import hyper_of_cell
+from runners.workers.batches import hyper_of_cell
 
 TIMEOUT_S = 300.0
 """Of one counter and workload, all its batches together."""

@@ -24,7 +24,7 @@ from results.records.cell import Cell
 from results.records.vocabulary import non_default
 from results.store.layout import QUICK, compress
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.fault import WorkerFault
+from runners.workers.worker import WorkerFault
 
 SOURCE = "nsys"
 TASK = "runners.sweep.nsight:record_work"

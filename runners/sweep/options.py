@@ -35,12 +35,11 @@ from runners.sweep import models as sweep_models
 from runners.sweep.executors.choice import EXECUTORS, LOCAL
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.sweep.ranks import options as ranks_options
-from runners.workers.devices import check_name
-from runners.workers.place import place_of
+from runners.workers.devices import check_name, place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
 
 RUNS = Path("results/runs")
 DEFAULT_MODELS = ("resnet18", "mobilenet_v2")

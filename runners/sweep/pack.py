@@ -16,8 +16,7 @@ from pathlib import Path
 from results.errors import StoreFault
 from results.store.layout import OPERATIONS, PROFILES
 from runners.cli.exits import Mistake
-from runners.cli.output_files import put, reserve
-from runners.cli.terminal import say
+from runners.cli.output import put, reserve, say
 
 EVERY_S = 60.0
 """A cell that ends this long after the last archive makes a new one."""

@@ -16,7 +16,7 @@ from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell
 from results.records.vocabulary import WORKS
 from runners.sweep.models import catalogue_entry
-from runners.workers.cell_sizes import hyper_of_cell
+from runners.workers.batches import hyper_of_cell
 from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.catalogue.files import CLASSES
 

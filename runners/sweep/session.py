@@ -28,11 +28,10 @@ from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
 from runners.sweep.plan import reason_against, worker_key
 from runners.sweep.planning import Planning, ceiling_budget_s, least_s, protocol_s
-from runners.workers.cell_sizes import hyper_of_cell
-from runners.workers.fault import WorkerFault
+from runners.workers.batches import hyper_of_cell
 from runners.workers.pool import Stopwatch, Worker, uninterrupted
 from runners.workers.telemetry import TelemetryWatch, WindowEnergy
-from runners.workers.worker import classify
+from runners.workers.worker import WorkerFault, classify
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0

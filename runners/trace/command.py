@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from results.names import nearest
 from runners.cli.arguments import Parser, add_format, number
 from runners.cli.exits import FAILED, UNWRITABLE, Mistake, guarded
-from runners.cli.output_files import put, remove_others, reserve
+from runners.cli.output import put, remove_others, reserve, say, show_page
 from runners.cli.recordings import read_recording
-from runners.cli.terminal import say, show_page
 from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from results.errors import Inconsistent
 from runners.cli.exits import Mistake
-from runners.cli.output_files import put
+from runners.cli.output import put, say, show_page
 from runners.cli.recordings import read_recording
-from runners.cli.terminal import say, show_page
 from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:

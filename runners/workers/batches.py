@@ -1,4 +1,7 @@
-"""Where the batches of a cell come from: random ones or CIFAR-10's that lie on the device, or a DataLoader's.
+"""What the model of a cell is built with, and where its batches come from.
+
+Sizes, inputs and what is changed of the model are known without torch (`hyper_of_cell`). Batches are random ones or
+CIFAR-10's that lie on the device, or a DataLoader's.
 
 With `--input-pipeline` a step takes its batch from torchvision's data set and PyTorch's DataLoader within its own time:
 reading, resizing, normalising, collating and the way to the device, in the process that trains (a worker may start no
@@ -15,12 +18,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records.cell import Cell
+from workloads.catalogue.catalogue import ENTRIES, hyper_of
 
 if TYPE_CHECKING:
     import torch
     from torch.utils.data import DataLoader
 
     from workloads.catalogue.base import Batch, Workload
+
+
+def hyper_of_cell(cell: Cell) -> dict[str, Any]:
+    """What builds the cell's workload beside its name: all sizes of a catalogue workload, of any other model those that
+    were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not have."""
+    if cell.model in ENTRIES:
+        sizes: dict[str, Any] = hyper_of(
+            cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
+        )
+        return {**sizes, **{name: words for name, words in _changes(cell).items() if name != "batch"}}
+    own = {"image_size": cell.image_size, "num_classes": cell.num_classes}
+    return {**{name: size for name, size in own.items() if size is not None}, **cell.hyper, **_changes(cell)}
+
+
+def _changes(cell: Cell) -> dict[str, Any]:
+    """What was asked for that is no size: inputs, batches, parameters that are frozen, modules calculated again."""
+    words = {
+        "input": cell.inputs,
+        "batch": cell.batch_maker,
+        "frozen": list(cell.frozen),
+        "checkpoint": list(cell.checkpoint),
+    }
+    return {name: value for name, value in words.items() if value}
+
 
 FEW_BATCHES, MORE_BATCHES = 2, 4
 SMALL_BATCH_BYTES = 64 * 2**20

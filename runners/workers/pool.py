@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from measure.device import processes
-from runners.workers.fault import WorkerFault
+from runners.workers.worker import WorkerFault
 
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""

@@ -2,6 +2,8 @@
 
 It never outlives its parent (Linux and a thread wait for the lifeline to break), ignores Ctrl-C
 (the parent decides), is the first to go when memory runs out, and keeps its output out of the parent's terminal.
+
+`WorkerFault` says why a call gave no result: the one word that pool, worker and commands share.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import importlib
 import signal
 import sys
 import traceback
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,16 @@ from typing import Any
 from measure.device.processes import end_with, redirect
 from results.errors import Inconsistent, Unavailable, one_line
 from results.library_words import plain_words
-from runners.workers.fault import WorkerFault
+
+
+@dataclass(frozen=True)
+class WorkerFault:
+    """Why a call gave no result. status: one of `STATUSES`. detail: a traceback, where there is one."""
+
+    status: str
+    reason: str
+    detail: str = ""
+
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"

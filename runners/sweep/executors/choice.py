@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from runners.cli.terminal import say
+from runners.cli.output import say
 
 if TYPE_CHECKING:
     from results.records.cell import Cell, Run
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from runners.cli.progress import Progress
     from runners.sweep.executors.remote import Remote
     from runners.sweep.session import Limits, Replan
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
 
 LOCAL, RAY = "local", "ray"
 EXECUTORS = (LOCAL, RAY)

@@ -21,8 +21,8 @@ from runners.sweep.executors.sitting import sitting_of
 from runners.sweep.plan import reason_against
 from runners.sweep.planning import SPARE_RATIO, least_s
 from runners.sweep.session import Limits, Replan, trace_id
+from runners.workers.devices import ProbeResult
 from runners.workers.pool import Stopwatch, uninterrupted
-from runners.workers.probe import ProbeResult
 
 MOST_LOSSES = 2
 """How many slots may be lost under a cell, before it is taken to be why: its row says so then."""

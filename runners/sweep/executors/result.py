@@ -17,8 +17,8 @@ from results.records.rows import Record
 from results.records.samples import Ceiling
 from results.store.store import Store
 from runners.sweep.findings import OperationTable
+from runners.workers.devices import ProbeResult
 from runners.workers.pool import uninterrupted
-from runners.workers.probe import ProbeResult
 
 
 @dataclass(frozen=True)

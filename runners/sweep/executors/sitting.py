@@ -9,7 +9,7 @@ from analysis.devices.peaks import kept_row
 from results.records.cell import Sitting
 
 if TYPE_CHECKING:
-    from runners.workers.probe import ProbeResult
+    from runners.workers.devices import ProbeResult
 
 
 def sitting_of(

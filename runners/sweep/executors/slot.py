@@ -18,10 +18,10 @@ from results.store.manifest import harness_version
 from runners.cli.progress import Progress
 from runners.sweep.executors.result import CellResult, Order, ResultStore, SlotFacts, SlotSettings
 from runners.sweep.session import Limits, Session
-from runners.workers.fault import WorkerFault
+from runners.workers.devices import ProbeResult
 from runners.workers.pool import Worker, prepare
-from runners.workers.probe import ProbeResult
 from runners.workers.telemetry import TelemetryWatch
+from runners.workers.worker import WorkerFault
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -76,7 +76,7 @@ class Slot:
         """The device, asked in a process that ends again. Raises ValueError."""
         worker = Worker("probe")
         try:
-            answer: Any = worker.call("runners.workers.probe:probe", self.settings.device, timeout_s=PROBE_TIMEOUT_S)
+            answer: Any = worker.call("runners.workers.devices:probe", self.settings.device, timeout_s=PROBE_TIMEOUT_S)
         finally:
             worker.stop()
         if isinstance(answer, WorkerFault):

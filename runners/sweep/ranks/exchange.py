@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from results.kernel import die_with_parent
-from runners.workers.fault import WorkerFault
-from runners.workers.place import Place
+from runners.workers.devices import Place
 from runners.workers.pool import Worker
+from runners.workers.worker import WorkerFault
 
 CHUNK_BYTES = 4 << 20
 """Of a value: torch's store takes 8 MiB at once."""

@@ -14,11 +14,10 @@ from typing import Any
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED
 from runners.sweep.ranks.exchange import Exchange, LostExchange, end_with_torchrun
 from runners.sweep.ranks.peers import CellOrder, Order, RankPeers
-from runners.workers.fault import WorkerFault
-from runners.workers.place import Place
+from runners.workers.devices import Place, ProbeResult
 from runners.workers.pool import Worker, prepare
-from runners.workers.probe import ProbeResult
 from runners.workers.telemetry import TelemetryWatch
+from runners.workers.worker import WorkerFault
 
 PROBE_S = 180.0
 
@@ -57,7 +56,7 @@ def _follow(exchange: Exchange) -> int:
     kind, debug = exchange.take("start")
     device = exchange.place.device(kind)
     worker = Worker("measure", quiet=not debug)
-    probed: ProbeResult | WorkerFault = worker.call("runners.workers.probe:probe", device, timeout_s=PROBE_S)
+    probed: ProbeResult | WorkerFault = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_S)
     hello = f"hello/{exchange.place.rank}"
     if isinstance(probed, WorkerFault):
         exchange.put(hello, probed.reason)

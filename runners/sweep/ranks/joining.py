@@ -23,7 +23,7 @@ from results.records.cell import Cell
 from results.records.samples import RankCollective, RankRow, RankSample, RankTelemetry, Sample
 from runners.sweep.findings import CellMeasurement, Rows
 from runners.sweep.ranks.peers import RankAnswer
-from runners.workers.fault import WorkerFault
+from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
     from analysis.ranks.summary import RanksReport

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.parallel.rank_grid import parse_plan
 from results.records.vocabulary import WORKS
 from runners.sweep.executors.choice import LOCAL
-from runners.workers.place import Place
+from runners.workers.devices import Place
 
 SCALING = ("strong", "weak")
 

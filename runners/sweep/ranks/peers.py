@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.telemetry import Reading
 from results.records.cell import Cell
 from runners.sweep.ranks.exchange import Exchange, LostExchange
-from runners.workers.fault import WorkerFault
+from runners.workers.devices import ProbeResult
 from runners.workers.pool import Worker
-from runners.workers.probe import ProbeResult
 from runners.workers.telemetry import TelemetryWatch
+from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
     from measure.timing.protocols import Protocol

@@ -18,8 +18,8 @@ from runners.sweep.ranks.exchange import KILLED, LostExchange
 from runners.sweep.ranks.joining import Ceilings, fault_of, join_ranks
 from runners.sweep.ranks.peers import CeilingOrder, CellOrder, RankAnswer, RankPeers
 from runners.sweep.session import Session
-from runners.workers.fault import WorkerFault
 from runners.workers.telemetry import WindowEnergy
+from runners.workers.worker import WorkerFault
 
 PATIENCE_S = 60.0
 """For the answers of other ranks once this one is done."""

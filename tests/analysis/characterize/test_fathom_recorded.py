@@ -16,7 +16,7 @@ from analysis.characterize.operation_mix import Mix
 from reports.characterize.sections import to_text
 from reports.characterize.text import CharacterizeAnswer, look, paper_name
 from results.records.characterization import PROFILED
-from runners.characterize import files as characterize_files
+from runners.characterize import command as characterize_files
 from workloads.catalogue import entries
 from workloads.catalogue.catalogue import entry
 

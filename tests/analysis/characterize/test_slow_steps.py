@@ -10,7 +10,7 @@ import pytest
 from analysis.characterize.heavy_tail import slow_steps
 from reports.characterize.sections import REASONS, _slow
 from results.records.characterization import PLAIN, PROFILED, WARM_UP, Characterization, RecordedStep
-from runners.characterize.files import read_rows
+from runners.characterize.command import read_rows
 from tests.support.made_up.made_up_characterization import together
 
 KEPT = Path(__file__).parents[3] / "results" / "published" / "fathom-2026-11-22"

@@ -16,7 +16,7 @@ from reports.sweep.figures import gallery
 from results.store.reading import read_operation_table, read_run
 from results.store.store import read_profile
 from runners.sweep.command import _notes
-from runners.workers.probe import ProbeResult
+from runners.workers.devices import ProbeResult
 
 ROOT = Path(__file__).parents[3]
 RUN = ROOT / "results/published/amd-epyc-2-cores-2026-11-29"

@@ -24,8 +24,8 @@ from runners.ceiling import search as ceiling_search
 from runners.ceiling.search import Search
 from runners.ceiling.tasks import TimedCeiling
 from runners.workers import pool
-from runners.workers.fault import WorkerFault
-from runners.workers.probe import ProbeResult
+from runners.workers.devices import ProbeResult
+from runners.workers.worker import WorkerFault
 from tests.support.made_up import made_up_ceilings
 
 ROOT = Path(__file__).parents[3]

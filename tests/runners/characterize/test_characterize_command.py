@@ -20,7 +20,7 @@ from reports.characterize.text import look
 from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
 from runners.characterize import command
-from runners.characterize import files as characterize_files
+from runners.characterize import command as characterize_files
 from runners.characterize import task as characterize_task
 from tests.support.fakes.commands import code_without
 from tests.support.made_up.made_up_characterization import together

@@ -17,7 +17,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.profile.step_series import record
 from measure.profile.typed_steps import TypedStep, typed_steps
 from runners.characterize import command
-from runners.characterize import files as characterize_files
+from runners.characterize import command as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
 from runners.characterize import task as characterize_task

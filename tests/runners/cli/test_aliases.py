@@ -12,7 +12,7 @@ from runners.characterize import options as characterize_options
 from runners.cli.arguments import PAIRED, Parser, with_own_names
 from runners.count import options as count_options
 from runners.footprint import options as footprint_options
-from runners.formula import options as formula_options
+from runners.formula import command as formula_options
 from runners.profile import options as profile_options
 from runners.sweep import options as sweep_options
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from results.errors import StoreFault
-from runners.cli import exits, output_files
+from runners.cli import exits, output
 from runners.cli.exits import LONGEST_LINE, Mistake, guarded
 
 ROOT = Path(__file__).parents[3]
@@ -115,16 +115,16 @@ def test_codes_are_those_that_the_documents_name() -> None:
 
 def test_an_equal_file_is_left_alone_and_another_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "c.csv"
-    output_files.put(path, "x\n")
+    output.put(path, "x\n")
     before = path.stat()
-    output_files.put(path, b"x\n")
+    output.put(path, b"x\n")
     after = path.stat()  # reading it may change the time of access
     assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
         before.st_ino,
         before.st_mtime_ns,
         before.st_ctime_ns,
     )
-    output_files.put(path, "y\n")
+    output.put(path, "y\n")
     assert path.read_bytes() == b"y\n"
     assert path.stat().st_ino != before.st_ino  # another file took its name at once
     assert [entry.name for entry in path.parent.iterdir()] == ["c.csv"]
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written_is_a_store_fault(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "taken", tmp_path / "file" / "below"):
         with pytest.raises(StoreFault, match=r"(taken|below) could not be written: .*; the rest stays$"):
-            output_files.put(path, "x", "; the rest stays")
+            output.put(path, "x", "; the rest stays")
 
 
 def test_an_error_that_quotes_megabytes_stays_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from analysis.devices.telemetry import Reading
 from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from measure.device.environment import environment
 from results.errors import StoreFault, Unavailable
-from runners.cli import output_files
+from runners.cli import output
 from runners.doctor import command, self_test
 from runners.doctor.known_work import counts, energy, executed, times
 from runners.doctor.known_work.answers import CheckResult, DeviceUnderTest, within
@@ -97,14 +97,14 @@ def test_a_device_that_is_not_there_is_the_callers_mistake(monkeypatch, capsys, 
 def test_an_answer_that_cannot_be_written_in_the_end_is_printed_all_the_same(monkeypatch, capsys, tmp_path) -> None:
     """The disk is full once everything is measured: the run's directory gets its copy, stdout the answer."""
     monkeypatch.setattr(self_test, "CHECKS", {"good": good})
-    whole = output_files.put
+    whole = output.put
 
     def full(path, content):
         if path.name == "attached.json":
             raise StoreFault(f"{path} could not be written: No space left on device")
         whole(path, content)
 
-    monkeypatch.setattr(output_files, "put", full)
+    monkeypatch.setattr(output, "put", full)
     file = tmp_path / "attached.json"
     words = ["--self-test", "--device", "cpu", "--format", "json", "--save", str(file), "--write", str(tmp_path)]
     assert command.main(words) == 3

@@ -25,8 +25,8 @@ from runners.profile import options as profile_options
 from runners.profile.task import ProfileRequest
 from runners.profile.task import profile as task
 from runners.workers import pool
-from runners.workers.fault import WorkerFault
-from runners.workers.probe import ProbeResult
+from runners.workers.devices import ProbeResult
+from runners.workers.worker import WorkerFault
 from runners.workers.worker import run as worker_run
 from tests.support.made_up.made_up_profile import MACHINE, PROFILE, profile
 

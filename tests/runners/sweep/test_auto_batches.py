@@ -19,8 +19,8 @@ from runners.sweep import auto_batches, auto_memory
 from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
 from runners.sweep.options import as_options, grid_of, parser
 from runners.sweep.plan import Grid, cells, remaining
-from runners.workers.fault import WorkerFault
-from runners.workers.probe import DeviceProperties, ProbeResult
+from runners.workers.devices import DeviceProperties, ProbeResult
+from runners.workers.worker import WorkerFault
 from tests.support.fakes.fake_session import MEASURE, Scene, measured
 from tests.support.fakes.real_sweeps import QUICK, here
 

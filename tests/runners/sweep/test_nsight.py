@@ -23,7 +23,7 @@ from results.records.vocabulary import non_default
 from runners import nvtx_step
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.fault import WorkerFault
+from runners.workers.worker import WorkerFault
 from tests.support.fakes.fake_nsys import VERSION
 from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives

@@ -19,7 +19,7 @@ from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell
 from results.records.rows import header
 from runners.sweep.plan import METHODS, Grid, cells, check, reason_against, remaining
-from runners.workers.cell_sizes import hyper_of_cell
+from runners.workers.batches import hyper_of_cell
 
 MODELS = ("resnet18", "vgg11", "alexnet")
 

@@ -23,7 +23,7 @@ from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings
 from runners.sweep.planning import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, least_s
 from runners.sweep.session import failed, trace_id
-from runners.workers.fault import WorkerFault
+from runners.workers.worker import WorkerFault
 from tests.runners.sweep.test_passes import operation
 from tests.support.fakes.fake_session import (
     CEILINGS,

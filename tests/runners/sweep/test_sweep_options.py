@@ -12,9 +12,9 @@ from measure.counters.harness.registry import COUNTERS
 from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells, check, remaining
-from runners.workers.fault import WorkerFault
+from runners.workers.devices import ProbeResult
 from runners.workers.pool import Worker
-from runners.workers.probe import ProbeResult
+from runners.workers.worker import WorkerFault
 
 CPU = ProbeResult(device="cpu", refused={"tf32": "tf32 on cpu: a CPU has none"})
 H100 = ProbeResult(device="cuda")

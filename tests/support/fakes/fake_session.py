@@ -18,8 +18,8 @@ from runners.cli.progress import Progress
 from runners.sweep import counts
 from runners.sweep import session as sweep_session
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
-from runners.workers.fault import WorkerFault
 from runners.workers.telemetry import WindowEnergy
+from runners.workers.worker import WorkerFault
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
 MEASURE, TRACE, CEILINGS = (

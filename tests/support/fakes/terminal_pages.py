@@ -38,7 +38,7 @@ def notes(_: str) -> None:
     """A line on stderr, an error, and the progress of a sweep."""
     from results.records.cell import Cell, Run
     from runners.cli import exits
-    from runners.cli.terminal import say
+    from runners.cli.output import say
 
     say(
         "note: earlier sessions of this run were collected by version 0.9, this is 1.0, and what they recorded is in "
@@ -63,7 +63,7 @@ def reach(_: str) -> None:
 def gates(_: str) -> None:
     from reports.sweep import checks
     from results.records.verdicts import FAIL, OPEN, PASS, Verdict
-    from runners.cli.terminal import show_page
+    from runners.cli.output import show_page
 
     rule = "every product of the step is counted once, by each of the counters that were asked for it"
     found = {"c0ffee": "fvcore counts 1,814,073,344 forward, ours 3,628,146,688: more than 0.1 % apart"}

@@ -20,9 +20,9 @@ from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, pieces, value
 from analysis.formula.derivation.totals import at_least, expression, parts, totals
-from runners.formula.footprints import UNKNOWN, WITHOUT
-from runners.formula.footprints import footprints as told_of
 from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
+from runners.formula.validity import UNKNOWN, WITHOUT
+from runners.formula.validity import footprints as told_of
 from runners.workers.any_model import get
 
 EAGER, MINIMAL = QUANTITIES

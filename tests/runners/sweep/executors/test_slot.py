@@ -18,7 +18,7 @@ from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.choice import check_executor, each_model
 from runners.sweep.executors.result import Order, SlotSettings, keep
 from runners.sweep.executors.slot import Slot, check_single_device, hold
-from runners.workers.fault import WorkerFault
+from runners.workers.worker import WorkerFault
 from tests.support.cluster.fake_slots import place
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
 from tests.support.fakes.real_sweeps import free_port

@@ -18,9 +18,8 @@ from runners.sweep.ranks.joining import fault_of, is_followed
 from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
 from runners.sweep.ranks.session import RankSession
 from runners.sweep.session import Limits
-from runners.workers.fault import WorkerFault
-from runners.workers.place import Place, place_of
-from runners.workers.probe import ProbeResult
+from runners.workers.devices import Place, ProbeResult, place_of
+from runners.workers.worker import WorkerFault
 
 ENVIRON = {
     "RANK": "3",
