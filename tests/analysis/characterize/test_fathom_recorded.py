@@ -16,7 +16,7 @@ from analysis.characterize.operation_mix import Mix
 from reports.characterize.sections import to_text
 from reports.characterize.text import CharacterizeAnswer, look, paper_name
 from results.records.characterization import PROFILED
-from runners.characterize import command as characterize_files
+from runners.characterize.command import read_rows
 from workloads.catalogue import entries
 from workloads.catalogue.catalogue import entry
 
@@ -31,7 +31,7 @@ OTHER_SIZES = {"fathom-speech@as_paper": {"frames": 156}}
 @pytest.fixture(scope="module")
 def seen() -> CharacterizeAnswer:
     """Without the single calls, whose laws take seconds to fit."""
-    return look(replace(characterize_files.read_rows(KEPT), calls=()), FATHOM, reproduce="fathom")
+    return look(replace(read_rows(KEPT), calls=()), FATHOM, reproduce="fathom")
 
 
 def coded(seen: CharacterizeAnswer) -> dict[str, Mix]:

@@ -20,7 +20,6 @@ from reports.characterize.text import look
 from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
 from runners.characterize import command
-from runners.characterize import command as characterize_files
 from runners.characterize import task as characterize_task
 from tests.support.fakes.commands import code_without
 from tests.support.made_up.made_up_characterization import together
@@ -89,7 +88,7 @@ def test_the_document_has_exactly_the_promised_keys(recorded):
 
 
 def test_groups_and_time_between_are_the_step(recorded):
-    data = characterize_files.read_rows(recorded[1])
+    data = command.read_rows(recorded[1])
     for step in data.steps:
         if step.part == "profiled":
             spent = sum(row.time_s for row in data.times if (row.recording, row.step) == (step.recording, step.step))
@@ -175,14 +174,14 @@ def test_a_workload_that_lacks_a_part_is_one_line_where_it_is_the_only_one(tmp_p
 def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys, no_figures):
     data = together()
     nets, others = (replace(data, **one_half) for one_half in (_half(data, {0, 1, 2}), _half(data, {3, 4})))
-    characterize_files.write_rows(nets, tmp_path / "nets")
-    characterize_files.write_rows(others, tmp_path / "others")
+    command.write_rows(nets, tmp_path / "nets")
+    command.write_rows(others, tmp_path / "others")
     given = [str(tmp_path / "nets"), str(tmp_path / "others")]
     assert command.main([*given, "--out", str(tmp_path / "all"), "--format", "json"]) == 1  # "lost" was not recorded
     told = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in told["workloads"]] == ["net", "talk", "lost"]
     assert len(told["linkage"]) == 1
-    assert characterize_files.read_rows(tmp_path / "all") == data
+    assert command.read_rows(tmp_path / "all") == data
     with pytest.raises(SystemExit):
         command.main([*given, given[0]])
     assert "expected recordings that differ, got net recorded the same way in" in capsys.readouterr().err
@@ -206,7 +205,7 @@ def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
 def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys, no_figures):
     """Of the same number of threads, the best of a unit: 100 FLOP in 2 s, of 200 FLOP a second."""
     data = together()
-    characterize_files.write_rows(replace(data, costs=(replace(data.costs[0], unit="fp32"),)), tmp_path / "run")
+    command.write_rows(replace(data, costs=(replace(data.costs[0], unit="fp32"),)), tmp_path / "run")
     header = (
         "sitting,device,precision,unit,operation,shape,layout,repeats,median_s,flop,flop_per_s,status,reason,threads"
     )
@@ -225,7 +224,7 @@ def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp
     with pytest.raises(SystemExit):
         command.main(["--models", "alexnet", "--out", str(recorded[1])])
     assert "expected a directory without recordings.csv" in capsys.readouterr().err
-    characterize_files.write_rows(together(), tmp_path)
+    command.write_rows(together(), tmp_path)
     whole = (tmp_path / "operation_times.csv.gz").read_bytes()
     (tmp_path / "operation_times.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(SystemExit):

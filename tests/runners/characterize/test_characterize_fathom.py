@@ -17,7 +17,6 @@ from analysis.devices.precisions import PRECISIONS
 from measure.profile.step_series import record
 from measure.profile.typed_steps import TypedStep, typed_steps
 from runners.characterize import command
-from runners.characterize import command as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
 from runners.characterize import task as characterize_task
@@ -128,6 +127,6 @@ def test_the_eight_are_placed_and_their_largest_groups_are_the_papers(
     for name, group in LARGEST.items():
         operations = {letter: ratio for letter, ratio in found[name]["groups"].items() if letter != "H"}
         assert max(operations, key=lambda letter: operations[letter]) == group
-    held = [each.peak_memory_bytes for each in characterize_files.read_rows(tmp_path).recordings]
+    held = [each.peak_memory_bytes for each in command.read_rows(tmp_path).recordings]
     assert len(held) == len(EIGHT)
     assert all(each is not None and each < 4e9 for each in held)

@@ -12,7 +12,7 @@ from runners.characterize import options as characterize_options
 from runners.cli.arguments import PAIRED, Parser, with_own_names
 from runners.count import options as count_options
 from runners.footprint import options as footprint_options
-from runners.formula import command as formula_options
+from runners.formula import command as formula_command
 from runners.profile import options as profile_options
 from runners.sweep import options as sweep_options
 
@@ -21,7 +21,7 @@ MAKERS: dict[str, Callable[[], Parser]] = {
     "count": count_options.parser,
     "profile": profile_options.parser,
     "footprint": footprint_options.parser,
-    "formula": formula_options.parser,
+    "formula": formula_command.parser,
     "characterize": characterize_options.parser,
     "ceiling": importlib.import_module("runners.ceiling.command")._parser,
 }
