@@ -28,6 +28,8 @@ CONVOLUTION_BACKWARD = """
 """
 PRODUCT = """
     mm bmm mv dot vdot matmul linear mkldnn_linear _scaled_mm _scaled_mm_v2 _int_mm _weight_int8pack_mm inner
+    _weight_int4pack_mm _weight_int4pack_mm_for_cpu _weight_int4pack_mm_with_scales_and_zeros _dyn_quant_matmul_4bit
+    _mixed_dtypes_linear mkldnn_linear_backward_input
 """
 ATTENTION = """
     scaled_dot_product_attention _scaled_dot_product_attention_math _scaled_dot_product_attention_math_for_mps
@@ -56,7 +58,11 @@ BATCH_NORM_BACKWARD = """
     native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward
     _batch_norm_impl_index_backward
 """
-SOFTMAX_BACKWARD = "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward"
+SOFTMAX = "_softmax _safe_softmax softmax _masked_softmax _sparse_softmax _nested_tensor_softmax_with_shape"
+SOFTMAX_BACKWARD = """
+    _softmax_backward_data _log_softmax_backward_data _masked_softmax_backward _sparse_softmax_backward_data
+    _sparse_log_softmax_backward_data
+"""
 MAX_POOL = """
     max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
     mkldnn_max_pool2d mkldnn_max_pool3d fractional_max_pool2d fractional_max_pool3d
@@ -65,6 +71,7 @@ AVG_POOL = "avg_pool1d avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_back
 ADAPTIVE_AVG_POOL = """
     adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
     _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward mkldnn_adaptive_avg_pool2d
+    adaptive_avg_pool3d_backward mkldnn_adaptive_avg_pool2d_backward
 """
 NEAREST = """
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
@@ -77,8 +84,13 @@ NEAREST_BACKWARD = """
 BILINEAR_ANTIALIASED = "_upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward"
 BICUBIC_ANTIALIASED = "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward"
 LANCZOS_ANTIALIASED = "_upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward"
-GRID_SAMPLE = "grid_sampler grid_sampler_2d grid_sampler_3d cudnn_grid_sampler"
-GRID_SAMPLE_BACKWARD = "grid_sampler_2d_backward grid_sampler_3d_backward cudnn_grid_sampler_backward"
+GRID_SAMPLE = """
+    grid_sampler grid_sampler_2d grid_sampler_3d cudnn_grid_sampler _grid_sampler_2d_cpu_fallback
+"""
+GRID_SAMPLE_BACKWARD = """
+    grid_sampler_2d_backward grid_sampler_3d_backward cudnn_grid_sampler_backward
+    _grid_sampler_2d_cpu_fallback_backward
+"""
 
 # --- arithmetic whose count depends on an argument -------------------------------------------------------------------
 
@@ -88,13 +100,40 @@ ACCUMULATE = """
     index_put _index_put_impl _unsafe_index_put index_add scatter_add scatter_reduce index_reduce
     _unsafe_masked_index_put_accumulate
 """
-NORM = "linalg_vector_norm norm linalg_norm frobenius_norm dist"
-FACTORS = "linalg_lu_factor_ex linalg_lu linalg_lu_factor _linalg_det linalg_det _linalg_slogdet linalg_slogdet"
-ITERATIVE = """
-    _linalg_eigh linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals _linalg_eigvals _linalg_svd linalg_svd
-    linalg_svdvals
+NORM = """
+    linalg_vector_norm norm linalg_norm frobenius_norm dist native_norm
 """
-"""No products of two operands, and without a rule: how many sweeps they need depends on the values."""
+FACTORS = "linalg_lu_factor_ex linalg_lu linalg_lu_factor _linalg_det linalg_det _linalg_slogdet linalg_slogdet"
+CHOLESKY = "linalg_cholesky_ex linalg_cholesky linalg_ldl_factor_ex"
+INVERSE = "linalg_inv_ex inverse linalg_inv cholesky_inverse"
+TRIANGULAR = "linalg_solve_triangular triangular_solve"
+SUBSTITUTIONS = "linalg_lu_solve cholesky_solve _cholesky_solve_helper linalg_ldl_solve"
+ITERATIVE = "is no product, and how much it calculates depends on values"
+"""Why eigenvalues and their like have no rule; they have no model FLOP."""
+UNSUPPORTED = {
+    ITERATIVE: """
+        _linalg_eigh linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals _linalg_eigvals _linalg_svd linalg_svd
+        linalg_svdvals
+    """,
+    "makes products, and how many depends on values": """
+        linalg_matrix_exp _compute_linear_combination linalg_pinv linalg_lstsq linalg_matrix_sqrth linalg_polar
+    """,
+    "has packed weights, whose sizes are not seen": """
+        quantized_lstm quantized_gru _cslt_sparse_mm _cslt_sparse_mm_search _sparse_semi_structured_addmm
+        _sparse_semi_structured_linear _sparse_semi_structured_mm
+    """,
+    "has sparse operands, and which of their values meet is not seen": """
+        _sparse_sparse_matmul _sparse_mm_reduce_impl_backward _spsolve sspaddmm
+    """,
+    "has no formula here": "ormqr _triton_scaled_dot_attention",
+    "runs on Apple's devices alone": "_lstm_mps lstm_mps_backward mps_convolution_transpose_backward",
+    "is for torch's own tests": """
+        _foobar _test_autograd_multiple_dispatch _test_autograd_multiple_dispatch_view
+        _test_autograd_multiple_dispatch_view_copy _test_functorch_fallback _test_optional_filled_intlist
+        _test_optional_floatlist _test_optional_intlist _test_parallel_materialize _test_warn_in_autograd
+    """,
+}
+"""Why operations have no rule, each in words that follow its name."""
 BAGS = """
     _embedding_bag _embedding_bag_forward_only embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
     _embedding_bag_sparse_backward
@@ -114,16 +153,23 @@ VIEW = """
 """
 ALLOCATION = """
     empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_as _efficientzerotensor
-    _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors _sparse_coo_tensor_unsafe
+    _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors _sparse_coo_tensor_unsafe empty_quantized
+    _empty_affine_quantized _empty_per_channel_affine_quantized _new_zeros_with_same_feature_meta _resize_output
+    sparse_resize sparse_resize_and_clear resize_as_sparse shallow_copy_data from_file
+    _sparse_compressed_tensor_with_dims sparse_compressed_tensor sparse_coo_tensor
 """
 QUESTION = """
     sym_size sym_stride sym_numel sym_storage_offset size stride numel dim is_nonzero is_same_size is_floating_point
     _has_same_storage_numel is_complex is_pinned _linalg_check_errors _assert_async _assert_scalar
     _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size _fused_sdp_choice
-    _has_compatible_shallow_copy_type _functional_assert_async
-    _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight result_type record_stream _debug_has_internal_overlap
-    _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy _nested_get_ragged_idx _nested_get_min_seqlen
-    _nested_get_max_seqlen equal allclose _is_all_true _is_any_true
+    _has_compatible_shallow_copy_type _functional_assert_async _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight
+    result_type record_stream _debug_has_internal_overlap _nested_get_offsets _nested_get_lengths
+    _nested_get_jagged_dummy _nested_get_ragged_idx _nested_get_min_seqlen _nested_get_max_seqlen equal allclose
+    _is_all_true _is_any_true _dimI _dimV _nnz dense_dim sparse_dim is_coalesced is_set_to q_per_channel_axis
+    q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme
+    _nested_compute_contiguous_strides_offsets _nested_tensor_size _nested_tensor_storage_offsets
+    _nested_tensor_strides _use_miopen_ctc_loss _validate_compressed_sparse_indices _make_dep_token
+    _functional_assert_scalar _functional_sym_constrain_range _functional_sym_constrain_range_for_size _print
 """
 COPY = """
     clone copy _copy_from _to_copy to _autocast_to_full_precision _autocast_to_reduced_precision type_as cat concat
@@ -140,7 +186,19 @@ COPY = """
     mkldnn_reorder_conv3d_weight to_sparse _to_sparse pin_memory _pin_memory cpu cuda polar complex
     _transform_bias_rescale_qkv _nested_tensor_from_mask nested_to_padded_tensor _jagged_to_padded_dense_forward
     _padded_dense_to_jagged_forward _fw_primal_copy block_diag tril_indices triu_indices combinations cartesian_prod
-    _conj_physical conj_physical masked_scatter_ _foreach_copy_
+    _conj_physical conj_physical masked_scatter_ _foreach_copy_ _conj_copy _indices_copy _make_dual_copy _lazy_clone
+    _copy_from_and_resize _mkldnn_reshape _mkldnn_transpose _neg_view_copy _nested_view_from_buffer_copy
+    _nested_view_from_jagged_copy _nested_get_values_copy _reshape_alias_copy _sparse_broadcast_to
+    _sparse_broadcast_to_copy _values_copy ccol_indices_copy col_indices_copy copy_sparse_to_sparse crow_indices_copy
+    indices_copy lift_fresh_copy narrow_copy row_indices_copy values_copy view_as_complex_copy view_as_real_copy
+    int_repr to_padded_tensor _nested_from_padded _nested_from_padded_and_nested_example _nested_from_padded_tensor
+    _nested_tensor_from_mask_left_aligned _nested_tensor_from_tensor_list _nested_select_backward _nested_sum_backward
+    _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr sparse_mask _sparse_mask_projection
+    _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _convert_weight_to_int4pack
+    _convert_weight_to_int4pack_for_cpu _dyn_quant_pack_4bit_weight _cslt_compress _to_sparse_semi_structured
+    _sparse_semi_structured_tile _sparse_semi_structured_apply _sparse_semi_structured_apply_dense
+    _make_per_channel_quantized_tensor _make_per_tensor_quantized_tensor _unsafe_masked_index _spdiags _coalesce
+    lu_unpack frexp
 """
 FILL = """
     fill zero zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full arange linspace logspace eye
@@ -149,12 +207,14 @@ FILL = """
 CHOICE = "where masked_fill heaviside bucketize isin"
 BITS = """
     bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__
-    __lshift__ __rshift__ __iand__ __ior__ __ixor__ logical_and logical_or logical_not logical_xor gcd lcm
+    __lshift__ __rshift__ __iand__ __ior__ __ixor__ logical_and logical_or logical_not logical_xor gcd lcm __ilshift__
+    __irshift__ hash_tensor
 """
 RANDOM = """
     rand randn randint rand_like randn_like randint_like randperm normal normal_functional uniform bernoulli
     multinomial random exponential poisson geometric cauchy log_normal binomial _standard_gamma _sample_dirichlet
-    _dirichlet_grad
+    _dirichlet_grad _fill_mem_eff_dropout_mask _philox_key_fold_in _philox_key_split _philox_normal _philox_randint
+    _philox_uniform _standard_gamma_grad
 """
 
 # --- other namespaces, with their names ------------------------------------------------------------------------------

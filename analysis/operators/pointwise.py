@@ -38,7 +38,25 @@ PER_OUTPUT: tuple[Row, ...] = (
     ("elementwise", 1, "asinh acosh atanh erf erfc erfinv lgamma digamma special_erfcx special_i0 special_i1 i0"),
     ("elementwise", 1, "maximum minimum fmax fmin clamp_min clamp_max eq ne lt le gt ge isnan isinf isfinite isposinf"),
     ("elementwise", 1, "isneginf signbit copysign hypot deg2rad rad2deg nextafter ldexp angle special_ndtri ger outer"),
-    ("elementwise", 2, "xlogy special_xlogy special_xlog1py"),  # log, ·
+    ("elementwise", 1, "igamma igammac mvlgamma polygamma special_airy_ai special_bessel_j0 special_bessel_j1"),
+    ("elementwise", 1, "special_bessel_y0 special_bessel_y1 special_i0e special_i1e special_log_ndtr special_zeta"),
+    ("elementwise", 1, "special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0"),
+    ("elementwise", 1, "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_spherical_bessel_j0"),
+    ("elementwise", 1, "special_scaled_modified_bessel_k1 special_chebyshev_polynomial_t special_hermite_polynomial_h"),
+    ("elementwise", 1, "special_chebyshev_polynomial_u special_chebyshev_polynomial_v special_chebyshev_polynomial_w"),
+    ("elementwise", 1, "special_hermite_polynomial_he special_laguerre_polynomial_l special_legendre_polynomial_p"),
+    ("elementwise", 1, "special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u"),
+    ("elementwise", 1, "special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w"),
+    # a special function is 1, however many terms it takes
+    ("elementwise", 1, "fft_fftfreq fft_rfftfreq"),  # · 1 ÷ (n·d)
+    ("elementwise", 2, "xlogy special_xlogy special_xlog1py _add_relu _masked_scale dequantize"),  # log, ·; two each
+    ("elementwise", 3, "special_entr"),  # log, ·, negation
+    ("elementwise", 5, "quantize_per_tensor quantize_per_channel"),  # ÷ scale, round, + zero point, two bounds
+    ("elementwise", 7, "quantize_per_tensor_dynamic"),  # least and largest besides
+    ("elementwise", 6, "cudnn_affine_grid_generator cudnn_affine_grid_generator_backward"),  # 3 multiply-adds
+    ("activation", 2, "rrelu_with_noise_functional"),
+    ("activation", 11, "glu_jvp glu_backward_jvp"),  # glu 5 and its derivative
+    ("normalization", 4, "quantized_batch_norm"),
     (
         "elementwise",
         3,
@@ -48,6 +66,7 @@ PER_OUTPUT: tuple[Row, ...] = (
     # --- fake quantisation: x ÷ scale, + zero point, round, two comparisons, - zero point, · scale
     ("elementwise", 7, "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"),
     ("elementwise", 7, "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"),
+    ("elementwise", 7, "_fake_quantize_learnable_per_channel_affine _fake_quantize_learnable_per_tensor_affine"),
     ("elementwise", 9, "_fused_moving_avg_obs_fq_helper _fused_moving_avg_obs_fq_helper_functional"),  # least, largest
     # --- dropout: backward, the scaled mask again ---
     ("random", 1, "native_dropout_backward"),
@@ -68,6 +87,15 @@ PER_INPUT: tuple[Row, ...] = (
     ("reduction", 1, "any all count_nonzero aminmax logcumsumexp histc bincount"),
     ("reduction", 1, "sort msort argsort topk kthvalue median nanmedian mode unique_dim _unique _unique2 searchsorted"),
     # A lower bound for what compares by the data; where integers are sorted, nothing.
+    ("reduction", 1, "_cummax_helper _cummin_helper _logcumsumexp histogram _histogramdd_bin_edges unique_consecutive"),
+    ("reduction", 1, "_histogramdd_from_bin_cts _histogramdd_from_bin_tensors unique_dim_consecutive segment_reduce"),
+    ("reduction", 1, "_segment_reduce_backward _sparse_csr_prod _sparse_csr_sum _sparse_sum _sparse_sum_backward"),
+    ("reduction", 2, "linalg__powsum _aminmax _embedding_bag_per_sample_weights_backward"),
+    # power, sum; least, largest; product, sum
+    ("reduction", 13, "_fake_quantize_learnable_per_channel_affine_backward"),
+    ("reduction", 13, "_fake_quantize_learnable_per_tensor_affine_backward"),
+    # forward 7, mask 1, three gradients: g·, g·(q - x ÷ scale), sum; g·, sum
+    ("pooling", 1, "mkldnn_max_pool2d_backward mkldnn_max_pool3d_backward"),
     ("reduction", 4, "var var_mean"),  # mean, x - mean, square, sum
     ("reduction", 2, "renorm linalg_vecdot"),  # square or product, sum
     ("reduction", 1, "col2im unfold_backward reflection_pad1d_backward reflection_pad2d_backward"),

@@ -302,7 +302,7 @@ def linear_algebra(formula: Callable[..., Cost], operation: Operation) -> Cost:
 
 def solve(formula: Callable[..., Cost], operation: Operation) -> Cost:
     """Square systems with right-hand sides: `formula` takes n, their number and the batch."""
-    form, right = first(operation), shape(operation, "B")
+    form, right = shape(operation, "A", "LU", "LD", "input2", "self"), shape(operation, "B", "self")
     batch = numel(form[:-2])
     return formula(form[-1], exact_ratio(numel(right), batch * form[-1]), batch)
 
@@ -311,6 +311,12 @@ def qr(operation: Operation) -> Cost:
     """linalg_qr of matrices that are as high as wide or higher; wider ones are turned."""
     *batch, m, n = first(operation)
     return nonproducts.qr(max(m, n), min(m, n), prod(batch))
+
+
+def reflections(operation: Operation) -> Cost:
+    """geqrf, linalg_householder_product: one of the two halves of `qr`."""
+    half = qr(operation).other_flop
+    return scalars(half // 2 if isinstance(half, int) else half / 2)
 
 
 def pair_distances(operation: Operation) -> Cost:

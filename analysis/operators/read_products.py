@@ -163,6 +163,17 @@ def sampled_product(operation: Operation) -> Cost:
     return products.matmul(needed(operation, STORED)["self"], 1, shape(operation, "mat1")[-1])
 
 
+def linear_weight_gradient(operation: Operation) -> Cost:
+    """mkldnn_linear_backward_weights: each row of the output's gradient with its row of the input."""
+    return products.matmul(numel(shape(operation, "grad_output")), shape(operation, "input")[-1], 1)
+
+
+def matmul_backward(operation: Operation) -> Cost:
+    """matmul_backward: each gradient that the mask asks for pairs the output's gradient with the other operand."""
+    each = products.matmul(numel(shape(operation, "grad")), shape(operation, "self")[-1], 1)
+    return each * sum(map(bool, needed(operation, "mask")))
+
+
 def einsum(operation: Operation) -> Cost:
     """torch.einsum kept whole (inference mode)."""
     return products.einsum(needed(operation, "equation"), shapes_in(operation, "tensors"))

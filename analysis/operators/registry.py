@@ -94,20 +94,24 @@ _PRODUCTS = _merged(
     _counted_rules("convolution", read_products.convolution_relu, names.CONVOLUTION_RELU),
     _counted_rules("convolution", read_products.convolution_backward, names.CONVOLUTION_BACKWARD),
     _counted_rules("matmul", read_products.product, names.PRODUCT),
-    _counted_rules("matmul", read_products.added_product, "addmm baddbmm addmv"),
+    _counted_rules("matmul", read_products.added_product, "addmm baddbmm addmv _scaled_addmm"),
     _counted_rules("matmul", read_products.added_product_sum, "addbmm"),
     _counted_rules("elementwise", read_products.added_outer_product, "addr"),
     _counted_rules("matmul", read_products.activated_product, "_addmm_activation"),
     _counted_rules("matmul", partial(read_products.sparse_product, "self", "mat2"), "mm bmm", "sparse."),
     _counted_rules("matmul", partial(read_products.sparse_product, "mat1", "mat2"), "addmm", "sparse."),
-    _counted_rules("matmul", partial(read_products.sparse_product, "mat1", "mat2"), "_sparse_addmm"),
+    _counted_rules("matmul", partial(read_products.sparse_product, "mat1", "mat2"), "_sparse_addmm hspmm"),
     _counted_rules("matmul", partial(read_products.sparse_product, "batch1", "batch2"), "baddbmm", "sparse."),
     _counted_rules("matmul", partial(read_products.sparse_product, "self", "vec"), "mv", "sparse."),
     _counted_rules("matmul", partial(read_products.sparse_product, "mat", "vec"), "addmv", "sparse."),
     _counted_rules("matmul", partial(read_products.sparse_product, "self", "other"), "_sparse_mm_reduce_impl"),
     _counted_rules("matmul", read_products.sampled_product, "sparse_sampled_addmm"),
-    _counted_rules("matmul", read_products.grouped_product, "_grouped_mm _scaled_grouped_mm"),
+    _counted_rules("matmul", read_products.grouped_product, "_grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2"),
     _counted_rules("matmul", read_products.linear_backward, "linear_backward mkldnn_linear_backward"),
+    _counted_rules("matmul", read_products.linear_weight_gradient, "mkldnn_linear_backward_weights"),
+    _counted_rules("matmul", read_products.matmul_backward, "matmul_backward"),
+    _counted_rules("matmul", read_products.product, "linear linear_relu linear_dynamic", "quantized."),
+    _counted_rules("matmul", read_products.product, "linear_relu_dynamic linear_dynamic_fp16", "quantized."),
     _counted_rules("matmul", read_products.listed_products, "_foreach_mm"),
     _counted_rules("matmul", read_products.tensordot, "tensordot"),
     _counted_rules("matmul", read_products.einsum, "einsum"),
@@ -117,7 +121,10 @@ _PRODUCTS = _merged(
     _counted_rules("attention", read_products.attention, names.ATTENTION),
     _counted_rules("attention", read_products.attention_backward, names.ATTENTION_BACKWARD),
     _counted_rules(
-        "attention", read_products.attention_length_first, "_flash_attention_forward _efficient_attention_forward"
+        "attention",
+        read_products.attention_length_first,
+        "_flash_attention_forward _efficient_attention_forward _flash_attention_forward_no_dropout_inplace "
+        "_cudnn_attention_forward_no_dropout_inplace",
     ),
     _counted_rules(
         "attention",
@@ -162,8 +169,8 @@ _NORMALIZATION = _merged(
     _counted_rules("normalization", read_nonproducts.rms_norm_backward, "_fused_rms_norm_backward"),
     _counted_rules("normalization", read_nonproducts.weight_norm, "_weight_norm_interface"),
     _counted_rules("normalization", read_nonproducts.weight_norm_backward, "_weight_norm_interface_backward"),
-    _counted_rules("softmax", read_nonproducts.softmax, "_softmax _safe_softmax softmax _masked_softmax"),
-    _counted_rules("softmax", read_nonproducts.log_softmax, "_log_softmax log_softmax"),
+    _counted_rules("softmax", read_nonproducts.softmax, names.SOFTMAX),
+    _counted_rules("softmax", read_nonproducts.log_softmax, "_log_softmax log_softmax _sparse_log_softmax"),
     _counted_rules("softmax", read_nonproducts.softmax_backward, names.SOFTMAX_BACKWARD),
 )
 
@@ -178,6 +185,7 @@ _LOSSES = _merged(
 
 _WINDOWS = _merged(
     _counted_rules("pooling", read_windows.max_pool, names.MAX_POOL),
+    _counted_rules("pooling", read_windows.max_pool, "quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d"),
     _counted_rules("pooling", read_windows.avg_pool, names.AVG_POOL),
     _counted_rules("pooling", read_windows.adaptive_avg_pool, names.ADAPTIVE_AVG_POOL),
     _counted_rules(
@@ -218,20 +226,25 @@ _ARITHMETIC = _merged(
     _counted_rules(
         "reduction",
         partial(read_nonproducts.linear_algebra, nonproducts.cholesky),
-        "linalg_cholesky_ex linalg_cholesky",
+        names.CHOLESKY,
     ),
     _counted_rules("reduction", partial(read_nonproducts.linear_algebra, nonproducts.lu), names.FACTORS),
     _counted_rules(
-        "reduction", partial(read_nonproducts.linear_algebra, nonproducts.inverse), "linalg_inv_ex inverse linalg_inv"
+        "reduction",
+        partial(read_nonproducts.linear_algebra, nonproducts.inverse),
+        names.INVERSE,
     ),
     _counted_rules(
         "reduction", partial(read_nonproducts.solve, nonproducts.solve), "_linalg_solve_ex linalg_solve_ex linalg_solve"
     ),
     _counted_rules(
-        "reduction", partial(read_nonproducts.solve, nonproducts.triangular_solve), "linalg_solve_triangular"
+        "reduction",
+        partial(read_nonproducts.solve, nonproducts.triangular_solve),
+        names.TRIANGULAR,
     ),
-    _counted_rules("reduction", partial(read_nonproducts.solve, nonproducts.substitutions), "linalg_lu_solve"),
+    _counted_rules("reduction", partial(read_nonproducts.solve, nonproducts.substitutions), names.SUBSTITUTIONS),
     _counted_rules("reduction", read_nonproducts.qr, "linalg_qr"),
+    _counted_rules("reduction", read_nonproducts.reflections, "geqrf linalg_householder_product"),
     _counted_rules("embedding", read_nonproducts.bags, names.BAGS),
     _counted_rules("optimizer", read_nonproducts.scaled_sum, "_foreach_add _foreach_sub"),
     _counted_rules("optimizer", read_nonproducts.scaled_product_sum, "_foreach_addcmul _foreach_addcdiv"),
@@ -327,13 +340,16 @@ def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
     return _ADDED.get(name) if rule is None and rules is TABLE else rule
 
 
-_ITERATIVE = frozenset(f"aten.{name}" for name in names.ITERATIVE.split())
+UNSUPPORTED: Mapping[str, str] = {
+    f"aten.{name}": reason for reason, listed in names.UNSUPPORTED.items() for name in listed.split()
+}
+"""Operation without a rule on purpose → why, in words that follow its name."""
 
 
 def is_iterative(name: str, rules: Rules = TABLE) -> bool:
     """Whether an operation without a rule is an iteration that is no product: it has no model FLOP, and how much other
     arithmetic it has depends on values."""
-    return rule_of(name, rules) is None and name in _ITERATIVE
+    return rule_of(name, rules) is None and UNSUPPORTED.get(name) == names.ITERATIVE
 
 
 def registration(name: str) -> str:

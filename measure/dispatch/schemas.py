@@ -18,7 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from analysis.operators.operands import STORED
-from analysis.operators.registry import kind_of
+from analysis.operators.registry import kind_of, rule_of
 from measure.dispatch.sizes import plain, sizes
 from results.errors import Unavailable
 
@@ -96,14 +96,16 @@ class Plan:
     written: (position, name) of the tensor arguments that it writes and does not return; hidden: those of which its
     schema says nothing; also: whether there are any. returns_self: whether it changes its first argument's values and
     nothing else. is_view: whether it returns a view, or a list of views, of its first argument, its only tensor. again:
-    whether it writes nothing and returns new tensors alone. mixed: whether an argument is a list whose items need not
-    be of one type. described: the cache of descriptions by signature; made: of what it returned, for fake tensors.
+    whether it writes nothing and returns new tensors alone. composes: whether it has no rule, and is made of others,
+    which are recorded in its place. mixed: whether an argument is a list whose items need not be of one type.
+    described: the cache of descriptions by signature; made: of what it returned, for fake tensors.
     """
 
     __slots__ = (
         "again",
         "also",
         "arguments",
+        "composes",
         "described",
         "dynamic",
         "func",
@@ -130,6 +132,7 @@ class Plan:
         self.recorded = namespace not in NOT_RECORDED and self.name not in QUERIES
         schema = getattr(func, "_schema", None)
         self.arguments = tuple(_argument(a) for a in schema.arguments) if schema is not None else ()
+        self.composes = rule_of(self.name) is None and is_composite(func)
         self.lists = schema is None or any(a.takes_lists for a in self.arguments)
         tags = getattr(func, "tags", ())
         self.resizes = self.name in MOVING or "out" in self.overload
@@ -278,11 +281,16 @@ def _is_mixed(kind: str) -> bool:
 def _is_view(func: Any) -> bool:
     """Whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
     schema = func._schema
-    composed = torch._C._dispatch_has_kernel_for_dispatch_key
-    if not func.is_view or composed(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
+    if not func.is_view or is_composite(func):
         return False
     tensors = [position for position, argument in enumerate(schema.arguments) if "Tensor" in str(argument.type)]
     return tensors == [0] and [str(r.type) for r in schema.returns] in (["Tensor"], ["List[Tensor]"])
+
+
+def is_composite(func: Any) -> bool:
+    """Whether an operator is made of others alone."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return isinstance(func, torch._ops.OpOverload) and has_kernel(func.name(), "CompositeImplicitAutograd")
 
 
 @cache

@@ -161,6 +161,9 @@ class FakeMode(FakeTensorMode):
             if func in _MARKERS:
                 return func(*args, **kwargs)
             plan = plan_of(func)
+            if plan.composes:
+                with self:
+                    return func.decompose(*args, **kwargs)
             if plan.again or plan.returns_self or plan.is_view:
                 seen = self._memo.signature(plan, args, kwargs)
         if watcher is None:

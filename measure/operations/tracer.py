@@ -406,6 +406,9 @@ class _Watch(TorchDispatchMode):
         if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
             return NotImplemented
         kwargs = kwargs or {}
+        if plan_of(func).composes:
+            with self:
+                return func.decompose(*args, **kwargs)
         call = self._recorder.before(func, args, kwargs)
         out = func(*args, **kwargs)
         if call is not None:
