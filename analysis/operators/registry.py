@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from analysis.operators import names, nonproducts, read_nonproducts, read_products, read_windows
 from analysis.operators.cost import ZERO, Cost, Size
-from analysis.operators.operands import shape
+from analysis.operators.operands import NEEDS, shape
 from analysis.operators.pointwise import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
 from results.records.operations import Operation
@@ -386,6 +386,12 @@ def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
     """The model FLOP of `cost`, without its bytes. Raises ValueError where the record lacks what its formula needs."""
     rule = rule_of(operation.name, rules)
     return 0 if rule is None else int(rule.reader(operation).model_flop) * _real_multiply_adds(operation)
+
+
+def unneeded_flop(operation: Operation) -> int:
+    """Model FLOP of gradients that a call computes although no input of its forward call needs them."""
+    computed = {name: value for name, value in operation.attributes.items() if name != NEEDS}
+    return model_flop(replace(operation, attributes=computed)) - model_flop(operation)
 
 
 def _real_multiply_adds(operation: Operation) -> int:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
+from analysis.operators.operands import NEEDS
+from analysis.operators.registry import unneeded_flop
 from analysis.parallel.rank_grid import parse_plan
 from analysis.profile.machine import machine_of
 from analysis.utilization import ceiling_doubts, post2021, windows
@@ -309,13 +311,15 @@ def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
 class _OfTable:
     """What is derived of an operation table, once for all cells that have it.
 
-    counted: in words, why there is no table. flop_by_phase: phase → model FLOP; None without a table. is_problem:
-    whether it should be there.
+    counted: in words, why there is no table. flop_by_phase: phase → model FLOP; None without a table.
+    computed_by_phase: the same with gradients that calls compute though nothing needs them, as a recording has them.
+    is_problem: whether it should be there.
     """
 
     counted: TableCount | str
     sides: TableSides
     flop_by_phase: Counter[str] | None = None
+    computed_by_phase: Counter[str] | None = None
     is_problem: bool = False
 
     def flop_of_phase(self, phase: str) -> int | None:
@@ -324,8 +328,8 @@ class _OfTable:
 
     @property
     def flop_of_phases(self) -> Callable[[Iterable[str]], int] | None:
-        """The same of phases together."""
-        found = self.flop_by_phase
+        """What the calls of phases compute together."""
+        found = self.computed_by_phase
         return None if found is None else lambda phases: sum(found[phase] for phase in phases)
 
 
@@ -342,10 +346,12 @@ def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
         return _OfTable(why, sides_of(None), is_problem=True)
     with collector_off():
         costs = [registry.cost(operation) for operation in table]
-        flop_by_phase = Counter[str]()
+        flop_by_phase, computed_by_phase = Counter[str](), Counter[str]()
         for operation, cost in zip(table, costs, strict=True):
             flop_by_phase[operation.phase] += int(cost.model_flop)
-        return _OfTable(count_table(table, costs), sides_of(table, costs), flop_by_phase)
+            unneeded = 0 if NEEDS not in operation.attributes else unneeded_flop(operation)
+            computed_by_phase[operation.phase] += int(cost.model_flop) + unneeded
+        return _OfTable(count_table(table, costs), sides_of(table, costs), flop_by_phase, computed_by_phase)
 
 
 def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
