@@ -42,6 +42,11 @@ WORDS: tuple[tuple[str, str], ...] = (
         r"sizes \2 and \3 make no product: expected inputs of the size that the model's layers take",
     ),
     (
+        r"(\w+Error: )?Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
+        r"but got (torch\.\w+) instead( \(while checking arguments for embedding\))?",
+        r"an embedding takes whole numbers, got \2: name their type and range, such as --input 128:int64:50257",
+    ),
+    (
         r"(\w+Error: )?(?:addmm: )?mat1 and mat2 shapes cannot be multiplied \((\S+) and (\S+)\)",
         r"sizes \2 and \3 make no product: expected inputs of the size that the model's layers take",
     ),

@@ -12,8 +12,9 @@ import contextlib
 import importlib
 import signal
 import sys
+import sysconfig
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from measure.device.processes import end_with, redirect
 from results.errors import Inconsistent, Unavailable, one_line
 from results.library_words import plain_words
+from results.store.code import PACKAGES
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ LIBRARIES = ("cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT")
 
 DEVICE = ("CUDA error", *LIBRARIES, "NCCL error", "device-side assert")
 LONGEST_REASON = 400
+ROOT = Path(__file__).resolve().parents[2]
 
 _SACRIFICE = "500"  # of 1000: a worker is killed long before the process that keeps the rows
 
@@ -67,7 +70,21 @@ def run(task: str, arguments: tuple[Any, ...]) -> Any:
     try:
         return getattr(importlib.import_module(module), function)(*arguments)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a cell raises becomes its row
-        return classify(fault)
+        found, place = classify(fault), place_of_user(fault)
+        return replace(found, reason=f"{one_line(found.reason, LONGEST_REASON - len(place))}{place}")
+
+
+def place_of_user(fault: BaseException | None) -> str:
+    """The last call in a file of neither a library nor this program, as " (net.py:8 in forward)"; "" without one."""
+    paths = sysconfig.get_paths()
+    libraries = [paths["stdlib"], paths["purelib"], paths["platlib"], *(str(ROOT / package) for package in PACKAGES)]
+    while fault is not None:
+        for frame in reversed(traceback.extract_tb(fault.__traceback__)):
+            path = Path(frame.filename)
+            if path.is_file() and not any(path.is_relative_to(library) for library in libraries):
+                return f" ({path.name}:{frame.lineno} in {frame.name})"
+        fault = fault.__cause__
+    return ""
 
 
 def classify(fault: BaseException) -> WorkerFault:

@@ -119,7 +119,8 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """The parts of `text`. Raises ValueError for a form that is none of the five; nothing is looked up."""
+    """The parts of `text`. A file alone stands for the only module class in it. Raises ValueError for a form that is
+    none of the five; nothing else is looked up."""
     head, colon, rest = text.partition(":")
     if colon and head in PACKAGES:
         if not rest:
@@ -128,7 +129,10 @@ def parse(text: str) -> Spec:
     if colon:
         return _function(text)
     if text.endswith(".py"):
-        raise ValueError(f"{text!r} names no function: expected {text}:function")
+        modules = _modules_in(Path(text).expanduser())
+        if len(modules) == 1:
+            return _function(f"{text}:{modules[0]}")
+        raise ValueError(f"{text!r} names no function: expected {text}:{modules[0] if modules else 'function'}")
     if "/" in text or ("." in text and text not in ENTRIES):
         raise ValueError(f"{text!r} is no model: expected {FORMS}")
     return Spec(text, "catalogue", text)
@@ -273,6 +277,16 @@ def functions_in(source: str, path: str) -> set[str] | None:
         for node in ast.walk(statement) if isinstance(statement, (ast.If, ast.Try, ast.With)) else [statement]:
             names |= _bound(node)
     return None if "*" in names else names
+
+
+def _modules_in(path: Path) -> list[str]:
+    """The classes at the top level of a file whose base is called Module; none where it cannot be read."""
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    bases = {node.name: [ast.unparse(base) for base in node.bases] for node in body if isinstance(node, ast.ClassDef)}
+    return [name for name, of_class in bases.items() if any(base.split(".")[-1] == "Module" for base in of_class)]
 
 
 def _bound(node: ast.AST) -> set[str]:

@@ -129,7 +129,7 @@ def test_a_long_reason_is_cut_and_the_detail_is_not():
 
 def test_the_detail_is_a_traceback():
     found = run("tests.support.fakes.planted_tasks:fail", ("RuntimeError", "so it is"))
-    assert (found.status, found.reason) == ("crashed", "RuntimeError: so it is")
+    assert (found.status, found.reason) == ("crashed", "RuntimeError: so it is (planted_tasks.py:45 in fail)")
     assert "Traceback (most recent call last)" in found.detail
     assert "planted_tasks.py" in found.detail
 
@@ -142,3 +142,16 @@ def test_a_task_that_is_not_there_is_a_fault():
 def test_leaving_is_not_caught():
     with pytest.raises(SystemExit):
         run("tests.support.fakes.planted_tasks:leave", (3,))
+
+
+def test_a_fault_names_the_line_of_the_users_file(tmp_path, monkeypatch):
+    (tmp_path / "net_of_a_user.py").write_text(
+        "def one(x):\n    return two(x)\n\n\ndef two(x):\n    return x.upper(1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    fault = run("net_of_a_user:one", ("a",))
+    assert fault.reason == "TypeError: str.upper() takes no arguments (1 given) (net_of_a_user.py:6 in two)"
+
+
+def test_a_fault_of_this_program_names_no_line():
+    assert run("analysis.devices.precisions:unit_of", (1, 2, 3, 4, 5)).reason.endswith("were given")

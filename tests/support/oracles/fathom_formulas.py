@@ -41,6 +41,12 @@ def seq2seq_products(hidden, layers, vocab, source_words, target_words, negative
     return forward, 2 * forward, read + written + target_words * hidden * vocab
 
 
+def fused_seq2seq_products(hidden, layers, **sizes):
+    """The encoder's layers begin with zeros, whose gradient nobody needs: a product of 4 hidden × hidden less in each."""
+    forward, backward, alone = seq2seq_products(hidden, layers, **sizes)
+    return forward, backward - layers * 4 * hidden**2, alone
+
+
 def memnet_parameters(embedding, vocab, memory, **_):
     return 3 * embedding * vocab + memory * embedding + embedding**2
 
@@ -181,7 +187,7 @@ PARAMETERS = {
 PRODUCTS = {
     "seq2seq": seq2seq_products,
     "seq2seq@as_paper": seq2seq_products,
-    "seq2seq@fused": seq2seq_products,
+    "seq2seq@fused": fused_seq2seq_products,
     "memnet": memnet_products,
     "fathom-speech": speech_products,
     "fathom-speech@as_paper": deep_speech_products,

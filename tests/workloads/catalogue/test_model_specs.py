@@ -141,3 +141,12 @@ def test_it_checks_without_torch(tmp_path):
     )
     given = [f"{tmp_path}/net.py:build", "resnet18", "timm:resnet18", "hf:bert"]
     subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, check=True)
+
+
+def test_a_file_stands_for_its_only_module(tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text("from torch import nn\n\n\nclass Size:\n    pass\n\n\nclass Net(nn.Module):\n    pass\n")
+    assert parse(str(file)) == parse(f"{file}:Net")
+    file.write_text(file.read_text() + "\n\nclass Other(nn.Module):\n    pass\n")
+    with pytest.raises(ValueError, match=r"names no function: expected .*net\.py:Net"):
+        parse(str(file))
