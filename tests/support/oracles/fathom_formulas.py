@@ -42,7 +42,7 @@ def seq2seq_products(hidden, layers, vocab, source_words, target_words, negative
 
 
 def fused_seq2seq_products(hidden, layers, **sizes):
-    """The encoder's layers begin with zeros, whose gradient nobody needs: in each a product of 4 hidden × hidden less."""
+    """The encoder begins with zeros, whose gradient nobody needs: a product of 4 hidden × hidden less in each layer."""
     forward, backward, alone = seq2seq_products(hidden, layers, **sizes)
     return forward, backward - layers * 4 * hidden**2, alone
 
