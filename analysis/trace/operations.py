@@ -107,6 +107,13 @@ def to_operation(call: ProfiledOperation) -> Operation:
         outputs, attributes = form.outputs(given), _attributes(given, name)
     except _MISFITS as fault:
         raise Unavailable(f"{call.name}: recorded sizes {tuple(shapes.values())} are of no such call") from fault
+    out = tuple(call.input_shapes[len(form.arguments)]) if len(call.input_shapes) > len(form.arguments) else ()
+    if out not in (
+        (),
+        (0,),
+        *outputs,
+    ):  # what the overload with `out` writes to has the sizes of the result, or none yet
+        raise Unavailable(f"{call.name}: it was recorded with the sizes {out}, which are none of its own")
     return Operation(
         index=call.index,
         name=name,

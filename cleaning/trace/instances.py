@@ -57,7 +57,7 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, cleaned: Callable[[Pr
     owners = {top: owners.get(top, []) for top in tops}
     forward_of = _forward_of(known, owners)
     sizing = Sizing(known, forward_of, _first(known, owners))
-    reader = _Reader(known, rows, twins(rows), call, sizing, forward_of)
+    reader = _Reader(known, rows, twins(rows), call, sizing, forward_of, owners)
     products = tuple(cleaned(reader.product(at, top)) for at, top in enumerate(owners) if known.product[top])
     return InstanceTable(known, rows, reader.twins, owners, forward_of, products, reader.product_calls())
 
@@ -115,7 +115,14 @@ class _Reader:
     """Columns as Python values, and products made of them one by one, in the order of start."""
 
     def __init__(
-        self, calls: Calls, kernels: pd.DataFrame, again: Any, call: Any, sizing: Sizing, forward_of: Mapping[int, int]
+        self,
+        calls: Calls,
+        kernels: pd.DataFrame,
+        again: Any,
+        call: Any,
+        sizing: Sizing,
+        forward_of: Mapping[int, int],
+        owners: Mapping[int, list[int]],
     ) -> None:
         self.calls, self.twins = calls, again
         self._rows = {name: kernels[name].tolist() for name in ("name", "what", "time_ns")}
@@ -125,11 +132,11 @@ class _Reader:
         self._sizing = sizing
         self._forward_of = forward_of
         self._before: dict[int, int] = {}  # forward product → kernels of its gradients so far
-        self._of: dict[int, list[int]] = by_owner(np.where(call >= 0, calls.owner[call], NONE)) if len(calls) else {}
+        self._owners = owners
 
     def product(self, index: int, top: int) -> Product:
         """The product whose call is at `top`."""
-        calls, rows = self.calls, self._of.get(top, [])
+        calls, rows = self.calls, self._owners[top]
         size, forward = self._sizing.size(top), self._forward_of.get(top)
         place = 0
         if forward is not None:

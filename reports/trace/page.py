@@ -232,7 +232,9 @@ def _ratio(value: float) -> TableCell:
 
 def _rows(table: TextTable, caption: str) -> Rows:
     """A table of the terminal as one of the page."""
-    words = [column.name for at, column in enumerate(table.columns) if not _is_number(table, at)]
+    texts = [[str(row[at]) for row in table.rows] for at in range(len(table.columns))]
+    numbers = [any(map(sort_value, own)) and all(sort_value(text) or text == DASH for text in own) for own in texts]
+    words = [column.name for column, is_number in zip(table.columns, numbers, strict=True) if not is_number]
     rows = []
     for row in table.rows:
         cells = []
@@ -242,8 +244,3 @@ def _rows(table: TextTable, caption: str) -> Rows:
         rows.append(TableRow(tuple(cells)))
     names = tuple(column.name or NAMELESS for column in table.columns)
     return Rows(caption, names, tuple(rows), frozenset(word or NAMELESS for word in words))
-
-
-def _is_number(table: TextTable, at: int) -> bool:
-    texts = [str(row[at]) for row in table.rows]
-    return any(map(sort_value, texts)) and all(sort_value(text) or text == DASH for text in texts)

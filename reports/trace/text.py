@@ -246,7 +246,7 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
         parts += ["", ratios, ""]
     if (faults := faults_table(trace)).rows:
         parts += [faults_words(trace), "", faults, ""]
-    elif not has_products(trace):
+    elif not any(instance.kind in PRODUCTS for instance in trace.cleaned.instances):
         parts.append("No product was found to count.")
     elif has_states(trace):
         parts.append("No fault was found.")
@@ -277,11 +277,6 @@ def heading(trace: Trace) -> list[str]:
         f"{counted(counts['read'], 'operator call' if calls else 'kernel')}, {time}; "
         f"{counts['attributed']} found their operation, {counts['unattributed']} did not",
     ]
-
-
-def has_products(trace: Trace) -> bool:
-    """Whether there is anything to count."""
-    return any(i.kind in PRODUCTS for i in trace.cleaned.instances)
 
 
 def totals_table(trace: Trace) -> TextTable:
@@ -320,9 +315,14 @@ def ratios_table(trace: Trace) -> TextTable:
 
 
 def kind_ratios(trace: Trace) -> Iterator[dict[str, Any]]:
-    """Each kind of operation with a backward pass: its forward and backward calls, backward ÷ forward FLOP by state."""
+    """Each kind of operation with a backward pass, the largest first: its forward and backward calls, backward ÷
+    forward FLOP by state. Calls that may be products and have no count are of a kind, too."""
+    kinds: dict[str, list[OperationInstance]] = {}
+    for instance in trace.cleaned.instances:
+        if instance.expected_flop or instance.raw_flop or without_count(instance):
+            kinds.setdefault(instance.kind or "other", []).append(instance)
     cut = {each.phase for each in trace.cleaned.missing} & {phase for phases in SIDES.values() for phase in phases}
-    for kind, instances in by_kind(trace.cleaned.instances).items():
+    for kind, instances in sorted(kinds.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])):
         sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
         if not sides["backward"]:
             continue
@@ -331,15 +331,6 @@ def kind_ratios(trace: Trace) -> Iterator[dict[str, Any]]:
             backward, forward = (_sum(sides[side], state) for side in ("backward", "forward"))
             row[f"{state}_ratio"] = None if cut or backward is None or not forward else backward / forward
         yield row
-
-
-def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationInstance]]:
-    """Kind → operations that count as products, or have no count, the largest kind first."""
-    found: dict[str, list[OperationInstance]] = {}
-    for instance in instances:
-        if instance.expected_flop or instance.raw_flop or without_count(instance):
-            found.setdefault(instance.kind or "other", []).append(instance)
-    return dict(sorted(found.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])))
 
 
 def faults_words(trace: Trace) -> str:

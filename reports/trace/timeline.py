@@ -129,17 +129,18 @@ def timeline(trace: Trace) -> Timeline | None:
     step_of = {each.index: each.step for each in trace.cleaned.instances if each.step is not None and each.step >= 0}
     steps = kernels["instance"].map(step_of).astype(float)
     untimed = kernels["untimed"] > 0
-    if untimed.any() and steps[untimed].isna().any():
+    if (untimed.any() and steps[untimed].isna().any()) or not (kernels["time_ns"] > 0).any():
         return None
-    kernels = kernels[(kernels["time_ns"] > 0) & ~steps.isin(steps[untimed])]
-    if kernels.empty:
-        return None
-    kernels = every = kernels.sort_values("start_ns", kind="stable")
-    times = kernels.groupby("device")["time_ns"].sum()
+    every = kernels[(kernels["time_ns"] > 0) | untimed].sort_values("start_ns", kind="stable")
+    times = every.groupby("device")["time_ns"].sum()
     device = int(times.index.to_numpy()[times.to_numpy().argmax()])
-    kernels = kernels[kernels["device"] == device]
+    kernels = every[every["device"] == device]
+    window = _window(kernels, steps.loc[kernels.index], {*steps[untimed].tolist()})
+    if window is None:
+        return None
+    begin, end, step = window
+    every, kernels = every[every["time_ns"] > 0], kernels[kernels["time_ns"] > 0]
     steps = steps.loc[kernels.index]
-    begin, end, step = _window(kernels, steps)
     shown = kernels[(kernels["start_ns"] >= begin) & (kernels["start_ns"] < end)]
     others = every[(every["device"] != device) & (every["start_ns"] >= begin) & (every["start_ns"] < end)]
     lanes = _lanes(shown, steps.loc[shown.index] == step if step is not None else None, (end - begin) / (WIDTH - LABEL))
@@ -174,15 +175,22 @@ def _covered(rows: pd.DataFrame, end: int) -> int:
     return int(np.maximum(reach - np.maximum(start, before), 0).sum())
 
 
-def _window(kernels: pd.DataFrame, steps: pd.Series[float]) -> tuple[int, int, int | None]:
-    """Where the middle step begins and ends, ns, and its number."""
+def _window(kernels: pd.DataFrame, steps: pd.Series[float], untimed: set[float]) -> tuple[int, int, int | None] | None:
+    """Where the step nearest to the middle begins and ends, ns, and its number.
+
+    untimed: steps with a kernel without a usable duration, which are not shown. Where there are some, a last step is
+    not either: it seems shorter than it is, since no later kernel ends it.
+    """
     last = int((kernels["start_ns"] + kernels["time_ns"]).max())
     starts = kernels["start_ns"].groupby(steps).min().sort_values()
     if starts.empty:
         return int(kernels["start_ns"].min()), last, None
-    at = (len(starts) - 1) // 2
-    end = int(starts.iloc[at + 1]) if at + 1 < len(starts) else last
-    return int(starts.iloc[at]), end, int(starts.index[at])
+    middle, final = (len(starts) - 1) // 2, len(starts) - 1
+    timed = [at for at, step in enumerate(starts.index) if step not in untimed and not (untimed and at == final)]
+    if not timed:
+        return None
+    at = min(timed, key=lambda at: abs(at - middle))
+    return int(starts.iloc[at]), int(starts.iloc[at + 1]) if at < final else last, int(starts.index[at])
 
 
 def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap, ...]:

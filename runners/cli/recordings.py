@@ -62,7 +62,8 @@ def _check_kernels(recording: Recording, path: Path) -> None:
     if "kernel" in whats:
         return
     if whats & {"memcpy", "memset"} or (recording.source == "kineto" and _launches(path)):
-        raise Mistake(f"{path}: kernels were launched, none was recorded; {WITH_KERNELS[recording.source]}")
+        unread = "".join(f" ({problem})" for problem in recording.problems if problem.startswith("not read"))
+        raise Mistake(f"{path}: kernels were launched, none was recorded{unread}; {WITH_KERNELS[recording.source]}")
 
 
 def _launches(path: Path) -> bool:

@@ -145,18 +145,20 @@ def _lost_kernels(calls: pd.DataFrame, launches: pd.DataFrame, parent: Ints) -> 
     return found
 
 
-def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int] | None:
-    """Number and begin, ns, of a last step that was cut: it has no call of a backward pass, and all before it have.
-    None in a recording of several processes."""
+def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int, str] | None:
+    """Number and begin, ns, of a last step that was cut, and what it lacks: a backward pass, or a product, that all
+    before it have. None in a recording of several processes."""
     step = ints(calls, "step")
     numbers = np.unique(step[step >= 0])
     if len(numbers) < 2 or spans["process"].nunique() > 1:
         return None
-    whole = np.isin(numbers, step[is_node])
-    if whole[-1] or not whole[:-1].all():
-        return None
-    last = int(numbers[-1])
-    return last, int(spans.loc[spans["step"] == last, "start_ns"].min())
+    products = np.fromiter(map(is_product, calls["name"]), bool, len(calls))
+    for wanted, lacks in ((is_node, "backward pass"), (products, "product")):
+        whole = np.isin(numbers, step[wanted])
+        if not whole[-1] and whole[:-1].all():
+            last = int(numbers[-1])
+            return last, int(spans.loc[spans["step"] == last, "start_ns"].min()), lacks
+    return None
 
 
 def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:

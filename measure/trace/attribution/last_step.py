@@ -30,7 +30,9 @@ def last_step(recording: Recording) -> Recording:
     begins = spans["start_ns"].to_numpy(np.int64)
     ends = begins + spans["time_ns"].to_numpy(np.int64)
     begin, end = int(begins.max()), int(ends[begins.argmax()])
-    kernels = recording.kernels
+    kernels, gaps = recording.kernels, recording.gaps
+    before, after = gaps["before_ns"], gaps["after_ns"]  # a part of a gap may lie in the step
+    touching = ((after < 0) | (after >= begin)) & ((before < 0) | (before <= end))
     launched = kernels["launch_start_ns"].to_numpy(np.int64)
     own = (launched >= begin) & (launched <= end)
     unlaunched = (launched < 0) & (kernels["start_ns"].to_numpy(np.int64) >= begin)
@@ -40,13 +42,14 @@ def last_step(recording: Recording) -> Recording:
         kernels=kernels[own | unlaunched].reset_index(drop=True),
         ranges=_in(recording.ranges, "start_ns", begin, end),
         flows=_in(recording.flows, "forward_ns", begin, end),
-        gaps=_touching(recording.gaps, begin, end),
+        gaps=gaps[touching].reset_index(drop=True),
         lost_launches=_in(recording.lost_launches, "start_ns", begin, end),
     )
 
 
-def before_step(recording: Recording, step: int, begin_ns: int) -> Recording:
-    """What was recorded before a last step of this number, which was cut, as a recording that is not yet attributed."""
+def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> Recording:
+    """What was recorded before a last step of this number, which was cut, as a recording that is not yet attributed.
+    lacks: what all steps before it have."""
     kernels = recording.kernels
     launched = kernels["launch_start_ns"].to_numpy(np.int64)
     launched = np.where(launched >= 0, launched, kernels["start_ns"].to_numpy(np.int64))
@@ -59,14 +62,8 @@ def before_step(recording: Recording, step: int, begin_ns: int) -> Recording:
         flows=_in(recording.flows, "forward_ns", -1, last_ns),
         gaps=_in(recording.gaps, "before_ns", -1, last_ns),
         lost_launches=_in(recording.lost_launches, "start_ns", -1, last_ns),
-        problems=(*recording.problems, f"step {step} was cut: it has no backward pass, and is left out"),
+        problems=(*recording.problems, f"step {step} was cut: it has no {lacks}, and is left out"),
     )
-
-
-def _touching(gaps: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
-    """The gaps of which a part may lie in the step."""
-    before, after = (gaps[f"{side}_ns"].to_numpy(np.int64) for side in ("before", "after"))
-    return gaps[((after < 0) | (after >= begin)) & ((before < 0) | (before <= end))].reset_index(drop=True)
 
 
 def _in(table: pd.DataFrame, column: str, begin: int, end: int) -> pd.DataFrame:

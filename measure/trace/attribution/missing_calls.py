@@ -199,15 +199,14 @@ def _of_flows(forest: Forest, flows: pd.DataFrame) -> Iterator[Missing]:
     for forward, backward in zip(ends["forward"], ends["backward"], strict=True):
         if backward < 0 and (forward < 0 or _may_hold_products(forest, forward)):
             lost["backward"] += 1
-        if forward < 0 and (backward < 0 or _is_product_node(forest, backward)):
+        around = (backward, int(forest.parent[backward]))
+        if forward < 0 and (
+            backward < 0 or any(PRODUCT_NODE.fullmatch(forest.names[at].rsplit(" ", 1)[-1]) for at in around)
+        ):
             lost["forward"] += 1
     for phase, count in lost.items():
         side = "from" if phase == "forward" else "to"
         yield Missing(phase, count, f"{count} of {len(flows)} arrows {side} {phase} calls have none there")
-
-
-def _is_product_node(forest: Forest, at: int) -> bool:
-    return any(PRODUCT_NODE.fullmatch(forest.names[each].rsplit(" ", 1)[-1]) for each in (at, forest.parent[at]))
 
 
 def _may_hold_products(forest: Forest, at: int) -> bool:

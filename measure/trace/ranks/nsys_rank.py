@@ -17,8 +17,6 @@ import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
-
 from analysis.ranks.timelines import Timeline
 from measure.trace.attribution.phases import steps
 from measure.trace.attribution.recording import Recording, of_process
@@ -46,7 +44,9 @@ def read_nsys_ranks(path: Path, first: int = 0) -> list[Timeline]:
     Raises ValueError, one line, for what is no whole export, says no rank, or says one and has several processes.
     """
     recording = nsys.read(path)
-    processes = _processes(recording.kernels)
+    ran = recording.kernels[recording.kernels["what"] == "kernel"]
+    devices = (ran if len(ran) else recording.kernels).groupby("process")["device"].min()
+    processes = sorted(devices.index.tolist(), key=lambda process: (int(devices[process]), process))
     session = _session(path)
     rank = _variable(session.environment, "RANK")
     if len(processes) == 1:
@@ -59,13 +59,6 @@ def read_nsys_ranks(path: Path, first: int = 0) -> list[Timeline]:
     parts = [of_process(recording, process) for process in processes]
     found = [_timeline(part, session, first + place) for place, part in enumerate(parts)]
     return [replace(each, process=process) for each, process in zip(found, processes, strict=True)]
-
-
-def _processes(kernels: pd.DataFrame) -> list[int]:
-    """The processes that had kernels (of a recording without any, all), by their first device, then by number."""
-    ran = kernels[kernels["what"] == "kernel"] if (kernels["what"] == "kernel").any() else kernels
-    devices = ran.groupby("process")["device"].min()
-    return sorted(devices.index.tolist(), key=lambda process: (int(devices[process]), process))
 
 
 def _timeline(recording: Recording, session: _Session, rank: int) -> Timeline:

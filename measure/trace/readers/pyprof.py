@@ -64,12 +64,27 @@ def read(path: str | Path) -> Recording:
         steps = _resolve(calls)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{path}: the arguments of a call are not as PyProf writes them ({error})") from error
-    call_of = {row: at for at, call in enumerate(calls) for row in call.rows}
+    places = {row: at for at, call in enumerate(calls) for row in call.rows}
+    call_of = [places[row] for row in range(len(rows))]
     return Recording(
         source="pyprof",
         path=str(path),
         calls=_calls_table(calls),
-        kernels=_kernels_table(rows, calls, [call_of[row] for row in range(len(rows))]),
+        kernels=kernels_table(
+            name=[row.kernel for row in rows],
+            time_ns=[row.time_ns for row in rows],
+            device=[row.device for row in rows],
+            stream=[row.stream for row in rows],
+            launch_thread=[row.thread for row in rows],
+            grid=[row.grid for row in rows],
+            block=[row.block for row in rows],
+            call=call_of,
+            link=["sequence"] * len(rows),
+            phase=[calls[at].phase for at in call_of],
+            module=[calls[at].first.layer for at in call_of],
+            source_flop=[row.flop for row in rows],
+            params=[row.params if row.marker is None else None for row in rows],
+        ),
         steps=steps,
         problems=tuple(_problems(rows, calls, steps)),
         missing=tuple(_missing(rows, calls)),
@@ -268,24 +283,6 @@ def _calls_table(calls: Sequence[_Call]) -> Any:
         input_dtypes=of("dtypes"),
         concrete_inputs=of("values"),
         forward_index=[call.forward for call in calls],
-    )
-
-
-def _kernels_table(rows: Sequence[PyprofRow], calls: Sequence[_Call], call_of: Sequence[int]) -> Any:
-    return kernels_table(
-        name=[row.kernel for row in rows],
-        time_ns=[row.time_ns for row in rows],
-        device=[row.device for row in rows],
-        stream=[row.stream for row in rows],
-        launch_thread=[row.thread for row in rows],
-        grid=[row.grid for row in rows],
-        block=[row.block for row in rows],
-        call=list(call_of),
-        link=["sequence"] * len(rows),
-        phase=[calls[at].phase for at in call_of],
-        module=[calls[at].first.layer for at in call_of],
-        source_flop=[row.flop for row in rows],
-        params=[row.params if row.marker is None else None for row in rows],
     )
 
 

@@ -270,3 +270,46 @@ def test_what_is_not_known_of_a_step_leaves_its_utilization_out(answer: Any) -> 
         assert document["utilization_ratio"] is None
         assert document["utilization_reason"] == reason
         assert f"no utilization: {reason}" in text
+
+
+@pytest.mark.parametrize(("untimed", "steps", "shown"), [(1, 2, None), (2, 3, 1), (2, 2, 1), (1, 4, 2), (3, 4, 2)])
+def test_a_step_beside_one_without_a_known_time_keeps_its_own(
+    answer: Any, untimed: int, steps: int, shown: int | None
+) -> None:
+    """Each step is 3 ms from its first kernel to that of the next, which may be the one without a usable duration."""
+    trace = Trace()
+    for number in range(1, steps + 1):
+        trace.step(number, 3000 * number)
+        trace.mm(3000 * number + 50, -1 if number == untimed else 1000)
+    step = answer(trace.text())[0]["step"]
+    assert (step and step["number"]) == shown
+    assert step is None or step["time_s"] == pytest.approx(3e-3)
+
+
+def test_a_last_step_without_a_product_is_left_out(answer: Any) -> None:
+    trace = two_steps()
+    trace.step(3, 9000)
+    trace.add("cpu_op", "aten::empty", 9010, 5)
+    document, text = answer(trace.text())
+    assert document["steps"] == 2
+    assert "step 3 was cut: it has no product, and is left out" in text
+
+
+@pytest.mark.parametrize(("third", "flop"), [([99, 99], None), ([1024, 1024], MM_FLOP), ([0], MM_FLOP)])
+def test_a_third_size_of_a_product_of_two_is_that_of_its_result_or_of_another_call(
+    answer: Any, third: list[int], flop: int | None
+) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200)
+    call = next(event for event in trace.events if event["name"] == "aten::mm")
+    call["args"] |= {"Input Dims": [[1024, 1024], [1024, 1024], third], "Input type": ["float"] * 3}
+    assert answer(trace.text())[0]["totals"]["repaired"]["forward_flop"] == flop
+
+
+def test_the_refusal_of_kernels_under_another_category_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(two_steps().text().replace('"kernel"', '"npu_job"'), encoding="utf-8")
+    assert "none was recorded (not read: 2 events of category npu_job)" in running(command.main, capsys)(path)[2]
