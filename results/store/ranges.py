@@ -74,8 +74,8 @@ FIELDS: Mapping[str, Range] = {
     ),
     **dict.fromkeys(
         (
-            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks", "moved_blocks",
-            "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels",
+            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "degrees", "disturbed_blocks",
+            "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels", "moved_blocks",
             "late_since_block", "late_since_step", "launches", "nbytes", "operations",
             "outliers", "own_parameters", "parameters", "parent", "rank", "recording", "removed", "repaired", "repeat",
             "page_faults", "repeats", "step", "units", "unknown",
