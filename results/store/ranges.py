@@ -75,8 +75,8 @@ FIELDS: Mapping[str, Range] = {
     **dict.fromkeys(
         (
             "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "degrees", "disturbed_blocks",
-            "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels", "moved_blocks",
-            "late_since_block", "late_since_step", "launches", "nbytes", "operations",
+            "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels",
+            "late_since_block", "late_since_step", "launches", "moved_blocks", "nbytes", "operations",
             "outliers", "own_parameters", "parameters", "parent", "rank", "recording", "removed", "repaired", "repeat",
             "page_faults", "repeats", "step", "units", "unknown",
         ),
