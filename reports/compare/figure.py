@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from analysis.stats.comparison import SESSIONS
 from reports.compare.text import cell_names
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import percent
@@ -82,8 +83,9 @@ def _figure(dots: Sequence[Dot], span: tuple[float, float]) -> Figure:
     figure_panels.plain([axes])
     figure_panels.legend(figure, _marks({row.verdict for _, row in dots}))
     within = f"grey: within ±{' or '.join(percent(margin) for margin in sorted(margins))}, the same" if margins else ""
+    beside = ", relative to a ceiling timed beside both" if any(row.basis == SESSIONS for _, row in dots) else ""
     figure_panels.say_below(
-        figure, "mean step time in B ÷ in A; right of 1, B is slower", f"bars: 95 % interval; {within}"
+        figure, f"mean step time in B ÷ in A{beside}; right of 1, B is slower", f"bars: 95 % interval; {within}"
     )
     return figure
 

@@ -112,7 +112,7 @@ def _furthest(rows: Sequence[Comparison]) -> str:
     name, row = max(decided, key=lambda each: max(each[1].ratio or 1.0, 1 / (each[1].ratio or 1.0)))
     start = f"The largest difference: {fitting(name, _NAME_LETTERS)}, whose step takes {digits(row.ratio or 0.0)} times"
     interval = f"95 % interval {_interval(row)}; same would be within ±{percent(row.margin_ratio or 0.0)}"
-    return f"{start} as long in B ({interval}). Times of equal steps are compared: no peak is in these ratios."
+    return f"{start} as long in B ({interval}). Equal steps are compared: no datasheet's peak is in these ratios."
 
 
 def _interval(row: Comparison) -> str:
