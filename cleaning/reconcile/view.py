@@ -23,6 +23,9 @@ HEADLINES = ("datasheet", "user", "paired_ceiling", "ceiling")
 METHODS = ("exact", "batch", "epoch", "theory", "one")
 """The first of these that could count is the numerator that is shown first."""
 
+RECORDED_METHODS = frozenset(("one", "batch", "epoch"))
+"""Those of the 2021 post that a profiler records. Its arithmetic is shown where one of them was asked for."""
+
 
 @dataclass(frozen=True)
 class View:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleaning.reconcile.device_repeats import devices_sentence
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.view import RECORDED_METHODS, Built, View
 from reports.shared import html
 from reports.shared.cell_names import cell_name, shared_variant, unpaired_sentence
 from reports.shared.html import MOST_ROWS, PageVerdict, Section, document, picture
@@ -114,6 +114,7 @@ def _variants(built: Built) -> Section:
 
 def _methods(built: Built, names: Names) -> Section:
     found = page_cells.methods(built.views, names)
+    recorded = RECORDED_METHODS & {row.method for row in built.post2021}
     text = (
         "theory: 3 × a counter's forward; one, batch, epoch: what torch.profiler recorded of one sample, one batch, "
         "one epoch, cleaned; exact: our own count of the very step. Each over its own measured time."
@@ -123,7 +124,9 @@ def _methods(built: Built, names: Names) -> Section:
     more = (
         page_cells.theories(built.views, names),
         page_cells.denominators(built.views, names),
-        page_cells.post2021(built.post2021, names),
+        page_cells.post2021(built.post2021, names)
+        if RECORDED_METHODS & {row.method for row in built.post2021}
+        else None,
         page_cells.missing_fractions(built.views, names),
     )
     return Section(

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from cleaning.reconcile.device_repeats import devices_sentence
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.view import RECORDED_METHODS, Built, View
 from reports.shared.cell_names import cell_name, model_name, own_lines, shared_variant
 from reports.shared.html_tables import span
 from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong
@@ -65,8 +65,6 @@ _OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """In the order of the columns."""
 
-_OF_PROFILES = {"one", "batch", "epoch"}
-
 
 CONVENTIONS = {
     "flop": "",
@@ -89,7 +87,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     parts += [strong(line) for line in filter(None, (heading(shown), CONVENTIONS[convention]))]
     scale, unit = rate_unit(views, "FLOP/s" if convention == "flop" else "MAC/s")
     parts += ["", cells_table(views, scale, unit), ""]
-    if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
+    if any(RECORDED_METHODS & set(view.run.methods) for view in shown.views):
         parts += [methods_text(views), "", methods_table(views, shown.work_times), ""]
     parts += variant_parts(shown.variants)
     parts += parallel_parts(shown.parallel_steps, views)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.devices.peaks import STAND_IN_MARK
+from cleaning.reconcile.view import RECORDED_METHODS
 from reports.shared import figure_style
 from reports.sweep.figures import backward_ratio, cleaning_stages, counters, epoch_times, utilization
 from reports.sweep.figures import methods as figures_methods
@@ -44,7 +45,9 @@ def figures(directory: Path) -> dict[str, Figure]:
     fractions = _drawable(directory / UTILIZATION, Utilization)
     drawn = utilization.figures(fractions)
     drawn |= figures_methods.by_method(fractions)
-    drawn |= figures_methods.by_method(_drawable(directory / POST2021, Utilization), post2021=True)
+    of_the_post = _drawable(directory / POST2021, Utilization)
+    if RECORDED_METHODS & set(of_the_post["method"]):
+        drawn |= figures_methods.by_method(of_the_post, post2021=True)
     drawn |= counters.by_counter(_drawable(directory / AGREEMENT, Agreement))
     counts = _drawable(directory / PROFILE_COUNTS, ProfileCount)
     models = {**_column(counts, "model"), **_column(fractions, "model")}
