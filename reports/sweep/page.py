@@ -124,9 +124,7 @@ def _methods(built: Built, names: Names) -> Section:
     more = (
         page_cells.theories(built.views, names),
         page_cells.denominators(built.views, names),
-        page_cells.post2021(built.post2021, names)
-        if RECORDED_METHODS & {row.method for row in built.post2021}
-        else None,
+        page_cells.post2021(built.post2021, names) if recorded else None,
         page_cells.missing_fractions(built.views, names),
     )
     return Section(
