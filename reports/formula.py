@@ -103,7 +103,19 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
         "unknown_calls": sum(answer.not_understood.values()),
         "unknown_time_ratio": None,
         "minimal_footprint_proven": answer.minimal_proven,
-        "pieces": [_piece(name, piece) for name, found in answer.pieces.items() for piece in found],
+        "pieces": [
+            {
+                "quantity": name,
+                "from_batch": piece.start,
+                "operation": piece.place.name,
+                "phase": piece.place.phase,
+                "module": piece.place.module,
+                "bytes_per_sample": _number(piece.slope_bytes),
+                "constant_bytes": _number(piece.constant_bytes),
+            }
+            for name, found in answer.pieces.items()
+            for piece in found
+        ],
         "by": answer.by or None,
         "parts": [
             {answer.by: part, **{name: _plain(costs[name]) for name in PART}} for part, costs in answer.parts.items()
@@ -117,18 +129,6 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
         "notes": list(answer.notes),
         "solutions": [_solution(solved) for solved in answer.solved],
         "sweep": [{name: _number(cell) for name, cell in row.items()} for row in answer.swept],
-    }
-
-
-def _piece(name: str, piece: Piece) -> dict[str, Any]:
-    return {
-        "quantity": name,
-        "from_batch": piece.start,
-        "operation": piece.place.name,
-        "phase": piece.place.phase,
-        "module": piece.place.module,
-        "bytes_per_sample": _number(piece.slope_bytes),
-        "constant_bytes": _number(piece.constant_bytes),
     }
 
 

@@ -91,30 +91,47 @@ def _layers(
 
 def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     """Term → its nodes; negative times where it is PyTorch that does more."""
-    found = sums(model)
+    counted = sums(model)
+    added = Tensor((BATCH * counted.added,))
     return {
-        "scalar variables": _scalar_variables(),
-        "gradient of the images": _gradient_of_the_images(),
+        "scalar variables": (
+            GraphNode("Variable", (), (Tensor((), 8),)),  # global step
+            GraphNode("Variable", (), (SCALAR,)),  # learning rate
+            GraphNode("Buffer", (), (SCALAR,), 12),  # of four moving averages: value, biased value, step
+        ),
+        "gradient of the images": (
+            GraphNode(
+                "Conv2DGradInput",
+                (_whole(4), Tensor((WIDTH, COLOURS, 7, 7)), Tensor((BATCH, WIDTH, IMAGE / 2, IMAGE / 2))),
+                (Tensor((BATCH, COLOURS, IMAGE, IMAGE)),),
+            ),
+        ),
         "input pipeline": _input_pipeline(),
         "top-1 and top-5 errors": _errors(),
         "moving averages and sizes": _averages(model),
-        "gradients of the residual sums": _residual_gradients(found),
+        "gradients of the residual sums": (
+            GraphNode("Reduce", (added,), (added,), 2),
+            GraphNode("Reshape", (added,), (added,), 2),
+            GraphNode("Scalars", (_whole(4),), (), 2 * counted.blocks),  # the forms
+            GraphNode("Shape", (), (_whole(4),), 2 * counted.blocks),
+            GraphNode("BroadcastGradientArgs", (_whole(4), _whole(4)), (), counted.blocks),
+        ),
         "sizes for the gradients of convolutions": (
-            GraphNode("Shape", (), (_whole(4), _whole(4)), found.convolutions),
-            GraphNode("Constant", (), (_whole(4),), found.convolutions),
+            GraphNode("Shape", (), (_whole(4), _whole(4)), counted.convolutions),
+            GraphNode("Constant", (), (_whole(4),), counted.convolutions),
         ),
         "outputs of normalisations that nobody uses": (
-            GraphNode("NumLike", (), (Tensor((4 * found.channels,)),)),
-            GraphNode("Constant", (), (SCALAR,), 2 * found.convolutions),  # how fast running means move
+            GraphNode("NumLike", (), (Tensor((4 * counted.channels,)),)),
+            GraphNode("Constant", (), (SCALAR,), 2 * counted.convolutions),  # how fast running means move
         ),
         "weight decay": (
-            GraphNode("Mul", (Tensor((found.parameters,)),), (Tensor((found.parameters,)),), -1),
-            GraphNode("AddN", (Tensor((found.parameters,)),) * 2, (Tensor((found.parameters,)),), -1),
-            GraphNode("Scalars", (SCALAR,), (), -found.tensors),
+            GraphNode("Mul", (Tensor((counted.parameters,)),), (Tensor((counted.parameters,)),), -1),
+            GraphNode("AddN", (Tensor((counted.parameters,)),) * 2, (Tensor((counted.parameters,)),), -1),
+            GraphNode("Scalars", (SCALAR,), (), -counted.tensors),
         ),
         "counts of batches": (
-            GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), -found.convolutions),
-            GraphNode("Buffer", (), (Tensor((), 8),), -found.convolutions),
+            GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), -counted.convolutions),
+            GraphNode("Buffer", (), (Tensor((), 8),), -counted.convolutions),
         ),
         "form of the bias gradient": (GraphNode("Reshape", (Tensor((CLASSES,)), SCALAR), (Tensor((CLASSES,)),), -1),),
     }
@@ -122,19 +139,6 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
 
 def _whole(numbers: int) -> Tensor:
     return Tensor((numbers,))
-
-
-def _scalar_variables() -> tuple[GraphNode, ...]:
-    return (
-        GraphNode("Variable", (), (Tensor((), 8),)),  # global step
-        GraphNode("Variable", (), (SCALAR,)),  # learning rate
-        GraphNode("Buffer", (), (SCALAR,), 12),  # of four moving averages: value, biased value, step
-    )
-
-
-def _gradient_of_the_images() -> tuple[GraphNode, ...]:
-    images, gradient = Tensor((BATCH, COLOURS, IMAGE, IMAGE)), Tensor((BATCH, WIDTH, IMAGE / 2, IMAGE / 2))
-    return (GraphNode("Conv2DGradInput", (_whole(4), Tensor((WIDTH, COLOURS, 7, 7)), gradient), (images,)),)
 
 
 def _input_pipeline() -> tuple[GraphNode, ...]:
@@ -174,15 +178,4 @@ def _averages(model: str) -> tuple[GraphNode, ...]:
         GraphNode("Reshape", (pooled, _whole(2)), (pooled,)),
         GraphNode("Scalars", (_whole(2),), ()),  # axes of the pooling
         GraphNode("Div", (each, SCALAR), (each,)),  # of the loss by the batch
-    )
-
-
-def _residual_gradients(sums: Sums) -> tuple[GraphNode, ...]:
-    added = Tensor((BATCH * sums.added,))
-    return (
-        GraphNode("Reduce", (added,), (added,), 2),
-        GraphNode("Reshape", (added,), (added,), 2),
-        GraphNode("Scalars", (_whole(4),), (), 2 * sums.blocks),  # the forms
-        GraphNode("Shape", (), (_whole(4),), 2 * sums.blocks),
-        GraphNode("BroadcastGradientArgs", (_whole(4), _whole(4)), (), sums.blocks),
     )

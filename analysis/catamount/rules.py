@@ -100,12 +100,10 @@ def _pointwise() -> dict[str, aten_to_tensorflow.Translation]:
     return found
 
 
-def _translated() -> dict[str, aten_to_tensorflow.Translation]:
-    listed = {f"aten.{name}": how for line, how in TRANSLATIONS.items() for name in line.split()}
-    return {f"aten.{name}": how for name, how in _pointwise().items()} | listed
-
-
-NODES: dict[str, aten_to_tensorflow.Translation] = _translated()
+NODES: dict[str, aten_to_tensorflow.Translation] = {
+    **{f"aten.{name}": how for name, how in _pointwise().items()},
+    **{f"aten.{name}": how for line, how in TRANSLATIONS.items() for name in line.split()},
+}
 """ATen operation → its nodes."""
 
 

@@ -14,7 +14,6 @@ from analysis.characterize.similarity import Merge
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import CharacterizeAnswer, shown_types
 from reports.shared.layout import csv_text
-from results.records.characterization import WorkloadRecording
 
 Row = dict[str, Any]
 
@@ -25,7 +24,20 @@ def document(seen: CharacterizeAnswer) -> dict[str, Any]:
     names = {each.recording.workload for each in seen.compared}
     failed = {each.workload: each for each in seen.data.recordings if each.workload not in names}
     return {
-        "workloads": known + [_empty_row(each) for each in failed.values()],
+        "workloads": known
+        + [
+            {
+                "name": each.workload,
+                "variant": each.variant or None,
+                "parameters": each.parameters,
+                "step_time_s": None,
+                "profiled_step_time_s": None,
+                "groups": dict.fromkeys(GROUPS),
+                "unclassified_ratio": None,
+                "types_for_90_percent": None,
+            }
+            for each in failed.values()
+        ],
         "linkage": [_merge(merge) for merge in seen.linkage],
     }
 
@@ -44,19 +56,6 @@ def _workload(mix: Mix) -> Row:
     }
 
 
-def _empty_row(recording: WorkloadRecording) -> Row:
-    return {
-        "name": recording.workload,
-        "variant": recording.variant or None,
-        "parameters": recording.parameters,
-        "step_time_s": None,
-        "profiled_step_time_s": None,
-        "groups": dict.fromkeys(GROUPS),
-        "unclassified_ratio": None,
-        "types_for_90_percent": None,
-    }
-
-
 def _merge(merge: Merge) -> Row:
     return {"left": "+".join(merge.left), "right": "+".join(merge.right), "height": merge.height}
 
@@ -65,10 +64,36 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
     """File name → CSV of what was derived; a table without rows is empty."""
     return {
         "groups.csv": groups_csv(seen),
-        "types.csv": _csv(_type_rows(seen)),
+        "types.csv": _csv(
+            [
+                {
+                    **_identity(each),
+                    "type": one.name,
+                    "group": one.group,
+                    "share_ratio": one.share_ratio,
+                    "time_s": one.time_s,
+                    "calls": one.calls,
+                    "launches": one.launches,
+                }
+                for each in seen.mixes
+                for one in each.types
+            ]
+        ),
         "linkage.csv": _csv([_merge(merge) for merge in seen.linkage]),
         "variants.csv": _csv(characterize_variants.rows(seen)),
-        "stationarity.csv": _csv(_steady_rows(seen)),
+        "stationarity.csv": _csv(
+            [
+                {
+                    "recording": recording.recording,
+                    "workload": recording.workload,
+                    "mode": recording.mode,
+                    "device": recording.device,
+                    **vars(each),
+                    "verdict": each.verdict,
+                }
+                for recording, each in seen.steadiness
+            ]
+        ),
         "training_inference.csv": _csv([vars(each) for each in seen.against]),
         "parallelism.csv": _csv(_parallel_rows(seen)),
         "group_costs.csv": _csv(_cost_rows(seen)),
@@ -102,36 +127,6 @@ def groups_csv(seen: CharacterizeAnswer) -> str:
 def _identity(mix: Mix) -> Row:
     names = ("recording", "workload", "variant", "mode", "device", "threads", "batch_size")
     return {name: getattr(mix.recording, name) for name in names}
-
-
-def _type_rows(seen: CharacterizeAnswer) -> list[Row]:
-    return [
-        {
-            **_identity(each),
-            "type": one.name,
-            "group": one.group,
-            "share_ratio": one.share_ratio,
-            "time_s": one.time_s,
-            "calls": one.calls,
-            "launches": one.launches,
-        }
-        for each in seen.mixes
-        for one in each.types
-    ]
-
-
-def _steady_rows(seen: CharacterizeAnswer) -> list[Row]:
-    return [
-        {
-            "recording": recording.recording,
-            "workload": recording.workload,
-            "mode": recording.mode,
-            "device": recording.device,
-            **vars(each),
-            "verdict": each.verdict,
-        }
-        for recording, each in seen.steadiness
-    ]
 
 
 def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:

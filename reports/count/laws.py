@@ -94,13 +94,16 @@ def closing(laws: Sequence[AccountLaw]) -> list[str]:
 
 def batch_law_document(model: str, laws: Sequence[AccountLaw]) -> dict[str, Any]:
     """The laws as JSON: every key is there, unknown is null."""
-    totals = [law for law in laws if not law.part]
-    return {"model": model, "laws": [{**_one(law), "parts": _laws_json(_parts(laws, law))} for law in totals]}
-
-
-def _laws_json(parts: Sequence[AccountLaw]) -> list[dict[str, Any]]:
     keys = ("slope", "constant", "holds", "reason")
-    return [{"part": part.part, **{key: _one(part)[key] for key in keys}} for part in parts]
+    documents = [
+        {
+            **_one(law),
+            "parts": [{"part": part.part, **{key: _one(part)[key] for key in keys}} for part in _parts(laws, law)],
+        }
+        for law in laws
+        if not law.part
+    ]
+    return {"model": model, "laws": documents}
 
 
 def _one(law: AccountLaw) -> dict[str, Any]:

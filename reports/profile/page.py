@@ -8,9 +8,8 @@ is there, unfolded. All text comes through jinja2 with escaping on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
@@ -221,7 +220,10 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         roofline={"uri": data_uri(roofline), **size} if roofline else None,
         operations=operation_rows(profile),
         fused=kernel_rows(profile),
-        sums=[*conservation_lines(profile, nodes[""]), *_sources(profile)],
+        sums=[
+            *conservation_lines(profile, nodes[""]),
+            *(f"{name}: {source}" for name, source in (profile.machine.sources if profile.machine else {}).items()),
+        ],
         rule=RULE,
     )
 
@@ -274,8 +276,3 @@ def _depths(nodes: Mapping[str, ModuleNode]) -> list[tuple[str, int]]:
     """Buttons above the tree: what they say, and the depth that they unfold to."""
     deepest = max(node.depth for node in nodes.values())
     return [(f"depth {depth}", depth) for depth in range(1, min(deepest, 4))] + [("all", ALL)] if deepest else []
-
-
-def _sources(profile: StepProfile) -> Sequence[str]:
-    sources: Mapping[str, Any] = profile.machine.sources if profile.machine else {}
-    return [f"{name}: {words}" for name, words in sources.items()]

@@ -177,7 +177,11 @@ def _models(views: Sequence[View]) -> Closing | None:
     high, low = models[best], models[worst]
     start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
     if _overlap(_ratios(high[0]), _ratios(low[0])):
-        why = "the intervals overlap" if _interval_known(high[0], low[0]) else "an interval is missing"
+        why = (
+            "the intervals overlap"
+            if all(shown_interval(_row(view))[1] is not None for view in (high[0], low[0]))
+            else "an interval is missing"
+        )
         text = f"{start}, {names[0]} and {names[1]} cannot be distinguished: {why}."
     else:
         used = f"{names[0]} uses {percent(means[best])} of {OF_WHAT[key[3]]} and {names[1]} {percent(means[worst])}"
@@ -290,10 +294,6 @@ def _ratios(view: View) -> tuple[float, float]:
     row = _row(view)
     low, high = shown_interval(row)
     return (0.0 if low is None else low, math.inf if high is None else high)
-
-
-def _interval_known(*views: View) -> bool:
-    return all(shown_interval(_row(view))[1] is not None for view in views)
 
 
 def _rates(view: View) -> tuple[float, float]:

@@ -33,15 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(asked) > 1:
         say(f"error: expected one of {', '.join(MODES)}, got {' and '.join(asked)}")
         return MISTAKE
-    return _command(MODES[asked[0]][0] if asked else PROJECTION)(given)
+    module, _, name = (MODES[asked[0]][0] if asked else PROJECTION).partition(":")
+    command: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+    return command(given)
 
 
 def modes() -> str:
     """The other questions, for the end of a help."""
     return "; ".join(f"{option} ({question})" for option, (_, question) in MODES.items())
-
-
-def _command(where: str) -> Callable[[Sequence[str]], int]:
-    module, _, name = where.partition(":")
-    command: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
-    return command

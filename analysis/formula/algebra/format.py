@@ -111,16 +111,12 @@ def _rounded(left: str, right: str) -> Callable[[Expr], str]:
     def text(expression: Expr) -> str:
         """With one denominator below the whole: ⌊(image - 1)/2⌋."""
         inside = expression.args[0]
-        below = math.lcm(*(int(number.q) for number in _coefficients(inside)))
+        below = math.lcm(*(int(term.as_coeff_Mul()[0].q) for term in sympy.Add.make_args(inside)))
         if not isinstance(inside, sympy.Add) or below == 1:
             return f"{left}{_text(inside)}{right}"
         return f"{left}({_text(sympy.Add(*(below * term for term in inside.args)))})/{below:,}{right}"
 
     return text
-
-
-def _coefficients(expression: Expr) -> list[Any]:
-    return [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(expression)]
 
 
 def _called(name: str) -> Callable[[Expr], str]:

@@ -149,7 +149,8 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
     last = candidates.first + (SEARCHED - 1) * candidates.step
     if candidates.last is not None:
         last = min(last, candidates.last)
-    return Runs(_by_trying(test, candidates, last), "searched", last)
+    numbers = filter(test, range(candidates.first, last + 1, candidates.step))
+    return Runs(_merged([(number, number) for number in numbers], candidates), "searched", last)
 
 
 def direction(formula: Expr, unknown: Expr) -> int | None:
@@ -303,8 +304,3 @@ def _change(test: Callable[[int], bool], before: bool, candidates: Candidates) -
         middle = (low + high) // 2
         low, high = (low, middle) if changed(middle) else (middle, high)
     return candidates.first + high * candidates.step
-
-
-def _by_trying(test: Callable[[int], bool], candidates: Candidates, last: int) -> tuple[tuple[int, int | None], ...]:
-    held = [number for number in range(candidates.first, last + 1, candidates.step) if test(number)]
-    return _merged([(number, number) for number in held], candidates)

@@ -113,7 +113,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str], place: Callabl
         products += [(ratio, y) for ratio in product]
         if total and product:
             axes.plot([min(total + product), max(total + product)], [y, y], color="0.6", linewidth=0.8, zorder=2)
-        far = _far(total + product)
+        far = list({_times(ratio): ratio for ratio in (total + product) if abs(ratio - 1) >= _WORTH_WRITING}.values())
         ends = f"{_times(min(far))} to {_times(max(far))}" if far else ""
         notes = [_times(ratio) for ratio in far] if len(far) <= _MOST_NUMBERS else [ends]
         lost = mine[mine["ratio"].isna() & mine["total_ratio"].isna()]
@@ -132,11 +132,6 @@ def _reason(row: Mapping[str, Any], some: bool) -> str:
     """Why there is no ratio; with the batch where other batches have one."""
     words = figure_panels.why(row["status"], "no exact count")
     return f"batch {row['batch_size']}: {words}" if some else words
-
-
-def _far(ratios: Sequence[float]) -> list[float]:
-    """Ratios worth a number, those that would be the same number once."""
-    return list({_times(ratio): ratio for ratio in ratios if abs(ratio - 1) >= _WORTH_WRITING}.values())
 
 
 def _times(ratio: float) -> str:
