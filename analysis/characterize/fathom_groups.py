@@ -58,7 +58,7 @@ OPERATIONS = "ABCDEFG"
 UNCLASSIFIED = ""
 
 MOST_UNCLASSIFIED_RATIO = 0.01
-"""Of the time in operations: above this a breakdown says which names have no group."""
+"""Share of the time in operations above which a breakdown says which names have no group."""
 
 STEP, ZERO_GRAD = "step", "zero_grad"
 """Scopes of an optimizer."""
@@ -165,8 +165,9 @@ class Grouping:
     by_kind: Mapping[str, str]
 
     def with_places(self, places: Mapping[str, str]) -> Grouping:
-        """The same but for these: a kind or a bare name → group. A kind takes with it the names that are placed alone.
+        """This grouping with other places: a kind or a bare name → group.
 
+        A kind takes with it the names that are placed by themselves.
         Raises ValueError for a group that there is none of, and for a name that is neither a kind nor an operation;
         one with a namespace of its own ("mylib.spin") may be any.
         """

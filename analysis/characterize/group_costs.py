@@ -133,7 +133,7 @@ class Density:
 
 
 def densities(data: Characterization, grouping: Grouping = FATHOM) -> list[Density]:
-    """Of every training mix whose operations were counted, the types that take longest first."""
+    """Densities of every training mix whose operations were counted, the types that take longest first."""
     found = []
     for each in ok(data, "mix"):
         if each.mode == "training":

@@ -45,7 +45,7 @@ class TypeShare:
 
 @dataclass(frozen=True)
 class Share:
-    """Of the step, with a 95 % interval of the median over the steps; None below six steps."""
+    """A share of the step, with a 95 % interval of the median over the steps; None below six steps."""
 
     ratio: float
     low: float | None = None

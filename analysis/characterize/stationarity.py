@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from analysis.stats import summary as stats_summary
 
 LEVEL = 0.05
-"""Of the test: how often a series without a trend is said to have one."""
+"""Level of the test: how often a series without a trend is said to have one."""
 
 EXACT_STEPS = 50
 """Up to which the distribution of S is counted, not approximated."""
@@ -38,7 +38,7 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Stationarity:
-    """Of a series of times in s, in order. low_s, high_s: of the median, None below six steps.
+    """What is known of a series of times in s, in order. low_s, high_s: of the median, None below six steps.
 
     The spread is a ratio to the mean; trends are ratios to the median, over the whole series, not a step. p_value: how
     often a series without a trend would look at least as ordered; None below `FEWEST` steps.
@@ -143,7 +143,7 @@ def _critical(n: int, ties: Sequence[int]) -> float:
 
 
 def _variance(n: int, ties: Sequence[int]) -> float:
-    """Of S without a trend (Kendall): groups of equal values take from it."""
+    """Variance of S without a trend (Kendall): groups of equal values take from it."""
     return (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
 
 

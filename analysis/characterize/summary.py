@@ -57,7 +57,7 @@ def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
 
 
 def mixes(data: Characterization, grouping: Grouping = FATHOM) -> list[Mix]:
-    """Of every recording of a mix, labelled by what sets it apart."""
+    """The mix of every recording that has one, labelled by what sets it apart."""
     recordings = ok(data, "mix")
     names = labels(recordings)
     found = (mix(data, each, names[each.recording], grouping) for each in recordings)
@@ -99,7 +99,7 @@ def training_against_inference(data: Characterization) -> list[Against]:
 
 
 def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Stationarity]]:
-    """Of the plain steps of every mix; in order of time, those that count."""
+    """How steady the plain steps of every mix are; in order of time, those that count."""
     found = []
     for each in ok(data, "mix"):
         times = [step.time_s for step in steps_of(data, each.recording, PLAIN)]

@@ -34,7 +34,7 @@ from analysis.stats.summary import MAD_TO_SIGMA, t_quantile
 from results.records.characterization import PLAIN, PROFILED, Characterization, WorkloadRecording
 
 LEAST_TYPES_RATIO = 0.01
-"""Of the step: operation types below this have no parallelism of their own."""
+"""Share of the step below which an operation type has no parallelism of its own."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def over_batch(data: Characterization, grouping: Grouping = FATHOM) -> list[tupl
 
 
 _LEAST_SPREAD_RATIO = 1e-9
-"""Of a count's median: times that a clock cannot distinguish have a spread, too, for the weights."""
+"""Least spread ÷ a count's median: times that a clock cannot distinguish have a spread, too, for the weights."""
 
 _OF_A_MEDIAN = math.sqrt(math.pi / 2)
 """The error of a median ÷ that of the mean, of many normal values."""
@@ -188,7 +188,7 @@ def karp_flatt(speed_up: float, threads: int) -> float:
 
 
 def _error(times_s: Sequence[float], middle_s: float) -> float:
-    """Of the median."""
+    """Standard error of the median."""
     count = len(times_s)
     deviation = statistics.median(abs(time - middle_s) for time in times_s)
     sigma = MAD_TO_SIGMA * deviation * count / (count - 0.8)

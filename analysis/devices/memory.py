@@ -68,7 +68,7 @@ INTERCONNECTS = Path(__file__).with_name("interconnects.csv")
 
 
 ACHIEVED = 0.8
-"""Of a link's rate, in a collective of large messages. Assumed."""
+"""Share of a link's rate that a collective of large messages reaches. Assumed."""
 
 WITHIN: Mapping[str, str] = {
     "Tesla P100-SXM2-16GB": "PCIe 3 x16",

@@ -304,13 +304,13 @@ def _device(row: Mapping[str, str]) -> Device:
 
 
 def _row_id(row: Mapping[str, str]) -> str:
-    """Of all that a run may divide by and where it is from: without sparse figures and reasons."""
+    """A digest of all that a run may divide by and where it is from: without sparse figures and reasons."""
     absent = {"sparse", "refused", *(name for name in LATER_COLUMNS if not row[name])}
     return digest({name: value for name, value in row.items() if name not in absent})
 
 
 def _sparse(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, float]:
-    """Of a row's words: `unit` for twice the dense figure, as sheets print it, or `unit=figure`."""
+    """Sparse figures of a row's words: `unit` for twice the dense figure, as sheets print it, or `unit=figure`."""
     found = {}
     for word in row["sparse"].split():
         unit, _, figure = word.partition("=")
@@ -321,7 +321,7 @@ def _sparse(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, flo
 
 
 def _refused(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, str]:
-    """Of `units: reason | units: reason`."""
+    """Unit → the reason that `units: reason | units: reason` gives."""
     found = {}
     for part in filter(None, row["refused"].split(" | ")):
         units, _, reason = part.partition(": ")

@@ -66,7 +66,7 @@ class Accelerator:
 
     @property
     def ridge(self) -> float:
-        """The same of what is achievable."""
+        """FLOP a byte at which achievable arithmetic and bandwidth take equally long."""
         return self.flop_per_s / self.bytes_per_s
 
     def step(self, flop: float, moved_bytes: float) -> AcceleratorStep:

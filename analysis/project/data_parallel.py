@@ -30,7 +30,7 @@ follow, with 1 none of them: a calibration."""
 
 
 def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
-    """Of so many bytes on each worker."""
+    """Seconds that a ring takes to sum so many bytes of each worker."""
     return 2 * (_count("workers", workers) - 1) / workers * nbytes / link_bytes_per_s
 
 

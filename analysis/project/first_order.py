@@ -47,7 +47,7 @@ class Laws:
     delta: float | None = None
 
     def flop(self, parameters: float, batch: float) -> float:
-        """Of a step."""
+        """FLOP of a step."""
         return self.gamma * parameters * batch
 
     def moved_bytes(self, parameters: float, batch: float) -> float:

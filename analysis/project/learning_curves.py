@@ -20,7 +20,7 @@ BETA_G = (-0.5, 0.0)
 """The exponents that a learning curve can have; 0, which learns nothing, is none of them."""
 
 BETA_P = (0.5, 1.0)
-"""The same of a model's size; 1, which stores the data, is none of them."""
+"""Exponents that a model's size can have; 1, which stores the data, is none of them."""
 
 REGIONS = ("small data", "power law", "irreducible")
 

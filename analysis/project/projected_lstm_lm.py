@@ -26,7 +26,7 @@ from analysis.project.accelerator import Accelerator
 from analysis.project.shipped_formulas import Formulas
 
 LAYERS = 2
-"""Of the graph that the formulas are of."""
+"""Layers of the graph that the formulas are of."""
 
 ELEMENT_BYTES = 4
 
@@ -43,11 +43,11 @@ class ProjectedLM:
     projection: int | None = None
 
     def flop(self) -> float:
-        """Of a training step, everything counted."""
+        """FLOP of a training step, everything counted."""
         return self._swapped("all_flop")
 
     def moved_bytes(self) -> float:
-        """Of a training step, every operation alone, each matrix moved once."""
+        """Bytes of a training step, every operation by itself, each matrix moved once."""
         return self._swapped("bytes_accessed")
 
     def parameters(self) -> Mapping[str, int]:
@@ -57,12 +57,12 @@ class ProjectedLM:
         return {"embedding": h * v, "recurrent": 8 * h * h + 4 * h, "output": output}
 
     def recurrent_products(self) -> list[Product]:
-        """Of one layer and one step: forward, then the gradients of its input and of its weights."""
+        """Products of one layer and one step: forward, then the gradients of its input and of its weights."""
         forward = Product(self.batch, 2 * self.hidden, 4 * self.hidden)
         return [forward, *forward.gradients()]
 
     def output_products(self) -> list[Product]:
-        """Of all steps at once, forward and backward."""
+        """Products of the output layer for all steps at once, forward and backward."""
         rows = self.batch * self.seq
         if self.projection is None:
             forward = [Product(rows, self.hidden, self.vocab)]
@@ -71,11 +71,11 @@ class ProjectedLM:
         return [product for each in forward for product in (each, *each.gradients())]
 
     def sum_bytes(self) -> int:
-        """Of adding up the gradient of one layer's weights at one step: two are read, one is written."""
+        """Bytes of adding up the gradient of one layer's weights at one step: two are read, one is written."""
         return 3 * 8 * self.hidden**2 * ELEMENT_BYTES
 
     def other_bytes(self) -> float:
-        """Of a training step without its products and sums: pointwise operations, softmax, the update."""
+        """Bytes of a training step without its products and sums: pointwise operations, softmax, the update."""
         products = [*self.recurrent_products() * (LAYERS * self.seq), *self.output_products()]
         moved = sum(product.moved_bytes(None, ELEMENT_BYTES) for product in products)
         return self.moved_bytes() - moved - LAYERS * self.seq * self.sum_bytes()
@@ -118,11 +118,11 @@ class Product:
 
     @property
     def flop(self) -> int:
-        """Of all of them; a multiply-add is 2."""
+        """FLOP of all of them; a multiply-add is 2."""
         return 2 * self.m * self.k * self.n * self.times
 
     def moved_bytes(self, tile: int | None = None, element_bytes: int = 4) -> int:
-        """Of all of them. tile: its side; None: every matrix moves once, as if the cache had no end."""
+        """Bytes of all of them. tile: its side; None: every matrix moves once, as if the cache had no end."""
         m, k, n = self.m, self.k, self.n
         if tile is None:
             return element_bytes * (m * k + k * n + m * n) * self.times

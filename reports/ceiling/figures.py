@@ -217,7 +217,7 @@ def _rates(row: Ceiling) -> tuple[float, float]:
 
 
 def _highest(rows: Sequence[Ceiling], seen: CeilingAnswer) -> float:
-    """Of these rows' calls and what the datasheet prints beside them."""
+    """The highest rate of these rows' calls, and of what the datasheet prints for them."""
     units = {row.unit for row in rows}
     printed = [seen.sheet.peak_by_unit.get(unit, 0.0) if unit else seen.sheet_bytes_per_s or 0.0 for unit in units]
     return max(*(_rates(row)[1] for row in rows), *printed)

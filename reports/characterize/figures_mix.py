@@ -160,7 +160,7 @@ def _skew(seen: CharacterizeAnswer) -> Figure | None:
 
 
 def colours() -> list[Any]:
-    """Of workloads."""
+    """The colours of workloads."""
     import seaborn as sns
 
     return [colour for place, colour in enumerate(sns.color_palette("colorblind")) if place != 8]

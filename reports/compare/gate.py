@@ -42,7 +42,7 @@ TRAINS = "trains"
 """A condition that is always there."""
 
 MATCHED = "matched"
-"""Of a cell that one run alone has."""
+"""The condition of a cell that only one run has."""
 
 
 @dataclass(frozen=True)

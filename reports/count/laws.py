@@ -214,7 +214,7 @@ def _missing(each: Missing) -> str:
 
 
 def backward_document(backward: Backward) -> dict[str, Any]:
-    """The same as JSON: every key is there, unknown is null."""
+    """Backward ÷ forward as JSON: every key is there, unknown is null."""
     return {
         "ratio": backward.ratio,
         "closed_form_ratio": backward.closed.ratio,

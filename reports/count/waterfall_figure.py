@@ -150,7 +150,7 @@ _LOOKS: dict[str, tuple[int | str, str, str]] = {
     TAKES: (1, "////", "what it counted too much, taken off"),
     UNEXPLAINED: ("#c1121f", "xxxx", "unexplained"),
 }
-"""Of bars: a place in the palette or a colour, a hatch, and what the legend says."""
+"""Looks of bars: a place in the palette or a colour, a hatch, and what the legend says."""
 
 
 def waterfalls(accounts: Sequence[Account], causes: Sequence[AccountCause]) -> dict[str, Figure]:
@@ -277,7 +277,7 @@ def _signed(step: WaterfallStep) -> str:
 
 
 def _share(change: float, exact: int) -> str:
-    """Of the exact count: −2.2 %, and where a bar does not fit its axis −8.88 ×."""
+    """A change relative to the exact count: −2.2 %, and where a bar does not fit its axis −8.88 ×."""
     sign = _sign(change)
     size = abs(change) / exact
     if size >= END:

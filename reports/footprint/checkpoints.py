@@ -22,7 +22,7 @@ LINES = 12
 """Choices that a table shows, at most."""
 
 LETTERS = 46
-"""Of the modules of one choice."""
+"""Letters of the modules of one choice."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ ORDER = ("weight", "buffer", "optimizer_state", "gradient", "input", "activation
 SCALES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 
 NARROWEST_RATIO = 0.04
-"""Of the step: a phase that is narrower has no name in the picture."""
+"""Share of the step: a phase that is narrower has no name in the picture."""
 
 
 def timeline(answer: FootprintAnswer) -> Figure:

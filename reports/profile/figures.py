@@ -156,7 +156,7 @@ LARGEST_PT = 34.0
 
 SMALLEST_PT = 3.0
 LEAST_SHARE = 2e-4
-"""Of the operations' time: what takes less is not drawn."""
+"""Share of the operations' time: what takes less is not drawn."""
 
 NAMED = 5
 MARGIN = 2.5

@@ -90,7 +90,7 @@ OPERATIONS = (
     Column("share", right=True),
     Column("bound"),
 )
-"""Of operations."""
+"""Columns of the table of operations."""
 
 OPERATION_CELLS = (0, 1, 2, 3, 6, 7, 9)
 """Which of `profile_operations.cells` they are."""

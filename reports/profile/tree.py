@@ -45,13 +45,13 @@ class OperationGroup:
 
     @property
     def time_s(self) -> float | None:
-        """Of all of them; None where none was timed."""
+        """Time of all of them; None where none was timed."""
         known = [operation.time_s for operation in self.operations if operation.time_s is not None]
         return sum(known) if known else None
 
     @property
     def flop(self) -> int | None:
-        """Of all of them; None where those of one are not known."""
+        """FLOP of all of them; None where those of one are not known."""
         known = [its.flop for its in self.places if its.flop is not None]
         return sum(known) if len(known) == len(self.places) else None
 

@@ -60,7 +60,7 @@ def paper_pictures() -> dict[str, bytes]:
 
 
 def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[str, bytes]:
-    """The same of one domain, without the case study."""
+    """Name → picture of one domain, without the case study."""
 
     def figures() -> Mapping[str, Figure]:
         subject = [(domain, formulas)]

@@ -37,7 +37,7 @@ LINE_IN = 0.135
 """Height of one line of a label."""
 
 MOST_PAGES = 8
-"""Of one kind of figure: a person looks at few, and each takes seconds to draw."""
+"""Most pages of one kind of figure: a person looks at few, and each takes seconds to draw."""
 
 _BATCH_MARGIN = 1.5
 _MOST_TICKS = 6

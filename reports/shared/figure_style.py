@@ -31,7 +31,7 @@ PAGE_IN = 7.2
 PNG_DPI = 200
 LABEL_PT = 8.5
 LABEL_LETTERS = 40
-"""Of a name beside an axis; more would leave no room for what is drawn."""
+"""Letters of a name at an axis; more would leave no room for what is drawn."""
 
 _RC: dict[str, Any] = {
     "axes.edgecolor": "0.3",

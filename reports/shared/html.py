@@ -196,7 +196,7 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 """Controls, marks and overrides of direction, halves of characters; not tab and line feed."""
 
 MOST_ROWS = 1_000
-"""Of one table on a page: more are searched for in a file, and a browser takes seconds for them."""
+"""Most rows of one table on a page: more are searched for in a file, and a browser takes seconds for them."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from results.store.layout import key_of
 
 _WORTH_SAYING = 1.25
 _NAME_LETTERS = 60
-"""Of a name in a sentence; tables have all of it."""
+"""Letters of a name in a sentence; tables have all of it."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def _batches(views: Sequence[View]) -> Closing | None:
 def _extremes(
     converged: Sequence[View], same: Callable[[View], tuple[object, ...]], differing: Callable[[View], object]
 ) -> tuple[View, View, str] | None:
-    """Of cells that differ in one parameter the fastest, the slowest and how many times faster; None without two."""
+    """The fastest and the slowest of cells that differ in one parameter, and their ratio; None without two."""
     groups: dict[tuple[object, ...], list[View]] = {}
     for view in converged:
         if _row(view).items_per_s is not None:

@@ -90,7 +90,7 @@ def theories(views: Sequence[View], names: Names) -> Table | None:
 
 
 def post2021(rows: Sequence[Utilization], names: Names) -> Table | None:
-    """The same in the arithmetic of the 2021 post."""
+    """Utilization in the arithmetic of the 2021 post."""
     caption = "As the 2021 post counts: a multiply-add is 1, over the fp32 peak (docs/post2021.md says what that means)"
     return _by_method(caption, rows, names)
 

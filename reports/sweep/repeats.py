@@ -27,7 +27,7 @@ from results.records.rows import changed
 from results.store.layout import key_of
 
 MOST_LINES = 20
-"""Of repeats below a table."""
+"""Most lines of repeats below a table."""
 
 ENOUGH = 3
 """Repeats of each cell that are advised where there are two cells or more."""
@@ -47,8 +47,9 @@ class Repeats:
 
 
 def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
-    """Of cells over the same kind of peak (of measured ceilings: the same one), by the same numerator, on one device,
-    in the order of the first of each. of_run: all cells of the run, whose scatter is pooled."""
+    """The repeats of each cell, in the order of the first of each: cells over the same kind of peak (of measured
+    ceilings: the same one), by the same numerator, on one device. of_run: all
+    cells of the run, whose scatter is pooled."""
     pooled = _pools(of_run)
     return [_group(each, pooled) for each in _groups(views)]
 
@@ -138,7 +139,7 @@ def _ratio(view: View) -> float:
 HEADING = "Variants: steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval."
 
 MOST_ROWS = 40
-"""Of the table in a terminal; the page has all rows."""
+"""Most rows of the table in a terminal; the page has all."""
 
 NAMES = ("model", "batch", "variant", "speed", "95 % interval")
 WORDS = ("model", "variant")

@@ -47,7 +47,7 @@ from results.store.layout import key_of
 
 _SHOWN = 4
 _NAME_LETTERS = 14
-"""Of a model's name on one line at least; what is longer may go on below."""
+"""Letters of a model's name on one line at least; what is longer may go on below."""
 
 _UNITS = ((1e12, "T"), (1e9, "G"))
 """The units of a table's rates, the first of which the largest has one."""
@@ -103,7 +103,7 @@ def _in_order(views: Sequence[View]) -> list[View]:
 
 
 def _by_the_post(built: Built) -> Built:
-    """The same cells with the fractions of the 2021 post's arithmetic."""
+    """The run's cells with the fractions of the 2021 post's arithmetic."""
     rows: dict[tuple[str, int], list[Utilization]] = {}
     for row in built.post2021:
         rows.setdefault(key_of(row), []).append(row)
@@ -175,7 +175,7 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
 
 
 def _start_columns() -> list[Column]:
-    """Of the model's name, the batch and the precision."""
+    """Columns of the model's name, the batch and the precision."""
     name = Column("model", right=False, wraps=True, least=_NAME_LETTERS)
     return [name, Column("batch", right=True), Column("precision", right=False, rank=2)]
 
@@ -304,7 +304,7 @@ def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
 
 
 def _lines_of_cells(rows: CellRows[Any], record: type[Record]) -> Iterator[str]:
-    """The same lines; of rows that cells share, all but the first columns is put together once."""
+    """Lines of CSV; what rows of several cells share, all but the first columns, is put together once."""
     width = max((len(own) for own, _ in rows.parts), default=0)
     starts = _lines([changed(shared[0], own) for own, shared in rows.parts if own], record, slice(width))
     rests = dict[int, list[str]]()

@@ -35,7 +35,7 @@ NUMBERED = "of the calls recorded; they are numbered, and none is missing up to 
 """What a total is where each missing call would leave a gap."""
 
 LACKING = "of the calls recorded; some are missing"
-"""The same, where gaps or other signs say so."""
+"""What a total is where gaps or other signs say that calls are missing."""
 
 UNSEEN = "of the calls recorded; they are not numbered, so that a missing call may not be noticed"
 """What a total is where a missing call leaves no gap."""

@@ -192,7 +192,7 @@ PARTS = {
 """What a rank's step is made of → its colour, in the order in which it is drawn."""
 
 WIDTH_PT, LABEL_PT, ROW_PT, LEGEND_PT = 340.0, 48.0, 12.0, 36.0
-"""Of the picture: narrow enough that its letters can be read on a telephone."""
+"""Sizes of the picture: narrow enough that its letters can be read on a telephone."""
 
 
 def ranks_html(report: RanksReport) -> str:

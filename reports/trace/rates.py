@@ -64,7 +64,7 @@ class Rate:
 
     @property
     def ratio(self) -> float:
-        """Of the peak; of kernels' time."""
+        """Rate ÷ peak, over kernels' time."""
         return self.flop / (self.time_s * self.peak_flop_per_s)
 
     @property
@@ -116,9 +116,10 @@ def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | N
 
 @dataclass(frozen=True)
 class Utilization:
-    """Of the step that is shown, or of the recording where no step is marked. reason: why there is no ratio.
+    """Utilization of the step that is shown, or of the recording where no step is marked.
 
-    peak_flop_per_s: of all devices; of products of several units Σ FLOP ÷ Σ (FLOP ÷ peak of the unit).
+    reason: why there is no ratio. peak_flop_per_s: of all devices; of products of several units Σ FLOP ÷ Σ (FLOP ÷ peak
+    of the unit).
     """
 
     reason: str = ""
@@ -133,7 +134,7 @@ class Utilization:
 
     @property
     def ratio(self) -> float | None:
-        """Of the peak."""
+        """Rate ÷ peak."""
         return self.flop_per_s / self.peak_flop_per_s if self.flop_per_s and self.peak_flop_per_s else None
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 WIDTH = 1160
 LABEL = 96
-"""Of WIDTH, what the names of the lanes take."""
+"""Part of WIDTH that the names of the lanes take."""
 
 LANE, HEAD = 30, 22
 MOST_LANES = 12
 LONGEST_GAPS = 10
 LEAST_GAP_RATIO = 1e-4
-"""Of the window: shorter gaps are in no table; the time in which nothing ran has all of them."""
+"""Share of the window: shorter gaps are in no table; the time in which nothing ran has all of them."""
 
 PHASE_COLOURS: Mapping[str, str] = {
     "forward": "#0173b2",

@@ -99,7 +99,7 @@ ASKED_WRONGLY = ("invalid", "unavailable")
 OTHERS = "times hold others' work, too"
 
 WAY = ("mode", "batch_size", "hyper", "device", "threads", "precision", "layout", "execution", "optimizer", "seed")
-"""Of a recording: how it was run."""
+"""Fields of a recording that say how it was run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,7 +31,7 @@ CONVENTIONS = ("flop", "post2021")
 """How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
 
 MARGIN_RATIO = 0.1
-"""Of the memory: for the device's context, libraries' workspaces and what the allocator cannot use."""
+"""Share of the memory left for the device's context, libraries' workspaces and what the allocator cannot use."""
 
 MOST_SHARE = 10.0
 
@@ -230,7 +230,7 @@ class _Formatter(argparse.HelpFormatter):
 
 
 class LinesFormatter(_Formatter):
-    """The same; each line of the description and of the epilog begins a line."""
+    """A formatter for which each line of the description and of the epilog begins a line."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(super(LinesFormatter, self)._fill_text(line, width, indent) for line in text.splitlines())

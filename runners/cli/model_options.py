@@ -14,7 +14,7 @@ WORDS = ("input", "batch", "frozen", "checkpoint")
 """What the factory takes that is no size."""
 
 LAYOUTS = ("channels_first", "channels_last")
-"""Of images in memory; the first is what a command takes."""
+"""Layouts of images in memory; the first is what a command takes."""
 
 MODEL = "resnet50, timm:NAME, hf:CONFIG, file.py:function, …"
 """The forms of docs/models.md, in short."""

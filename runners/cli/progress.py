@@ -142,7 +142,7 @@ class Progress:
 
 
 BAR_COLUMNS, LEAST_BAR = 20, 5
-"""Of the bar, at most and at least."""
+"""Columns of the bar, at most and at least."""
 
 
 def _words(seconds: float) -> str:

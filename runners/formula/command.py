@@ -35,7 +35,7 @@ RULES = ("flopledger", "catamount")
 BY = ("phase", "kind", "module", "operation")
 
 BATCH_SIZE = 32
-"""Of the values, where it is not said."""
+"""Batch size of the values where none is said."""
 
 EPILOG = (
     "Symbols are the batch and the sizes that a model is built from: docs/formula.md. Models of any form, and their "

@@ -250,7 +250,7 @@ def _there(point: Point, sample_at: Callable[[Point], SizeSample]) -> bool:
 
 
 def fixed_symbol(fault: NotBuilt, axes: Sequence[Axis], sample_at: Callable[[Point], SizeSample]) -> NotBuilt:
-    """Of a point that the model does not take: the symbol that keeps it from that, if it is one; else the fault."""
+    """The symbol that keeps the model from taking a point, if it is one; else the fault."""
     for axis in axes:
         if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):
             return FixedSymbol(axis.symbol, axis.base, fault)

@@ -131,7 +131,7 @@ def _followed(call: Callable[[], object]) -> list[Spot]:
 
 
 def _monitored(call: Callable[[], object]) -> list[Spot]:
-    """The same by `sys.monitoring`. Raises ValueError where another tool has taken each number for one."""
+    """Follows a call by `sys.monitoring`. Raises ValueError where other tools have taken each number for one."""
     watch: Any = sys.monitoring  # type: ignore[attr-defined]
     tool = next((number for number in range(6) if watch.get_tool(number) is None), None)
     if tool is None:

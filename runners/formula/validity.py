@@ -77,7 +77,7 @@ CHECKED_CALLS = 20_000
 def checked_apart(
     looked_at: Any, derived: Any, point: Mapping[str, int], convention: Any
 ) -> tuple[list[Mapping[str, int]], tuple[str, ...]]:
-    """Of the point that was asked for and of a batch of one, those at which the counts are the formulas', and notes on
+    """The points (the one that was asked for, and a batch of one) at which the counts are the formulas', and notes on
     those at which there is no step. Raises Unfitted where the point that was asked for has other counts."""
     found: list[Mapping[str, int]] = []
     notes = []

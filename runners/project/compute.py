@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LEAST, MOST = 1e-9, 1e60
-"""Of any amount that is given."""
+"""Prefix of any amount that is given: 10¹²."""
 
 
 def positive(text: str) -> float:

@@ -72,7 +72,7 @@ def _changed(
 
 
 def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list[torch.nn.Module]:
-    """Of the wanted modules those inside of no other wanted one, so that nothing is calculated a third time. A list of
+    """The wanted modules that are inside of no other wanted one, so that nothing is calculated a third time. A list of
     modules, which has no forward pass, stands for what is in it. modules: by name, parents first."""
     from torch.nn import Module
 

@@ -218,7 +218,7 @@ def _check_kernels(spec: Spec, config: Mapping[str, Any]) -> None:
 
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
-"""Of attention and experts, those that are written in PyTorch alone."""
+"""Implementations of attention and experts that are written in PyTorch alone."""
 
 _IMPLEMENTATION = re.compile(r"_implementation(_internal)?$")
 

@@ -100,7 +100,7 @@ class BERT(nn.Module):
 
 
 def masked_loss(output: Logits, target: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Of the masked words, and of the answer whether the second sentence follows the first."""
+    """Cross entropy of the masked words, and of the answer whether the second sentence follows the first."""
     words, follows = output
     return token_loss(words, target[0]) + cross_entropy(follows, target[1])
 

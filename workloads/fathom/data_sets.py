@@ -83,12 +83,12 @@ BACKGROUND = 1001
 """Classes of Fathom's networks, of which the first stands for none of ImageNet's 1,000."""
 
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's red, green and blue, on a scale of 0 to 1."""
+"""Means and deviations of ImageNet's red, green and blue, on a scale of 0 to 1."""
 
 NAMES = ("frames", "actions", "rewards", "terminals")
 GREY = (0.299, 0.587, 0.114)
 TALL, CROPPED = 110 / 84, 18 / 84
-"""Of a frame that is as wide as the network's: its height, and the rows that are left out above."""
+"""Sizes of a frame that is as wide as the network's: its height, and the rows that are left out above."""
 
 
 def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:

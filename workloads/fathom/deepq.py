@@ -31,7 +31,7 @@ FRAMES = 4
 """Frames of a state: the last ones, of which a network sees where things move."""
 
 MOVES = (0, 0, 1, -1)
-"""Of each action, in columns to the right. Further actions do nothing."""
+"""Moves of each action, in columns to the right. Further actions do nothing."""
 
 
 @dataclass(frozen=True)

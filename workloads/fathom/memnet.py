@@ -91,7 +91,7 @@ def _question(person: torch.Tensor, sentence: int) -> torch.Tensor:
 
 
 DEVIATION = 0.1
-"""Of the normal distribution that all weights begin with."""
+"""Deviation of the normal distribution that all weights begin with."""
 
 
 class MemNet(nn.Module):

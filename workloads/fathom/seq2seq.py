@@ -181,7 +181,7 @@ class Seq2Seq(nn.Module):
 
 
 class FusedSeq2Seq(Seq2Seq):
-    """The same network, whose reader is one operation; its parameters are as many."""
+    """Fathom's network, whose reader is one operation; its parameters are as many."""
 
     def __init__(self, hidden: int, layers: int, vocab: int, **sizes: int) -> None:
         super().__init__(hidden, layers, vocab, **sizes)

@@ -25,7 +25,7 @@ Images: TypeAlias = CIFAR10 | Subset[Any]
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STANDARD_DEVIATION = (0.2470, 0.2435, 0.2616)
-"""Of the 50,000 training images' red, green and blue, on a scale of 0 to 1."""
+"""Means and deviations of the 50,000 training images' red, green and blue, on a scale of 0 to 1."""
 
 
 def dataset(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10) -> CIFAR10:

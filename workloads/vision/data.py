@@ -28,7 +28,7 @@ FLOW_DECAY = 0.8
 """Each earlier of RAFT's predictions weighs this much less: Teed and Deng 2020, arXiv:2003.12039, section 3.3."""
 
 KEYPOINTS = 17
-"""Of a person in COCO."""
+"""Keypoints of a person in COCO."""
 
 Maker = Callable[[str, Mapping[str, int], int, torch.device, "torch.Generator | None"], Batch]
 

@@ -81,7 +81,7 @@ def collected(expression: Expr, by: str) -> Expr:
 
 
 def shortest(expression: Expr) -> Expr:
-    """Of multiplied out, factored, and collected by each symbol, the form whose text is shortest; of equals the first.
+    """The form whose text is shortest: multiplied out, factored, or collected by a symbol; the first of equals.
 
     A formula of more than MANY terms is not collected: that takes seconds and helps nobody to read it.
     """

@@ -73,7 +73,7 @@ def _sample(sample_at: Sampler, point: Point) -> SizeSample | None:
 
 
 def _nearer(sample_at: Sampler, change: Change, steps: Mapping[str, int]) -> Change:
-    """The same between neighbours, by halves."""
+    """Narrows a change down to neighbours, by halves."""
     for _ in range(ROUNDS):
         if len(change.symbols) != 1:
             return change

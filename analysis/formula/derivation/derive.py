@@ -41,7 +41,7 @@ STRUCTURE_LONGEST = 12
 """Points for those symbols together, at most."""
 
 STRUCTURE_DEGREE = 3
-"""Of a count in one symbol that changes the operations."""
+"""Degree of a count in one symbol that changes the operations."""
 
 
 @dataclass(frozen=True)

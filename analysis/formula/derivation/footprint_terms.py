@@ -63,7 +63,7 @@ class FootprintTable:
         )
 
     def eager_peaks(self) -> list[Peak]:
-        """Of the eager order. Raises Unalike where storages live otherwise at some sample."""
+        """The peaks of the eager order. Raises Unalike where storages live otherwise at some sample."""
         lives = [_lives(sample) for sample in self.samples]
         if other := next((s for s, found in zip(self.samples, lives, strict=True) if found != lives[0]), None):
             raise Unalike(f"storages live otherwise at {point_text(other.point)}")
@@ -73,7 +73,7 @@ class FootprintTable:
         return [Peak(place + BEFORE, form) for place, form in self._most(rows)]
 
     def ordered_peaks(self, point: Point) -> tuple[list[Peak], Minimal]:
-        """Of the order that is found at a point, and what was found there. Raises Unalike."""
+        """The peaks of the order that is found at a point, and what was found there. Raises Unalike."""
         sized = [int(value_of(form, point)) for form in self.forms]
         storages = tuple(
             replace(each, nbytes=nbytes) for each, nbytes in zip(self.samples[0].storages, sized, strict=True)

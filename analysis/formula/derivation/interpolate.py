@@ -27,7 +27,7 @@ STRIDES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 30, 32, 40, 48, 56, 
 """Divisors that strides, patches and windows make."""
 
 DEGREE = 2
-"""Of a size along one axis: the positions of an image are its side squared."""
+"""Degree of a size along one axis: the positions of an image are its side squared."""
 
 
 class Atom(NamedTuple):
@@ -72,7 +72,7 @@ def value_of(form: Form, point: Point) -> Fraction:
 
 
 def number_of(form: Form, point: Point) -> int | Fraction:
-    """The same, an int where no coefficient has a denominator: whole numbers add up many times as fast."""
+    """The value of a form at a point, an int where no coefficient has a denominator: ints add up many times as fast."""
     whole: int | Fraction = 0
     for monomial, coefficient in form.items():
         value = coefficient.numerator
@@ -244,7 +244,7 @@ _ROUNDINGS = [(by, add) for by in STRIDES for add in range(by - 1, -by - 1, -1)]
 
 @lru_cache(maxsize=64)
 def _quotients(there: tuple[int, ...]) -> Any:
-    """Of each rounding, a row: its value at each place."""
+    """A row for each rounding: its value at each place."""
     by, add = numpy.array(_ROUNDINGS).T
     return (numpy.array(there)[None, :] + add[:, None]) // by[:, None]
 

@@ -62,7 +62,7 @@ SIZED = ("bytes_accessed", "total_footprint_bytes", "kept_bytes")
 """What lacks a storage whose size is not known, which a step keeps for its backward pass."""
 
 PART = (*COSTS, "operational_intensity")
-"""The same, with all FLOP ÷ bytes accessed."""
+"""Quantities of a part: its costs, and all FLOP ÷ bytes accessed."""
 
 BY: Mapping[str, Callable[[CountKey], str]] = {
     "phase": lambda place: place.phase,
