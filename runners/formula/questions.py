@@ -104,7 +104,7 @@ class Questions:
         known = {name: formula for name, formula in whole.items() if formula is not None}
         found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
         if self.rates is not None:
-            from analysis.formula.derivation.bounds import time_bound
+            from analysis.formula.derivation.totals import time_bound
 
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
             if whole["model_flop"] is not None and whole["bytes_accessed"] is not None:
@@ -160,7 +160,7 @@ def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
 
 
 def _rates(device: str, precision: str) -> Any:
-    from analysis.formula.derivation.bounds import rates
+    from analysis.formula.derivation.totals import rates
 
     try:
         return rates(device, PRECISIONS[precision].matmul_unit)

@@ -18,7 +18,7 @@ from analysis.formula.algebra.evaluate import value
 from analysis.formula.algebra.expressions import parse, plain, symbol
 from analysis.formula.algebra.monotonicity import HOLDS, direction, runs
 from analysis.formula.algebra.solve import NoSolution, Solution, crossing, solve
-from analysis.formula.derivation.bounds import Rates, rates, time_bound
+from analysis.formula.derivation.totals import Rates, rates, time_bound
 from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas, polynomials
 
 B, H, S = SYMBOLS
