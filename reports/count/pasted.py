@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
+from reports.count.formulas import NAMED, StepTerms, formula_of
 from reports.count.text import ModelCounts, native_number
 from reports.shared.layout import Hanging, Part
 from results.printable import shortened
@@ -48,13 +49,14 @@ ROUNDED = "rounded"
 @dataclass(frozen=True)
 class PastedNumber:
     """text: as it was typed. counter: "" where none was named. value: in units of 1. unit: mac, flop or "". step: what
-    its last digit stands for."""
+    its last digit stands for. formula: the expression in place of a value."""
 
     text: str
     counter: str
     value: Fraction
     unit: str
     step: Fraction
+    formula: str = ""
 
     def fits(self, number: Fraction) -> bool:
         """Whether a number, rounded or cut off as this one is, gives it."""
@@ -87,8 +89,11 @@ def parse(text: str) -> list[PastedNumber]:
 
 def _number(text: str) -> PastedNumber:
     match = PASTED.fullmatch(text)
+    if match is None and (formula := formula_of(text)):
+        return PastedNumber(text, "exact", Fraction(0), "flop", Fraction(0), formula)
     if match is None:
-        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")
+        others = f"{', '.join(NAMED)} or an expression in N, L, H, Q, T, V, B"
+        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}, or {others}; got {text!r}")
     digits = _digits(match["digits"].replace(",", "").replace("_", ""), text)
     power = SCALES[match["scale"].lower()]
     exponent = digits.as_tuple().exponent
@@ -113,9 +118,27 @@ def _digits(number: str, text: str) -> Decimal:
 
 def explain(counted: ModelCounts, pasted: PastedNumber) -> Explanation:
     """Which number of its counter it is; of a number without a counter, the first counter's that it fits."""
+    if pasted.formula:
+        return _of_formula(counted.terms, pasted)
     names = [pasted.counter] if pasted.counter else counted.counters
     tried = [_of_counter(counted, name, pasted) for name in names]
     return next((each for each in tried if each.matched), tried[0])
+
+
+def _of_formula(terms: StepTerms | None, pasted: PastedNumber) -> Explanation:
+    """What a formula has for each group of operations beside what they are."""
+    try:
+        if terms is None:
+            raise ValueError("the exact count is partial, so that no formula is explained by it")
+        parts = terms.terms(pasted.formula)
+    except ValueError as fault:
+        return Explanation(pasted, "exact", "flop", (), False, None, (), None, str(fault))
+    changes = {group: parts.get(group, 0) - terms.exact.get(group, 0) for group in {**terms.exact, **parts}}
+    causes = tuple((group, Fraction(change)) for group, change in sorted(changes.items()) if change)
+    value = replace(pasted, value=sum(parts.values(), Fraction(0)))
+    return Explanation(
+        value, "exact", "flop", ("forward", "backward"), True, sum(terms.exact.values()), causes, Fraction(0)
+    )
 
 
 def _of_counter(counted: ModelCounts, counter: str, pasted: PastedNumber) -> Explanation:
@@ -182,7 +205,10 @@ def to_lines(counted: ModelCounts, explanation: Explanation) -> list[Part]:
     accounts = [counted.account(explanation.counter, phase) for phase in explanation.passes]
     native = sum(Fraction(account.native_value or 0) for account in accounts if account is not None)
     own = native_number(native, explanation.unit)
-    if explanation.matched:
+    if formula := explanation.pasted.formula:
+        ratio = float(explanation.pasted.value / explanation.exact_flop) if explanation.exact_flop else float("inf")
+        head = f"{explanation.pasted.text}: {formula}, {ratio:.4g} × the exact step"
+    elif explanation.matched:
         head = f"{explanation.pasted.text}: {explanation.counter}'s {passes}, {own}"
     else:
         absent = f"no number of {explanation.counter} at batch {counted.batch_size}"
@@ -196,7 +222,7 @@ def to_lines(counted: ModelCounts, explanation: Explanation) -> list[Part]:
     rows.append((f"{explanation.exact_flop:,}", f"FLOP, the exact {passes}"))
     first = native_number(explanation.pasted.value, "").strip()
     width = max(len(first), *(len(number) for number, _ in rows))
-    every = [(first, "as pasted"), *rows]
+    every = [(first, "as the formula has it" if formula else "as pasted"), *rows]
     return [head, *(Hanging(f"  {number:>{width}}", words) for number, words in every)]
 
 

@@ -16,6 +16,7 @@ from analysis.operators.registry import registration
 from cleaning.accounts.account.backward_ratio import Backward
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import laws, step_peak
+from reports.count.formulas import StepTerms
 from reports.count.step_peak import StepPeak
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
@@ -49,7 +50,8 @@ class ModelCounts:
     operator → calls that the exact count has no rule for. notes: what must be said beside it.
     backward: the training step's backward pass against its forward pass; None where no step was recorded. mixture: of
     the forward pass the parts of a mixture of experts, field → FLOP or parameters; empty for a model without. peak: of
-    its products on the device that was asked for; None: none was.
+    its products on the device that was asked for; None: none was. terms: what formulas are set against; None where the
+    step has operations without a rule.
     """
 
     model: str
@@ -68,6 +70,7 @@ class ModelCounts:
     attention: AttentionFlop | None = None
     mixture: Mapping[str, int | None] = field(default_factory=dict)
     peak: StepPeak | None = None
+    terms: StepTerms | None = None
 
     @property
     def counters(self) -> list[str]:

@@ -169,7 +169,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     for counter in counters:
         passing(f"{model}: {counter}")
         rows += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
-    return [_answer(model, size, found[size], rows, options.device) for size in sizes]
+    return [_answer(model, size, found[size], rows, options) for size in sizes]
 
 
 def _named(model: str, reason: str) -> str:
@@ -210,13 +210,14 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
 
 
 def _answer(
-    model: str, size: int, recording: CallRecording, rows: Sequence[FlopCount], device: str | None
+    model: str, size: int, recording: CallRecording, rows: Sequence[FlopCount], options: Namespace
 ) -> ModelCounts:
     from analysis.operators.attention_conventions import attention_flop
     from analysis.operators.registry import cost, not_understood
     from cleaning.accounts.account.backward_ratio import backward
     from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
     from cleaning.accounts.vocabulary.causes import CAUSES
+    from reports.count.formulas import step_terms
     from reports.count.text import ModelCounts
 
     table = recording.training or recording.operations
@@ -227,6 +228,7 @@ def _answer(
         name: sum(int(cost(operation).other_flop) for operation in table if operation.phase in members)
         for name, members in phases.items()
     }
+    is_whole = not any(unknown[phase] for phase in PHASES)
     untrained: dict[str, int | None] = (
         {} if recording.training else {"optimizer": None}
     )  # an evaluation has no such step
@@ -248,7 +250,8 @@ def _answer(
         unknown_calls=unknown,
         attention=attention_flop(table, recording.mask_rules),
         mixture=recording.mixture,
-        peak=None if device is None else _peak(device, table, not any(unknown[phase] for phase in PHASES)),
+        peak=None if options.device is None else _peak(options.device, table, is_whole),
+        terms=step_terms(recording, size) if options.explain and is_whole else None,
     )
 
 

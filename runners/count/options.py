@@ -50,7 +50,8 @@ def parser() -> Parser:
     made.add_argument(
         "--explain",
         metavar="COUNTER=NUMBER,…",
-        help="numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac: which they are, and why they are not ours",
+        help="numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, palm, "
+        "megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
     )
     made.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
     made.add_argument(
