@@ -7,6 +7,7 @@ operations that it stands for: N by what parameters do, a square of T by attenti
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -46,7 +47,7 @@ def formula_of(text: str) -> str:
         return named or ""
     written = re.sub(r"(?<=[\w)])\s*(?=[A-Z(])", "*", text.strip())
     try:
-        compile(written, "", "eval")
+        ast.parse(written, mode="eval")
     except SyntaxError:
         return ""
     return "" if _POWER.search(written.replace(" ", "")) else written
