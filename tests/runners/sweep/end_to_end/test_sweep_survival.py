@@ -163,7 +163,7 @@ def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhil
         assert running.end() == code
         assert time.monotonic() - start_s < 20
         assert running.out == "", "no half of an answer"
-        assert running.said[-1] == "stopped; what was measured is kept, --resume goes on"
+        assert running.said[-1] == f"stopped; what was measured is kept; next: python -m runners.sweep --resume {path}"
         assert "Traceback" not in "".join(running.said)
     before = kept(path)
     interrupted = [run for run in before.values() if run.status == "interrupted"]
