@@ -448,7 +448,7 @@ class TestBranches:
 MISTAKES = [
     (f"{CHAIN} --symbols widht", "--symbols: synthetic_matmul: unknown symbol: expected batch, width or depth, "
                                  "got 'widht', nearest width"),
-    (f"{CHAIN} --symbols batch,", "expected symbol names separated by commas"),
+    (f"{CHAIN} --symbols ,batch", "expected symbol names separated by commas"),
     (f"{CHAIN} --at deep=3", "--at: unknown symbol: expected batch, width or depth, got 'deep', nearest depth"),
     (f"{CHAIN} --at width", "--at: expected NAME=VALUE"),
     (f"{CHAIN} --at width=-3", "--at: expected whole numbers of at least 1, got '-3'"),
