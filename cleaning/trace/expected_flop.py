@@ -72,7 +72,6 @@ class Sizing:
         self._numbers: dict[tuple[object, ...], int] = {}  # what decides a size → its number
         self._sizes: dict[int, Size] = {}  # this number → the size
         self._assumed: set[int] = set()
-        self._looked_at: tuple[int, tuple[str, ...]] = (-1, ())  # the call that was asked for last, names inside
         self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
 
     def size(self, at: int) -> Size:
@@ -273,10 +272,7 @@ class Sizing:
 
     def _inside(self, at: int) -> tuple[str, ...]:
         """Names of the calls inside, each once."""
-        if at != self._looked_at[0]:
-            names = tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(at)))
-            self._looked_at = at, names
-        return self._looked_at[1]
+        return tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(at)))
 
 
 def _is_gradient(call: ProfiledOperation) -> bool:

@@ -83,15 +83,9 @@ def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
     # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
     # others; the rest of the keys only make the order independent of that of the rows.
     order = np.lexsort((names, *keys, -ints(calls, "time_ns"), ints(calls, "start_ns")))
-    sorted_calls = _rows(calls, order)
+    sorted_calls = calls.iloc[order].reset_index(drop=True)
     sorted_calls["index"] = np.arange(len(sorted_calls), dtype=np.int64)
     return sorted_calls
-
-
-def _rows(table: pd.DataFrame, order: Any) -> pd.DataFrame:
-    """The rows in an order, numbered anew; where it is their own, nothing is copied but the columns that are set."""
-    own = bool((order[1:] > order[:-1]).all())
-    return (table.copy(deep=False) if own else table.iloc[order]).reset_index(drop=True)
 
 
 def _nodes(calls: pd.DataFrame, flows: pd.DataFrame) -> Flags:
@@ -152,7 +146,7 @@ def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple
     numbers = np.unique(step[step >= 0])
     if len(numbers) < 2 or spans["process"].nunique() > 1:
         return None
-    products = np.fromiter(map(is_product, calls["name"]), bool, len(calls))
+    products = calls["name"].map({name: is_product(name) for name in calls["name"].unique()}).to_numpy(bool)
     for wanted, lacks in ((is_node, "backward pass"), (products, "product")):
         whole = np.isin(numbers, step[wanted])
         if not whole[-1] and whole[:-1].all():
@@ -179,7 +173,7 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     keys = (ints(kernels, name) for name in ("index", "correlation", "stream", "device"))
-    kernels = _rows(kernels, np.lexsort((*keys, ints(kernels, "start_ns"))))
+    kernels = kernels.iloc[np.lexsort((*keys, ints(kernels, "start_ns")))].reset_index(drop=True)
     kernels["index"] = np.arange(len(kernels), dtype=np.int64)
     if not len(calls):
         return kernels
