@@ -45,7 +45,7 @@ class Parser:
 
 
 def _recording(path: Path) -> None:
-    from runners.cli.recordings import read_recording
+    from runners.cli.model_options import read_recording
     from runners.trace.recording import cleaned
 
     with contextlib.suppress(OSError):  # becomes one line, as in the command

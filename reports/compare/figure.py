@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.stats.comparison import SESSIONS
-from reports.compare.text import cell_names
+from reports.compare.cells import cell_names
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import percent
 from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN, Comparison

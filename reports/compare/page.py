@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleaning.reconcile.view import View
-from reports.compare.cells import NO_COUNTERPART
-from reports.compare.text import HEADS, cell_names, closing_lines, interval_text, row_cells
+from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import html
 from reports.shared.html import PageVerdict, Section, document, picture
 from reports.shared.html_tables import Names, Table, natural

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from analysis.devices.precisions import PRECISIONS
 from analysis.utilization.numerators import PROFILER
 from reports.shared import figure_style
-from reports.shared.cell_names import variant_lines
-from reports.shared.numbers import STATUS_WORDS, fitting
+from reports.shared.numbers import STATUS_WORDS, fitting, variant_lines
 from results.records.vocabulary import MEASURED
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from cleaning.reconcile.view import View
-from reports.shared.cell_names import cell_name, model_name, own_lines, shared_variant
-from reports.shared.numbers import DASH, session_words
+from reports.shared.numbers import DASH, cell_name, model_name, own_lines, session_words, shared_variant
 
 CELL = ("model", "batch", "precision")
 """Columns that name a cell."""

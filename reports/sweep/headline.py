@@ -16,14 +16,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from cleaning.reconcile.view import Built, View
-from reports.shared.cell_names import ceiling_name, cell_name, shared_variant
 from reports.shared.numbers import (
     OF_WHAT,
     STATUS_WORDS,
+    ceiling_name,
+    cell_name,
     digits,
     fitting,
     percent,
     session_words,
+    shared_variant,
     shown_interval,
     si,
     si_time,

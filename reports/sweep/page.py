@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from cleaning.reconcile.device_repeats import devices_sentence
 from cleaning.reconcile.view import RECORDED_METHODS, Built, View
 from reports.shared import html
-from reports.shared.cell_names import cell_name, shared_variant, unpaired_sentence
 from reports.shared.html import MOST_ROWS, PageVerdict, Section, document, picture
 from reports.shared.html_tables import Names, Table
-from reports.shared.numbers import OF_WHAT, fitting, percent
+from reports.shared.numbers import OF_WHAT, cell_name, fitting, percent, shared_variant, unpaired_sentence
 from reports.sweep import page_cells, page_counts
 from reports.sweep.headline import basis, closing
 from reports.sweep.repeats import repeat_lines, variant_table

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cleaning.reconcile.view import HEADLINES, View
-from reports.shared.cell_names import MARK, other_ceilings
 from reports.shared.html_tables import (
     CELL,
     WORDS,
@@ -25,11 +24,13 @@ from reports.shared.html_tables import (
 from reports.shared.layout import Styled
 from reports.shared.numbers import (
     DASH,
+    MARK,
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
     digits,
     merged,
+    other_ceilings,
     session_words,
     shown_interval,
     si,

@@ -18,10 +18,9 @@ from analysis.utilization import windows
 from analysis.utilization.placement import far_from_s
 from cleaning.reconcile.variants import Variant
 from cleaning.reconcile.view import View
-from reports.shared.cell_names import cell_name, shared_variant
 from reports.shared.html_tables import Table
 from reports.shared.layout import Column, Part, TextTable, strong
-from reports.shared.numbers import DASH, OF_WHAT, digits, percent
+from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant
 from results.records.answers import StepTime
 from results.records.rows import changed
 from results.store.layout import key_of

@@ -18,7 +18,6 @@ from typing import Any
 
 from cleaning.reconcile.device_repeats import devices_sentence
 from cleaning.reconcile.view import RECORDED_METHODS, Built, View
-from reports.shared.cell_names import cell_name, model_name, own_lines, shared_variant
 from reports.shared.html_tables import span
 from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import (
@@ -27,10 +26,14 @@ from reports.shared.numbers import (
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
+    cell_name,
     digits,
     merged,
+    model_name,
+    own_lines,
     percent,
     session_words,
+    shared_variant,
     si_time,
     skeleton,
     source_name,

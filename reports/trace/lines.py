@@ -12,17 +12,8 @@ from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.trace.totals import WITHOUT_COUNT, Outside, PhaseTotal
 from reports.shared.numbers import fitting, percent, si, si_time
-from reports.trace.data import Trace, kernel_counts
-from reports.trace.rates import (
-    FAST_ALGORITHM,
-    IMPOSSIBLE,
-    Rate,
-    overall_ratio,
-    rates,
-    time_ratios,
-    utilization,
-)
-from reports.trace.timeline import Timeline
+from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, rates, time_ratios, utilization
+from reports.trace.timeline import Timeline, Trace, kernel_counts
 from results.names import counted
 from results.records.operations import OperationInstance
 

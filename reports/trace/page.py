@@ -18,7 +18,6 @@ from reports.shared.html_tables import Rows, TableCell, TableRow, sort_value
 from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, percent, si_time
 from reports.trace import timeline as trace_timeline
-from reports.trace.data import Trace, kernel_words
 from reports.trace.lines import (
     completeness,
     outside_lines,
@@ -38,6 +37,7 @@ from reports.trace.text import (
     ratios_table,
     totals_table,
 )
+from reports.trace.timeline import Trace, kernel_words
 
 TEMPLATE = "trace.html.j2"
 MOST = 40

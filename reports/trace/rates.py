@@ -27,7 +27,7 @@ from analysis.devices.peaks import Device
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.trace.kernel_names import makes_products
 from analysis.trace.operations import torch_dtype
-from reports.trace.data import NO_STEP_TIME, Trace
+from reports.trace.timeline import NO_STEP_TIME, Trace
 
 if TYPE_CHECKING:
     import pandas as pd

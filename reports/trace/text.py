@@ -20,7 +20,6 @@ from analysis.operators.registry import PRODUCTS
 from cleaning.counts.sums import whole_sum
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, PREFIXES, digits, fitting, percent, si, si_time
-from reports.trace.data import Trace, has_states, kernel_counts, kernel_words
 from reports.trace.lines import (
     completeness,
     names_without_count,
@@ -34,7 +33,7 @@ from reports.trace.lines import (
 )
 from reports.trace.lines import impossible as impossible
 from reports.trace.rates import GROUPS, Rate, rates, time_document, time_ratios, time_shares, utilization
-from reports.trace.timeline import Timeline, sentence, timeline
+from reports.trace.timeline import Timeline, Trace, has_states, kernel_counts, kernel_words, sentence, timeline
 from results.names import counted
 from results.records import rows as records_rows
 from results.records.operations import Kernel, OperationInstance

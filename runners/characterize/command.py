@@ -12,6 +12,7 @@ before a kill is whole. Derived tables and figures can be deleted and made again
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 import time
 from argparse import Namespace
@@ -78,8 +79,6 @@ def read_rows(directory: Path) -> Characterization:
 
 def write_report(seen: CharacterizeAnswer, out: Path) -> None:
     """The derived tables, the report, and the figures last, so that a picture that fails loses no table."""
-    import json
-
     from reports.characterize import data as characterize_data
     from reports.characterize import figures_mix
     from reports.characterize.sections import to_text
@@ -261,8 +260,6 @@ def _say(request: RecordingRequest, place: int, count: int) -> None:
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     """Data on stdout, and everything where --out says. Raises StoreFault."""
-    import json
-
     from reports.characterize import data as characterize_data
     from reports.characterize.sections import to_text
 

@@ -32,7 +32,7 @@ EXACT = "exact"
 OWN = "flopledger"
 """The registry's name of the exact count."""
 
-EXPLAINER = "workloads.training.inputs:reason"
+EXPLAINER = "workloads.training.building:reason"
 
 
 class Uncounted(Exception):

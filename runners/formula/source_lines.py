@@ -21,7 +21,7 @@ ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
 EDGES = (
     "catalogue/base", "catalogue/catalogue", "catalogue/model_names",
     "sources/any_model", "sources/timm", "sources/transformers", "sources/user_models",
-    "training/building", "training/inputs", "training/step",
+    "training/building", "training/step",
 )  # fmt: skip
 """Files of `workloads/` that hold no model."""
 

@@ -65,7 +65,7 @@ def render(
 
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
-    from reports.compare import text as compare_text
+    from reports.compare import cells as compare_text
     from reports.sweep.table import to_csv, to_json
     from results.records.comparisons import Comparison
 

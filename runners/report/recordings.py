@@ -93,7 +93,7 @@ def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged
     or cut."""
     from measure.trace.attribution.last_step import last_step
-    from runners.cli.recordings import MALFORMED, read_recording
+    from runners.cli.model_options import MALFORMED, read_recording
 
     try:
         recording = read_recording(path / file, last_step)

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from results.names import nearest
 from runners.cli.arguments import Parser, add_format, number
 from runners.cli.exits import FAILED, UNWRITABLE, Mistake, guarded
+from runners.cli.model_options import read_recording
 from runners.cli.output import put, remove_others, reserve, say, show_page
-from runners.cli.recordings import read_recording
 from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from analysis.devices.peaks import Device
-    from reports.trace.data import Trace
+    from reports.trace.timeline import Trace
 
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
@@ -118,9 +118,9 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     Raises StoreFault.
     """
     from reports.sweep.table import to_csv
-    from reports.trace.data import has_states
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv
+    from reports.trace.timeline import has_states
     from results.records.counts import CleaningLog
     from results.records.operations import OperationInstance
     from results.store.layout import QUICK, compress

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from results.errors import Inconsistent
 from runners.cli.exits import Mistake
+from runners.cli.model_options import read_recording
 from runners.cli.output import put, say, show_page
-from runners.cli.recordings import read_recording
 from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from analysis.ranks.summary import RanksReport, StepFlop
     from analysis.ranks.timelines import Timeline
     from measure.trace.attribution.recording import Recording
-    from reports.trace.data import Trace
+    from reports.trace.timeline import Trace
 
 DOCUMENT = "ranks.json"
 PAGE = "ranks.html"

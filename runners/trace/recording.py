@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from measure.trace.attribution.recording import Recording
-    from reports.trace.data import Trace
+    from reports.trace.timeline import Trace
 
 
 def cleaned(recording: Recording) -> Trace:
@@ -14,7 +14,7 @@ def cleaned(recording: Recording) -> Trace:
     import pandas as pd
 
     from cleaning.trace.clean import clean
-    from reports.trace.data import Trace
+    from reports.trace.timeline import Trace
 
     calls, ranges = recording.calls, recording.ranges
     annotations = ranges[~ranges["name"].str.match("ProfilerStep#|nn.Module: |flopledger")]

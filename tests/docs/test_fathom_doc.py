@@ -11,7 +11,7 @@ from workloads.catalogue import entries
 from workloads.catalogue.catalogue import entry
 from workloads.fathom.registry.registry import FAMILIES
 from workloads.sources import any_model
-from workloads.training.inputs import shapes
+from workloads.training.building import shapes
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "workloads.md"
 

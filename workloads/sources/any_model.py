@@ -20,7 +20,7 @@ from results.kernel import free_bytes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import entry, factory
 from workloads.catalogue.model_names import Shape, Spec, check, parse, parse_shapes
-from workloads.training.inputs import draw
+from workloads.training.building import draw
 
 __all__ = ["check", "get"]
 

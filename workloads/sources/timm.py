@@ -17,8 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, nearest, require
-from workloads.training.building import building, without_values
-from workloads.training.inputs import draw
+from workloads.training.building import building, draw, without_values
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:

@@ -21,8 +21,7 @@ import torch
 
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
-from workloads.training.building import building, without_values
-from workloads.training.inputs import draw, positional, takes
+from workloads.training.building import building, draw, positional, takes, without_values
 
 Feed = Callable[[int | None], Sequence[Shape]]
 """Length of a text, or None for the default → the inputs."""

@@ -27,8 +27,7 @@ import torch
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
 from workloads.sources import lightning
-from workloads.training.building import building, fault_text, without_values
-from workloads.training.inputs import draw, positional, resized, split, takes
+from workloads.training.building import building, draw, fault_text, positional, resized, split, takes, without_values
 
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""

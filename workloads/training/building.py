@@ -1,4 +1,4 @@
-"""How a model is built: without a network, what goes wrong in one line, and on meta without values.
+"""How a model is built, what it is called with, and why it does not take that.
 
 `building` runs the code of others. It closes the name look-up of this process while it is entered, the hub's own
 switch included; it does not stop another process, and does not keep anybody from reading what was downloaded before.
@@ -9,24 +9,39 @@ it is, and what they would refuse they do not refuse. Tensors of other devices a
 threads too. Random numbers are drawn as without it: for meta tensors, none. One model is built so at a time in a
 process: the next one waits. Code that took a function of torch.nn.init by its name before (`from torch.nn.init import
 normal_`) keeps its own.
+
+Inputs are random tensors by their shapes, examples brought to a batch size, names put in order. The harness calls
+`model(*inputs)`, as counters do. Inputs that have names are bound to the positions that `forward` gives them, its
+defaults between; what can only be passed by name is refused, never wrapped: a wrapper would change the paths of the
+modules.
+
+`reason` says in one line which module failed, what it was given, and what torch said. It runs the forward pass on the
+very model and inputs, without gradients, and puts buffers back (the running means of a normalisation). It tells
+nothing of the backward pass.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from traceback import extract_tb
 from typing import Any, NoReturn
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_leaves, tree_map
 
 from results.errors import Unavailable
 from results.library_words import plain_words
+from workloads.catalogue.base import Batch, Workload, tensors
+from workloads.catalogue.model_names import Shape, nearest
 
 HUB_SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -155,3 +170,193 @@ def _with_values(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
 
     return read
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
+    """size × shape: standard normal, uniform whole numbers below the bound, or random bits; never all zeros."""
+    sizes, dtype = (size, *shape.sizes), getattr(torch, shape.dtype)
+    if shape.below:
+        return torch.randint(0, shape.below, sizes, dtype=dtype, device=device, generator=generator)
+    if dtype is torch.bool:
+        return torch.randint(0, 2, sizes, device=device, generator=generator) > 0
+    return torch.randn(sizes, device=device, generator=generator).to(dtype)
+
+
+def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(positional, by name) of what a function gave as inputs: a tensor, a dict, or a list or tuple.
+
+    The last of several, if it is a dict, holds inputs by name, as in torch.onnx.export; a model that takes a dict as
+    its last argument is given an empty one after it. Raises ValueError for anything else.
+    """
+    if isinstance(value, torch.Tensor | PackedSequence):
+        return (value,), {}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return (), dict(value)
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"expected inputs: a tensor, a dict of names, or a tuple of inputs; got {type(value).__name__}"
+        )
+    if value and isinstance(value[-1], Mapping):
+        return tuple(value[:-1]), dict(value[-1])
+    return tuple(value), {}
+
+
+def takes(model: torch.nn.Module | type[torch.nn.Module]) -> tuple[inspect.Parameter, ...]:
+    """The parameters of a model's `forward`, or of a class's, without the model itself."""
+    parameters = tuple(inspect.signature(model.forward).parameters.values())
+    return parameters[1:] if isinstance(model, type) else parameters
+
+
+def positional(
+    parameters: Sequence[inspect.Parameter], inputs: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """All inputs in the order of `forward`'s parameters, its defaults where a parameter before the last is not given.
+
+    Raises ValueError for a name that it does not take, Unavailable for one that has no position (keyword-only, or
+    swallowed by **kwargs) or that follows a parameter without default.
+    """
+    if not named:
+        return tuple(inputs)
+    order = [p for p in parameters if p.kind in _POSITIONAL]
+    places = {parameter.name: place for place, parameter in enumerate(order)}
+    for name in named:
+        _check_has_position(name, places, parameters, len(inputs))
+    last = max(places[name] for name in named)
+    rest = [_argument(parameter, named) for parameter in order[len(inputs) : last + 1]]
+    return (*inputs, *rest)
+
+
+def _check_has_position(
+    name: str, places: Mapping[str, int], parameters: Iterable[inspect.Parameter], taken: int
+) -> None:
+    if name in places:
+        if places[name] < taken:
+            raise ValueError(f"input {name!r} is given twice: by its name and as input {places[name] + 1}")
+        return
+    kinds = {parameter.kind for parameter in parameters}
+    keyword_only = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    if name in keyword_only or inspect.Parameter.VAR_KEYWORD in kinds:
+        raise Unavailable(
+            f"forward takes {name!r} by name only; counters pass inputs by position{nearest(name, places)}"
+        )
+    raise ValueError(f"forward takes no {name!r}; it takes {', '.join(places) or 'nothing'}{nearest(name, places)}")
+
+
+def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
+    if parameter.name in named:
+        return named[parameter.name]
+    if parameter.default is inspect.Parameter.empty:
+        raise Unavailable(f"forward needs {parameter.name!r}, which is not among the inputs: {', '.join(named)}")
+    return parameter.default
+
+
+def resized(example: Any, size: int, device: torch.device) -> Any:
+    """The example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it is.
+
+    Whether a tensor needs a gradient, is a leaf, has hooks, how it lies in memory, and which comes twice is as in the
+    example. Raises ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
+    """
+    for leaf in tree_leaves(example):
+        check_dense(leaf)
+    batches = {leaf.shape[0] for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()}
+    if len(batches) > 1:
+        sizes = " and ".join(str(batch) for batch in sorted(batches))
+        raise ValueError(f"expected inputs whose dimension 0 is the batch, all the same; got {sizes}: give a function")
+    if batches == {0}:
+        raise ValueError("expected inputs of one sample or more in dimension 0; got none")
+
+    fitted: dict[int, Any] = {}
+
+    def fit(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in fitted:
+            fitted[id(leaf)] = _given_again(leaf, _of_size(leaf.detach().to(device), size))
+        return fitted[id(leaf)]
+
+    return tree_map(fit, example)
+
+
+def check_dense(value: Any) -> None:
+    """Raises ValueError, one line with what to do, for a tensor that is nested or sparse: what is computed with it
+    depends on its values, which no count knows."""
+    if not isinstance(value, torch.Tensor) or (value.layout is torch.strided and not value.is_nested):
+        return
+    if value.is_nested:
+        raise ValueError(
+            "a nested tensor is not counted, because its rows differ in length: give them padded to one length, "
+            "or one row as a batch of its own"
+        )
+    raise ValueError(f"a tensor of layout {value.layout} is not counted: give a dense one (value.to_dense())")
+
+
+def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
+    """The example with so many samples, its own again and again, in its order of dimensions in memory."""
+    if not example.dim() or example.shape[0] == size:
+        return example
+    chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
+    order = sorted(range(example.dim()), key=lambda dimension: -example.stride()[dimension])
+    made = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
+    return made.copy_(chosen)
+
+
+def _given_again(example: torch.Tensor, fitted: torch.Tensor) -> torch.Tensor:
+    """The fitted tensor, to be used as the example would be."""
+    if not example.requires_grad:
+        return fitted
+    fitted = fitted.requires_grad_()
+    if not example.is_leaf:
+        with torch.enable_grad():
+            fitted = fitted.clone(memory_format=torch.preserve_format)
+    for hook in (example._backward_hooks or {}).values():
+        fitted.register_hook(hook)
+    return fitted
+
+
+def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
+    """Which module fails in model(*inputs) and why, in one line; "" if none does."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    failed: list[tuple[BaseException | None, str]] = []  # from the inside out: a fault, and who raised it or let it by
+
+    def leave(module: torch.nn.Module, given: Any, _output: Any) -> None:
+        fault = sys.exception()
+        if fault is not None:
+            path, kind = paths.get(id(module), ""), type(module).__name__
+            failed.append((fault, f"{f'{path} ({kind})' if path else kind} got {shapes(given)}"))
+
+    handle = register_module_forward_hook(leave, always_call=True)
+    held = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    except Exception as fault:  # noqa: BLE001  any way to fail is the answer
+        where = next((place for seen, place in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}")
+        return f"{where}: {fault_text(fault)}"
+    finally:
+        handle.remove()
+        with torch.no_grad():
+            for buffer, before in held:
+                buffer.copy_(before)
+    return ""
+
+
+def mismatch(workload: Workload, batch: Batch) -> str:
+    """What speaks against a batch of a person's own, in one line: inputs of other sizes or types than the workload's
+    own batch of this size has; "" for nothing."""
+    size = next((tensor.shape[0] for tensor in tensors(batch.inputs) if tensor.dim()), 0)
+    if not size:
+        return f"{workload.name}: expected a batch of one sample or more, got {shapes(batch.inputs)}"
+    wanted = shapes(workload.batch(workload.hyper, size, torch.device("meta"), None).inputs)
+    got = shapes(batch.inputs)
+    return "" if got == wanted else f"{workload.name} cannot take this batch: expected {wanted}, got {got}"
+
+
+def shapes(inputs: Any) -> str:
+    """The sizes and types of all tensors among the inputs: "2x3x224x224 float32, 2x128 int64"; "no tensor"."""
+    found = [
+        f"{'x'.join(map(str, t.shape)) or 'scalar'} {str(t.dtype).removeprefix('torch.')}" for t in tensors(inputs)
+    ]
+    return ", ".join(found) or "no tensor"

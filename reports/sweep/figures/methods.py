@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reports.shared import figure_panels, figure_style
-from reports.shared.cell_names import variant_lines
-from reports.shared.numbers import OF_WHAT, fitting, si
+from reports.shared.numbers import OF_WHAT, fitting, si, variant_lines
 from reports.sweep.figures.utilization import ceilings, headline, with_ends
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from cleaning.reconcile.view import HEADLINES, METHODS
 from reports.shared import figure_panels, figure_style
-from reports.shared.cell_names import ceiling_name, ranks
 from reports.shared.figure_panels import (
     GREY,
     WORDS,
@@ -35,7 +34,7 @@ from reports.shared.figure_panels import (
     title,
     why,
 )
-from reports.shared.numbers import OF_WHAT, fitting, si
+from reports.shared.numbers import OF_WHAT, ceiling_name, fitting, ranks, si
 from results.records.answers import Utilization
 from results.text_files import csv_lines, read_text
 

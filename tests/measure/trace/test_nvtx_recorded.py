@@ -18,7 +18,7 @@ from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.phases import OWN
 from results.records.cell import Cell
 from results.records.operations import Operation
-from runners.cli.recordings import read_recording
+from runners.cli.model_options import read_recording
 from runners.sweep.cell import reference_trace
 from tests.support.bf16 import skip_without_bf16
 from tests.support.fakes.nvtx_listener import export, listened, listener

@@ -26,7 +26,7 @@ from measure.trace.readers.read import read
 from results.records.counts import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
-from runners.cli.recordings import read_recording
+from runners.cli.model_options import read_recording
 from tests.measure.profiler.test_profiles import Net
 from tests.support.made_up import run_fixture
 from tests.support.nets.small_steps import Small, parts

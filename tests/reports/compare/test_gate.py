@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from reports.compare.cells import compare_runs
+from reports.compare.cells import compare_runs, interval_text
 from reports.compare.gate import Condition, _cells, gate_markdown, judge
 from reports.compare.page import Side
-from reports.compare.text import interval_text
 from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 from results.store.reading import read_run
 from runners.report import command

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reports.shared.cell_names import cell_name, own_lines, shared_variant
 from reports.shared.layout import csv_of, page, table_of
+from reports.shared.numbers import cell_name, own_lines, shared_variant
 from results.digests import hashed
 from results.errors import one_line
 from results.library_words import NUMPY, SIZES, VALUES, depends_on_data

@@ -15,8 +15,7 @@ import pytest
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
 from reports.shared import figure_style
-from reports.shared.cell_names import other_ceilings, unpaired_sentence
-from reports.shared.numbers import digits, percent, si, si_time, verdict
+from reports.shared.numbers import digits, other_ceilings, percent, si, si_time, unpaired_sentence, verdict
 from reports.sweep.figures import utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import to_csv, to_json, to_text

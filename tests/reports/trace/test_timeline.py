@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from reports.trace import timeline as trace_timeline
-from reports.trace.data import Trace, kernel_words
+from reports.trace.timeline import Trace, kernel_words
 from tests.support.made_up import made_up_trace
 
 US = 1000

@@ -15,8 +15,8 @@ from analysis.devices import peaks
 from analysis.trace.missing import Missing
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
-from reports.trace.data import Trace
 from reports.trace.rates import GROUPS, overall_ratio, rates
+from reports.trace.timeline import Trace
 from results.records.operations import Kernel
 from results.records.rows import header
 from tests.support.made_up import made_up_trace

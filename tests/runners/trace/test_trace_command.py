@@ -21,7 +21,7 @@ import pytest
 from results.records.counts import CleaningLog
 from results.records.operations import Kernel, OperationInstance
 from results.records.rows import header
-from runners.cli import recordings
+from runners.cli import model_options
 from runners.trace import command
 from tests.support.fakes.commands import code_without
 
@@ -228,10 +228,10 @@ def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch:
     path = tmp_path / "trace.json"
     for before in range(40):
         path.write_bytes(b" " * before + b'"cudaLaunchKernel"' + b" " * 40)
-        monkeypatch.setattr(recordings, "CHUNK", 32)
-        assert recordings._launches(path)
+        monkeypatch.setattr(model_options, "CHUNK", 32)
+        assert model_options._launches(path)
     path.write_bytes(b'"cudaLaunchHostFunc"')
-    assert not recordings._launches(path)
+    assert not model_options._launches(path)
 
 
 def test_times_begin_with_the_first_event_that_has_one() -> None:

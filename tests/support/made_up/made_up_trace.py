@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from cleaning.trace.totals import PhaseTotal, Unnamed
-from reports.trace.data import Trace
 from reports.trace.text import PHASES, STATES
+from reports.trace.timeline import Trace
 from results.records.counts import CleaningLog
 from results.records.operations import OperationInstance
 

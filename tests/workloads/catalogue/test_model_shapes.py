@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workloads.catalogue.model_names import Shape, parse_shapes
-from workloads.training.inputs import draw
+from workloads.training.building import draw
 
 CPU = torch.device("cpu")
 

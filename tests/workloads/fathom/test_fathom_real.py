@@ -14,7 +14,7 @@ from PIL import Image
 from workloads.fathom import data_sets, memnet, sound_files
 from workloads.fathom.registry.fathom_api import FathomModel
 from workloads.fathom.registry.registry import get
-from workloads.training.inputs import mismatch
+from workloads.training.building import mismatch
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ import torch
 from workloads.catalogue.base import Batch
 from workloads.fathom.registry.fathom_api import FathomModel
 from workloads.sources import any_model
-from workloads.training.inputs import mismatch
+from workloads.training.building import mismatch
 
 SMALL = {"hidden": 16, "batch_size": 4, "a size of TensorFlow's": 3}
 

@@ -12,8 +12,7 @@ import torch
 from results.errors import Unavailable
 from workloads import synthetic
 from workloads.sources.any_model import get
-from workloads.training.building import building
-from workloads.training.inputs import reason
+from workloads.training.building import building, reason
 from workloads.vision import models as vision_models
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from results.errors import Unavailable
 from tests.support.nets.small_configs import CONFIGS, TEXT
 from workloads.sources import any_model
 from workloads.sources.any_model import get
-from workloads.training.inputs import takes
+from workloads.training.building import takes
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from torch import nn
 
 from results.errors import Unavailable
 from workloads.catalogue.base import mean_loss, tensors
-from workloads.training.inputs import positional, resized, split, takes
+from workloads.training.building import positional, resized, split, takes
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ import torch
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue.catalogue import ENTRIES, reason_not_trainable
 from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import data
+from workloads.vision import models
 from workloads.vision import models as vision_models
 
 FAST = {
@@ -61,7 +61,7 @@ def train(name, size, device=META, **hyper):
     generator = None if device == META else torch.Generator().manual_seed(0)
     with torch.device(device):
         model = vision_models.build(name, **sizes)
-    batch = data.BATCHES[known.task](name, sizes, size, device, generator)
+    batch = models.BATCHES[known.task](name, sizes, size, device, generator)
     loss = vision_models._OWN_LOSSES.get(name, vision_models._LOSSES[known.task])(model(*batch.inputs), batch.target)
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
@@ -202,7 +202,7 @@ def test_sizes_reach_the_model(name):
 @pytest.mark.parametrize("name", ["keypointrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "fcos_resnet50_fpn"])
 def test_what_is_in_an_image_is_valid(name):
     hyper = {**ENTRIES[name].hyper, "image_size": 50, "boxes": 200}
-    images, objects = data.box_batch(name, hyper, 3, CPU, torch.Generator().manual_seed(0)).inputs
+    images, objects = models.box_batch(name, hyper, 3, CPU, torch.Generator().manual_seed(0)).inputs
     assert [tuple(image.shape) for image in images] == [(3, 50, 50)] * 3
     for one in objects:
         left_top, right_bottom = one["boxes"][:, :2], one["boxes"][:, 2:]
@@ -221,13 +221,13 @@ def test_what_is_in_an_image_is_valid(name):
             assert one["masks"].unique().tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("task", sorted(data.BATCHES))
+@pytest.mark.parametrize("task", sorted(models.BATCHES))
 def test_batches_repeat_with_their_generator_and_are_never_zero(task):
     name = next(name for name, known in ENTRIES.items() if known.task == task)
     hyper = {**ENTRIES[name].hyper, "image_size": 16} | ({"frames": 2} if task == "video" else {})
 
     def first(seed):
-        images = data.BATCHES[task](name, hyper, 2, CPU, torch.Generator().manual_seed(seed)).inputs[0]
+        images = models.BATCHES[task](name, hyper, 2, CPU, torch.Generator().manual_seed(seed)).inputs[0]
         return torch.stack(list(images))
 
     assert torch.equal(first(1), first(1))
@@ -243,30 +243,30 @@ class TestLosses:
     logits, labels, unit = torch.zeros(3, 4), torch.tensor([0, 1, 3]), math.log(4)
 
     def test_plain(self):
-        assert float(data.classification_loss(self.logits, self.labels)) == pytest.approx(self.unit)
+        assert float(models.classification_loss(self.logits, self.labels)) == pytest.approx(self.unit)
 
     def test_googlenet_adds_three_tenths_of_each_head(self):
         output = namedtuple("O", "logits aux_logits2 aux_logits1")(self.logits, self.logits, self.logits)
-        assert float(data.googlenet_loss(output, self.labels)) == pytest.approx(1.6 * self.unit)
+        assert float(models.googlenet_loss(output, self.labels)) == pytest.approx(1.6 * self.unit)
 
     def test_inception_adds_four_tenths(self):
         output = namedtuple("O", "logits aux_logits")(self.logits, self.logits)
-        assert float(data.inception_loss(output, self.labels)) == pytest.approx(1.4 * self.unit)
+        assert float(models.inception_loss(output, self.labels)) == pytest.approx(1.4 * self.unit)
 
     def test_segmentation_adds_half(self):
         pixels, labels = torch.zeros(1, 4, 2, 2), torch.zeros(1, 2, 2, dtype=torch.int64)
-        assert float(data.segmentation_loss({"out": pixels}, labels)) == pytest.approx(self.unit)
+        assert float(models.segmentation_loss({"out": pixels}, labels)) == pytest.approx(self.unit)
         both = {"out": pixels, "aux": pixels}
-        assert float(data.segmentation_loss(both, labels)) == pytest.approx(1.5 * self.unit)
+        assert float(models.segmentation_loss(both, labels)) == pytest.approx(1.5 * self.unit)
 
     def test_detection_sums(self):
-        assert float(data.detection_loss({"a": torch.tensor(1.5), "b": torch.tensor(2.0)}, None)) == 3.5
+        assert float(models.detection_loss({"a": torch.tensor(1.5), "b": torch.tensor(2.0)}, None)) == 3.5
 
     def test_flow_weighs_the_last_most(self):
         """Distances 1, 2 and 4 in the order of prediction: 0.64·1 + 0.8·2 + 1·4."""
         target = torch.zeros(1, 2, 3, 3)
         predictions = [target + 1, target - 2, target + 4]
-        assert float(data.flow_loss(predictions, target)) == pytest.approx(0.64 + 1.6 + 4)
+        assert float(models.flow_loss(predictions, target)) == pytest.approx(0.64 + 1.6 + 4)
 
 
 def test_mistakes_are_one_line():

@@ -16,7 +16,7 @@ import torch
 from workloads.catalogue.base import Batch
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.sources.any_model import get
-from workloads.training.inputs import mismatch
+from workloads.training.building import mismatch
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
 Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]
