@@ -278,7 +278,8 @@ def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode | None) ->
 
     mode: None for a copy with values.
     """
-    copied: tuple[torch.nn.Module, Any] = copy_with(_with_values if mode is None else _fakes(mode), (model, tree), True)
+    bare = (lambda tensor: tensor.detach().clone()) if mode is None else _fakes(mode)
+    copied: tuple[torch.nn.Module, Any] = copy_with(bare, (model, tree), True)
     return copied
 
 
@@ -306,10 +307,6 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of its sizes, strides and dtype, without values."""
     check_dense(tensor)
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-
-def _with_values(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone()
 
 
 def _fakes(mode: FakeTensorMode) -> Bare:

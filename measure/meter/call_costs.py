@@ -271,7 +271,7 @@ class CallCosts:
 
     def _count(self, key: CallKey, module: torch.nn.Module, args: Any, kwargs: Any) -> CallCost:
         def traced() -> Trace:
-            return trace_model(module, args, kwargs, train=None, grad_inputs=None, loss_of=self._loss_of)
+            return trace_model(module, args, kwargs, train=None, loss_of=self._loss_of)
 
         try:
             trace = traced()

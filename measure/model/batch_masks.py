@@ -86,7 +86,8 @@ NOTHING, UNKNOWN = BatchMask(masks=False), BatchMask()
 
 def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BatchMask:
     """Of a call model(*args, **kwargs)."""
-    configs = _configs(model)
+    held = (getattr(each, "config", None) for each in model.modules())
+    configs = [each for each in held if each is not None]
     if not configs:
         return NOTHING
     given = _named(model, args, kwargs)
@@ -96,12 +97,6 @@ def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
     if MASK not in given and not _makes_cache(model, configs, given):
         mask = _packing(given.get(POSITIONS))
     return replace(UNKNOWN, target=mask) if any(name in given for name in _SOURCES) else mask
-
-
-def _configs(model: torch.nn.Module) -> list[Any]:
-    """The configurations of a model and of the modules in it."""
-    found = (getattr(each, "config", None) for each in model.modules())
-    return [each for each in found if each is not None]
 
 
 def _mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, list[Place]]:

@@ -10,28 +10,12 @@ import contextlib
 import functools
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 _SAVED = (list, dict, set)
 _BARE = frozenset(vars(torch.nn.Module()))
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The modules of a model of which something may change, itself first, and those among them that may change what
-    they have besides their mode and their parameters' gradients."""
-
-    every: list[torch.nn.Module]
-    changing: list[torch.nn.Module]
-
-
-def parts_of(model: torch.nn.Module) -> Parts:
-    """The model's modules."""
-    every = modules(model)
-    return Parts(every, [module for module in every if not _is_steady(module)])
 
 
 def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -59,17 +43,12 @@ def _is_own(kind: type) -> bool:
 
 
 @contextlib.contextmanager
-def preserved_state(parts: Parts, train: bool | None) -> Iterator[None]:
-    """Run the model inside; afterwards all its modules are as before.
-
-    train: the mode it runs in; None: each module in its own.
-    """
-    modes = [(module, module.training) for module in parts.every] if train is not None else []
-    states = [(module, dict(module.__dict__), _contents(module)) for module in parts.changing]
-    gradients = [(p, p.grad) for module in parts.every for p in module._parameters.values() if p is not None]
+def preserved_state(model: torch.nn.Module) -> Iterator[None]:
+    """Run the model inside; afterwards all its modules are as before."""
+    every = modules(model)
+    states = [(module, dict(vars(module)), _contents(module)) for module in every if not _is_steady(module)]
+    gradients = [(p, p.grad) for module in every for p in module._parameters.values() if p is not None]
     try:
-        if train is not None:
-            parts.every[0].train(train)
         yield
     finally:
         for module, attributes, contents in states:
@@ -78,8 +57,6 @@ def preserved_state(parts: Parts, train: bool | None) -> Iterator[None]:
                 module.__dict__.update(attributes)
             for value, before in contents:
                 _refill(value, before)
-        for module, training in modes:
-            module.training = training
         for parameter, gradient in gradients:
             if parameter.grad is not gradient:
                 parameter.grad = gradient

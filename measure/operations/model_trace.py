@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from measure.fake.mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.model.batch_masks import batch_mask
@@ -40,7 +40,6 @@ def trace_model(
     kwargs: Mapping[str, Any],
     *,
     train: bool | None,
-    grad_inputs: bool | None,
     loss_of: Callable[[Any], Any] | None,
     make_optimizer: MakeOptimizer | None = None,
     has_values: bool = False,
@@ -60,8 +59,6 @@ def trace_model(
         optimizer = make_optimizer(trained) if make_optimizer is not None and trained else None
     if train is not None:
         copied.train(train)
-    if grad_inputs is not None:
-        given, named = tree_map(_asking(grad_inputs), (given, named))
 
     def step(mark: Callable[[str], None]) -> None:
         if optimizer is not None:
@@ -133,10 +130,3 @@ def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:
     if free is not None and needed > free:
         return f"a copy with values and its gradients are {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
     return ""
-
-
-def _asking(wanted: bool) -> Callable[[Any], Any]:
-    def with_gradient(value: Any) -> Any:
-        return value.requires_grad_(wanted) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
-    return with_gradient

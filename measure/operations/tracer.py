@@ -125,15 +125,11 @@ def trace_step(
     """
     with contextlib.nullcontext() if mode is None else mode:
         for _ in range(steps_before):
-            step(_ignore if mode is None else mode.enter_phase)
+            step((lambda _phase: None) if mode is None else mode.enter_phase)
         recorder = Recorder(model, optimizer, inputs, mode is not None and mode.shape_env is not None, batch)
         with recorder.recording(mode):
             step(recorder.mark)
         return recorder.trace()
-
-
-def _ignore(_phase: str) -> None:
-    """The mark of a step that is not recorded."""
 
 
 class Recorder:

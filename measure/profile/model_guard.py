@@ -18,7 +18,7 @@ import torch
 
 from measure.model.random_state import kept_random
 from measure.model.run import tensors
-from measure.model.state_snapshot import parts_of, preserved_state
+from measure.model.state_snapshot import preserved_state
 from results.errors import Inconsistent, Unavailable
 
 _CALLS = ("_call_impl", "_wrapped_call_impl")
@@ -37,7 +37,7 @@ def preserve_state(model: torch.nn.Module, inputs: Any = (), *, trains: bool) ->
     cards = {p.device for p in model.parameters() if p.device.type == "cuda"}
     random = [(card, torch.cuda.get_rng_state(card)) for card in cards]
     try:
-        with preserved_state(parts_of(model), None), kept_random():
+        with preserved_state(model), kept_random():
             yield
     finally:
         with torch.no_grad():

@@ -13,14 +13,14 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from analysis.operators.registry import kind_of
-from measure.profile.time_shares import Interval, shares
+from measure.profile.time_shares import shares
 from measure.profiler.events import ANNOTATION, Frame, launched, step_frames
 
 _OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#(\w+)\.")
@@ -102,7 +102,7 @@ def _step(
     launches: Any,
 ) -> TypedStep:
     """types: of each interval by its place."""
-    own = shares(_only(intervals), start_ns, end_ns).own
+    own = shares(iter(intervals), start_ns, end_ns).own
     spent: dict[Typed, int] = {}
     for place, ns in own.items():
         spent[types[place]] = spent.get(types[place], 0) + ns
@@ -113,10 +113,6 @@ def _step(
         launches=dict(Counter(launches)),
         each=tuple((types[place], ns / 1e9) for place, ns in own.items()),
     )
-
-
-def _only(intervals: Any) -> Iterator[Interval]:
-    yield from intervals
 
 
 def _types(frames: Sequence[Frame]) -> dict[int, Typed]:
@@ -138,12 +134,9 @@ def _typed(frame: Frame | None, types: dict[int, Typed]) -> Typed:
         call = next((each for each in frame.inside_of_all if each.index is not None), None)
         if call is not None:
             return types[id(call)]
-        return Typed(_NO_CALL, *_place_of(types[id(frame)]))
+        around = types[id(frame)]
+        return Typed(_NO_CALL, around.phase, around.scope, around.optimizer)
     return Typed(_NO_CALL, "")
-
-
-def _place_of(typed: Typed) -> tuple[str, str, str]:
-    return typed.phase, typed.scope, typed.optimizer
 
 
 @functools.cache

@@ -157,6 +157,5 @@ def count_of(trace: Trace, model: torch.nn.Module, has_optimizer: bool = False) 
 def _without_rule(name: str) -> str:
     """What is said of an operation without a rule."""
     given = f"one is given by {registry.registration(name)}"
-    if name in registry.UNSUPPORTED:
-        return f"{name} {registry.UNSUPPORTED[name]}: it has no rule; {given}"
-    return f"{name} has no rule; {given}"
+    why = f" {registry.UNSUPPORTED[name]}: it" if name in registry.UNSUPPORTED else ""
+    return f"{name}{why} has no rule; {given}"

@@ -36,9 +36,7 @@ def step_trace(
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
     make = None if optimizer is None else _maker(optimizer)
-    return trace_any(
-        model, arguments(inputs), kwargs or {}, train=train, grad_inputs=None, loss_of=loss_of, make_optimizer=make
-    )
+    return trace_any(model, arguments(inputs), kwargs or {}, train=train, loss_of=loss_of, make_optimizer=make)
 
 
 def _maker(optimizer: Optimizer) -> MakeOptimizer:

@@ -96,17 +96,18 @@ def _rank(found: Ledger, rank: int) -> dict[str, Any]:
 
 def _csv(answers: Answers) -> str:
     rows = [
-        {"model": model, **_flat(_rank(found, rank))} for model, _, found in answers for rank in range(found.grid.world)
+        {
+            name: json.dumps(value) if isinstance(value, (list, dict)) else value
+            for name, value in {"model": model, **_rank(found, rank)}.items()
+        }
+        for model, _, found in answers
+        for rank in range(found.grid.world)
     ]
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: json.dumps(value) if isinstance(value, (list, dict)) else value for name, value in row.items()}
 
 
 def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:

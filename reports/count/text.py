@@ -122,7 +122,7 @@ def attention_words(counted: ModelCounts) -> str:
     for convention, each in flop.items():
         name = KERNELS if convention == "hardware" else convention.replace("_", "-")
         if each is not None and dense:
-            parts.append(f"{name} {si(each, 'FLOP')} a step ({_share(each / dense)} of dense)")
+            parts.append(f"{name} {si(each, 'FLOP')} a step ({100 * each / dense:.1f} % of dense)")
         elif convention in BY_RULE:
             parts.append(f"{name} not known ({found.reasons.get(convention, 'a pass has no count')})")
     return f"counted dense; {', '.join(parts)}"
@@ -150,10 +150,6 @@ def _padding(mixture: Mapping[str, int | None]) -> int | None:
     """FLOP of experts beyond those of the tokens that they were chosen for; below zero: what dropped tokens lack."""
     ran, chosen = mixture["experts_flop"], mixture["chosen_flop"]
     return None if ran is None or chosen is None else ran - chosen
-
-
-def _share(ratio: float) -> str:
-    return f"{100 * ratio:.1f} %"
 
 
 def attention_steps(counted: ModelCounts, convention: str) -> int | None:
@@ -384,10 +380,7 @@ def _counter(counted: ModelCounts, counter: str) -> dict[str, Any]:
         "unexplained_flop": _unexplained(found.values()),
         "causes": [
             {"phase": each.phase, "cause": each.cause, "kind": each.kind, "module": each.module, "flop": each.flop}
-            for each in _of(counted.causes, counter)
+            for each in counted.causes
+            if each.counter == counter
         ],
     }
-
-
-def _of(causes: Iterable[AccountCause], counter: str) -> Iterable[AccountCause]:
-    return (cause for cause in causes if cause.counter == counter)

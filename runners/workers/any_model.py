@@ -141,20 +141,14 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 
     Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
     """
-    from measure.fake.mode import NOT_ON_FAKE, fake_mode
-    from measure.operations.tracer import trace_step
+    from measure.operations.tracer import trace
 
-    try:
-        mode = fake_mode()
-        parts = _parts(workload, batch_size, mode)
-        return trace_step(
-            parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs, mode=mode
-        ).operations
-    except NOT_ON_FAKE as fault:
-        if batch_size > LARGEST_REAL:
-            raise Unavailable(f"fake tensors cannot run a step, a real one is too large: {fault}") from fault
-    parts = _parts(workload, batch_size, None)
-    return trace_step(parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs).operations
+    def parts(mode: FakeMode | None) -> StepParts:
+        if mode is None and batch_size > LARGEST_REAL:
+            raise Unavailable("fake tensors cannot run a step, a real one is too large")
+        return _parts(workload, batch_size, mode)
+
+    return trace(parts).operations
 
 
 def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:

@@ -109,7 +109,9 @@ class Batches:
         generator = torch.Generator(self._device).manual_seed(self._cell.seed)
         workload = self._workload
         batches = [workload.batch(workload.hyper, size, self._device, generator)]
-        count = MORE_BATCHES if _nbytes(batches[0]) < SMALL_BATCH_BYTES else FEW_BATCHES
+        count = (
+            MORE_BATCHES if sum(tensor.nbytes for tensor in _tensors(batches[0])) < SMALL_BATCH_BYTES else FEW_BATCHES
+        )
         for _ in range(count - 1):
             batches.append(workload.batch(workload.hyper, size, self._device, generator))
         return batches
@@ -159,10 +161,6 @@ def in_layout(layout: str, batch: Batch) -> Batch:
 
 def _directory(data: str) -> Path:
     return Path(data.partition(":")[2])
-
-
-def _nbytes(batch: Batch) -> int:
-    return sum(tensor.nbytes for tensor in _tensors(batch))
 
 
 def _tensors(batch: Batch) -> Iterable[torch.Tensor]:

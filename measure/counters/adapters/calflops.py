@@ -74,7 +74,8 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         native_unit="flop",
         reason=f"note: {BACKWARD_PER_FORWARD} × its forward pass, not counted",
     )
-    return rows(forward, spread(own)) + rows(backward, spread(_times(own, BACKWARD_PER_FORWARD)))
+    twice = {path: Counter({key: BACKWARD_PER_FORWARD * flop for key, flop in of.items()}) for path, of in own.items()}
+    return rows(forward, spread(own)) + rows(backward, spread(twice))
 
 
 def _as_visited(model: torch.nn.Module, listener: FunctionListener) -> tuple[Own, int]:
@@ -87,10 +88,6 @@ def _as_visited(model: torch.nn.Module, listener: FunctionListener) -> tuple[Own
         mac[id(modules[path])] += listener.mac[path]
     met = [(path, id(module)) for path, module in visited(model)]
     return {path: counted[key] for path, key in met if key in counted}, sum(mac[key] for _, key in met)
-
-
-def _times(own: Own, factor: int) -> Own:
-    return {path: Counter({key: factor * flop for key, flop in found.items()}) for path, found in own.items()}
 
 
 def _check(own: Own, mac: int, said_flop: float, said_mac: float) -> None:

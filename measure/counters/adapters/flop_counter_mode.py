@@ -65,7 +65,11 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
             total.backward()
         both = counter.get_flop_counts()
     root = type(model).__name__
-    passes = {"forward": forward} if total is None else {"forward": forward, "backward": _difference(both, forward)}
+    added = {  # one mode counts both: its modules of a backward pass are those it saw forward
+        module: {operator: flop - forward.get(module, {}).get(operator, 0) for operator, flop in counted.items()}
+        for module, counted in both.items()
+    }
+    passes = {"forward": forward} if total is None else {"forward": forward, "backward": added}
     found = []
     for phase, counts in passes.items():
         calls = {str(operator): n for operator, n in seen.calls[phase].items() if operator not in counter.flop_registry}
@@ -81,14 +85,6 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         )
         found += rows(blank, _scopes(counts, root))
     return found
-
-
-def _difference(both: Counts, forward: Counts) -> Counts:
-    """What the backward pass added. One mode counts both: its modules of a backward pass are those it saw forward."""
-    return {
-        module: {operator: flop - forward.get(module, {}).get(operator, 0) for operator, flop in counted.items()}
-        for module, counted in both.items()
-    }
 
 
 def _scopes(counts: Counts, root: str) -> dict[str, dict[tuple[str, str], int]]:

@@ -31,7 +31,7 @@ NAME = "flopledger"
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Forward and backward of model(*inputs): a total and a row for each kind of operation, by module."""
     with evaluating(model):
-        trace = trace_any(model, inputs, {}, train=None, grad_inputs=None, loss_of=None)
+        trace = trace_any(model, inputs, {}, train=None, loss_of=None)
     note = next((f"note: {note}" for note in trace.notes if note.startswith(ON_VALUES)), "")
     found = []
     for phase in ("forward", "backward"):

@@ -74,7 +74,8 @@ class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflo
             return
         elements = _elements(target, value, self.flops[n])
         mac = self.flops[n] - elements
-        found = self.tally.own[_module(n)]
+        innermost = next((path for path, _ in reversed(n.meta.get("nn_module_stack", {}).values())), "")
+        found = self.tally.own[innermost]
         if mac:
             found[name, "mac"] += mac
         if elements:
@@ -131,8 +132,3 @@ def _elements(target: Any, value: Any, counted: int) -> int:
     if isinstance(target, torch.nn.Linear):
         return 0 if target.bias is None else int(value.shape[-1])
     return 0 if target == "matmul" else counted
-
-
-def _module(n: Node) -> str:
-    """The path of the innermost module that this node was traced in; "" outside of all."""
-    return next((path for path, _ in reversed(n.meta.get("nn_module_stack", {}).values())), "")

@@ -100,7 +100,12 @@ def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes:
             found: list[Any] = [_record_calls(task, workload, model, left[0], has_weights)]
         else:
             rows = _count(adapter, workload, model, left[0], baseline_bytes)
-            found = [row for row in rows if _is_kept(row, left[0] == min(task.batch_sizes))]
+            smallest = left[0] == min(task.batch_sizes)
+            found = [
+                row
+                for row in rows
+                if row.scope == WHOLE or (smallest and not row.operator and row.scope.count(".") < MODULE_DEPTH)
+            ]
         connection.send(found)
         del left[0]
 
@@ -221,11 +226,6 @@ def _with_training(task: Task, workload: Any, size: int, found: CallRecording) -
         return dataclasses.replace(found, training=tuple(_load(task.trainer)(workload, size)))
     except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # a batch of one that normalisation refuses
         return dataclasses.replace(found, untrained=" ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS])
-
-
-def _is_kept(row: FlopCount, smallest: bool) -> bool:
-    """Whether a row leaves the process: all of the whole model, few of its modules."""
-    return row.scope == WHOLE or (smallest and not row.operator and row.scope.count(".") < MODULE_DEPTH)
 
 
 def _adapter(task: Task) -> Any:

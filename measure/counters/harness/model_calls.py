@@ -110,7 +110,7 @@ def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | No
         operations=recorder.trace().operations,
         calls=tuple(listener.calls()),
         modules=listener.modules,
-        batch=_length(inputs[0]) if inputs else 1,
+        batch=len(inputs[0]) if inputs and hasattr(inputs[0], "__len__") and len(inputs[0]) else 1,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         sources=sources,
         results=results,
@@ -257,7 +257,12 @@ def _described(model: torch.nn.Module, serials: Mapping[int, int]) -> Iterator[M
             path=path,
             type=_type_name(type(module)),
             bases=tuple(_type_name(base) for base in type(module).__mro__[1:-1]),
-            settings={k: v for k, v in vars(module).items() if not k.startswith("_") and _is_plain(v)},
+            settings={
+                name: value
+                for name, value in vars(module).items()
+                if not name.startswith("_")
+                and all(isinstance(part, PLAIN) for part in (value if isinstance(value, tuple) else (value,)))
+            },
             parameters={name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)},
             children=tuple((name, serials[id(child)]) for name, child in module.named_children()),
         )
@@ -265,10 +270,6 @@ def _described(model: torch.nn.Module, serials: Mapping[int, int]) -> Iterator[M
 
 def _type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(isinstance(part, PLAIN) for part in value))
 
 
 def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
@@ -282,7 +283,3 @@ def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _sizes(part, storage_of) for name, part in value.items()}
     return _type_name(type(value))
-
-
-def _length(value: Any) -> int:
-    return len(value) if hasattr(value, "__len__") and len(value) else 1
