@@ -325,7 +325,6 @@ def test_a_pass_with_an_unknown_call_has_no_total(capsys, nets, counters):
     [
         ("threaded", None, 3 * LAYER, "threading.Thread"),  # autograd runs on the thread that is watched
         ("arrays", None, None, "torch.Tensor.numpy"),
-        ("few", None, None, "sparse.mm"),  # its sizes do not say how many of its numbers are kept
         # weights' gradients, and one of an input
         ("without_modes", None, 3 * LAYER, "torch.utils._python_dispatch._disable_current_modes"),
         ("without_dispatch", None, 3 * LAYER, "torch._C._DisableTorchDispatch"),
@@ -344,6 +343,12 @@ def test_work_that_is_not_shown_leaves_no_total(capsys, nets, model, forward, ba
     for phase, total in (("forward", forward), ("backward", backward)):
         other = exact["other_flop"][phase]
         assert (other is None) == (total is None)  # nor is the arithmetic of what is not shown known
+
+
+def test_a_sparse_matrix_is_counted_by_what_it_stores(capsys, nets):
+    """A layer, and 4 stored values with 8 columns; the gradient of either is as much."""
+    exact = exact_of(capsys, f"{nets}:few")["exact"]
+    assert (exact["forward_flop"], exact["backward_flop"]) == (LAYER + 2 * 4 * 8, LAYER + 2 * 4 * 8)
 
 
 def test_what_hides_no_product_has_a_total(capsys, nets):
