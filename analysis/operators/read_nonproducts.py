@@ -33,6 +33,12 @@ from results.records.operations import Operation
 # --- per element -----------------------------------------------------------------------------------------------------
 
 
+def added_outer_product(operation: Operation) -> Cost:
+    """addr: elementwise as `outer` is, for nothing is summed: a multiplication, and what `addmm` does beside."""
+    beta, alpha = attribute(operation, "beta", 1), attribute(operation, "alpha", 1)
+    return scalars(numel(output(operation)) * (1 + (beta != 0) + (beta not in (0, 1)) + (alpha != 1)))
+
+
 def free(_operation: Operation) -> Cost:
     """No arithmetic, on purpose."""
     return ZERO

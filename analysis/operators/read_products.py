@@ -109,13 +109,6 @@ def added_product_sum(operation: Operation) -> Cost:
     return products.addmm(numel(output(operation)), 1, batch * k, 1, *_factors(operation))
 
 
-def added_outer_product(operation: Operation) -> Cost:
-    """addr: elementwise as `outer` is, for nothing is summed: a multiplication, and what `addmm` does beside."""
-    return products.addmm(1, numel(output(operation)), 0, 1, *_factors(operation)) + products.scalars(
-        numel(output(operation))
-    )
-
-
 def activated_product(operation: Operation) -> Cost:
     """_addmm_activation: addmm, then ReLU (1) or GELU by tanh (9)."""
     each = 9 if attribute(operation, "use_gelu", False) else 1

@@ -96,7 +96,7 @@ _PRODUCTS = _merged(
     _counted_rules("matmul", read_products.product, names.PRODUCT),
     _counted_rules("matmul", read_products.added_product, "addmm baddbmm addmv _scaled_addmm"),
     _counted_rules("matmul", read_products.added_product_sum, "addbmm"),
-    _counted_rules("elementwise", read_products.added_outer_product, "addr"),
+    _counted_rules("elementwise", read_nonproducts.added_outer_product, "addr"),
     _counted_rules("matmul", read_products.activated_product, "_addmm_activation"),
     _counted_rules("matmul", partial(read_products.sparse_product, "self", "mat2"), "mm bmm", "sparse."),
     _counted_rules("matmul", partial(read_products.sparse_product, "mat1", "mat2"), "addmm", "sparse."),

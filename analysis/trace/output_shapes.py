@@ -152,10 +152,6 @@ def added_sum(given: CallArguments) -> tuple[Sizes, ...]:
     return (matmul_shape(given.shape("batch1"), given.shape("batch2"))[1:],)
 
 
-def outer(given: CallArguments) -> tuple[Sizes, ...]:
-    return ((*given.shape("vec1"), *given.shape("vec2")),)
-
-
 def inner(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*given.shape("self")[:-1], *given.shape("other")[:-1]),)
 

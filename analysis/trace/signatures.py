@@ -119,7 +119,6 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "addmv": "self mat vec beta alpha",
     }),
     **_forms(output_shapes.added_sum, "", {"addbmm": "self batch1 batch2 beta alpha"}),
-    **_forms(output_shapes.outer, "", {"addr": "self vec1 vec2 beta alpha"}),
     **_forms(output_shapes.linear, "", {"linear": "input weight bias", "mkldnn_linear": "self weight bias"}),
     **_forms(output_shapes.linear_backward, "", {
         "linear_backward mkldnn_linear_backward": "self grad_output weight output_mask",

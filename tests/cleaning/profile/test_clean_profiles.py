@@ -37,6 +37,11 @@ def cleaned_flop(rows: tuple[CleanedOperation, ...], *phases: str) -> int:
     return sum(row.cleaned_flop for row in rows if row.phase in phases)  # type: ignore[misc]
 
 
+UNNEEDED = {"lstm": 2 * (2 * 4) * (4 * 4) * 8 + 2 * 2 * 4 * (4 * 4) * 4}
+"""FLOP of gradients that one kernel computes though nothing needs them: of the network's input, 2 × 4 tokens of 8, and
+of zero states, 2 layers of 4 samples, each a product with 4 gates × 4 hidden."""
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_a_real_recording_cleaned_is_what_our_own_trace_counts(name: str) -> None:
     """Every product has a count, and their sums are those of the dispatcher's table, forward and backward."""
@@ -44,8 +49,11 @@ def test_a_real_recording_cleaned_is_what_our_own_trace_counts(name: str) -> Non
     table = real_trace(NETS[name]).operations
     assert {row.verdict for row in cleaned.operations} <= {"right", "over", "under"}
     assert cleaned_flop(cleaned.operations, "forward", "loss") == table_flop(table, "forward", "loss") > 0
-    assert cleaned_flop(cleaned.operations, "backward") == table_flop(table, "backward") > 0
-    forward, backward = profile_counts(a_run(), cleaned.operations, lambda phases: table_flop(table, *phases))
+    more = UNNEEDED.get(name, 0)
+    assert cleaned_flop(cleaned.operations, "backward") == table_flop(table, "backward") + more > more
+    forward, backward = profile_counts(
+        a_run(), cleaned.operations, lambda phases: table_flop(table, *phases) + more * ("backward" in phases)
+    )
     assert (forward.cleaned_flop, backward.cleaned_flop) == (forward.exact_flop, backward.exact_flop)
     assert (forward.status, backward.status, forward.reason, backward.reason) == ("ok", "ok", "", "")
 

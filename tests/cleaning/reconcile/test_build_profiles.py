@@ -400,12 +400,19 @@ def time_under_the_profiler(patch: Patch) -> None:
     patch.setattr(work_times, "_on_one_clock", wrong)
 
 
+def renamed(blocks: Sequence[Any], work: str, other: str) -> list[Any]:
+    """The blocks, those of one work as if they were of another."""
+    return [dataclasses.replace(block, work=other) if block.work == work else block for block in blocks]
+
+
 def time_of_the_batch_for_one(patch: Patch) -> None:
-    patch.setattr(work_times, "_work", lambda sample: "one" if sample.work in ("", "one") else sample.work)
+    times = work_times._times_of_works
+    patch.setattr(work_times, "_times_of_works", lambda run, blocks: times(run, renamed(blocks, "", "one")))
 
 
 def real_epoch_in_the_batch(patch: Patch) -> None:
-    patch.setattr(work_times, "_work", lambda sample: "batch" if sample.work in ("", "epoch") else sample.work)
+    times = work_times._times_of_works
+    patch.setattr(work_times, "_times_of_works", lambda run, blocks: times(run, renamed(blocks, "epoch", "")))
 
 
 MUTATIONS = (

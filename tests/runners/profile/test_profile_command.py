@@ -255,7 +255,7 @@ def test_ceilings_of_a_file_are_used(
         (["resnet1"], "nearest"),
         (["resnet18", "--device", "gpu"], "--device: expected auto, cpu, cuda or cuda:N, got 'gpu'"),
         (["resnet18", "--device", "cpu:"], "--device"),
-        (["resnet18", "--precision", "bf16"], "--precision"),
+        (["resnet18", "--precision", "bf17"], "--precision"),
         (["resnet18", "--precision", "tf32"], "tf32 needs a GPU"),
         (["resnet18", "--steps", "0"], "at least 1"),
         (
