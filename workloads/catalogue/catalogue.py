@@ -122,7 +122,7 @@ def _flow(paper: str, **facts: int | bool | None) -> Entry:
 
 
 def _synthetic_entry(description: str, **hyper: int) -> Entry:
-    return _entry("synthetic", hyper, description, {}, library="workloads.synthetic")
+    return _entry("synthetic", hyper, description, {}, library="workloads")
 
 
 def _catamount(task: str, paper: str, *limits: Limit, **hyper: int) -> Entry:

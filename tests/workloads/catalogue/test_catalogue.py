@@ -25,7 +25,7 @@ MODULES = {
 
 
 LIBRARIES = {"workloads.catamount.sequences": "workloads.", "workloads.fathom.registry.registry": "workloads.fathom; "}
-LIBRARIES["workloads.synthetic"] = "workloads.synthetic; "
+LIBRARIES["workloads.synthetic"] = "workloads; "
 
 
 def of_task(task):
