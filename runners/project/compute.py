@@ -139,15 +139,14 @@ def _utilization(options: Namespace) -> ReachedUtilization:
     from analysis.devices import peaks
     from reports.project.text import ReachedUtilization
 
-    device, unit = peaks.lookup(options.device), PRECISIONS[options.precision].matmul_unit
-    if options.peak_tflops is not None:
+    unit = PRECISIONS[options.precision].matmul_unit
+    try:
+        find = peaks.device_called if options.peak_tflops is None else peaks.lookup
+        device = find(options.device)
+    except ValueError as fault:
+        raise Mistake(f"--device: {fault}; or give its --peak-tflops") from fault
+    if options.peak_tflops is not None or device is None:
         peak, source = options.peak_tflops * TERA, "given"
-    elif device is None:
-        near = ", ".join(peaks.nearest(options.device)) or "none"
-        raise Mistake(
-            f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}; "
-            "or give its --peak-tflops"
-        )
     elif unit not in device.peaks:
         fitting = [name for name, each in PRECISIONS.items() if each.matmul_unit in device.peaks]
         raise Mistake(

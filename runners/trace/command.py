@@ -202,11 +202,13 @@ def _device(parser: Parser, name: str | None, peak_tflops: float | None) -> Devi
             note="",
             row_id="",
         )
-    device = _known(name or "")
-    if name is not None and device is None:
-        near = ", ".join(peaks.nearest(name)) or "none"
-        parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
-    return device
+    if name is None:
+        return None
+    try:
+        device = peaks.device_called(name)
+    except ValueError as fault:
+        parser.fail(f"--device: {fault}")
+    return replace(device, name=peaks.spelling(device, name))
 
 
 def _known(name: str) -> Device | None:
