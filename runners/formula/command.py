@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable
-from runners.cli.arguments import Parser, add_format, choice_error, names
+from runners.cli.arguments import Parser, add_format, choice_error, names, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import MODEL, WORDS, add_model, check_models, hyper_of
 from runners.cli.output import say, show_page
@@ -63,7 +63,7 @@ def parser() -> Parser:
     group.add_argument(
         "--fused", action="store_true", help="count each chain of pointwise operations as one fused operation"
     )
-    group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the step (fp32)")
+    group.add_argument("--precision", type=precision, choices=PRECISIONS, default="fp32", help="of the step (fp32)")
     _add_questions(made.add_argument_group("what to do with them"))
     made.set_defaults(batch_size=BATCH_SIZE)
     add_format(made, "table, csv or json (table)")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
-from runners.cli.arguments import Parser, add_format, number
+from runners.cli.arguments import Parser, add_format, number, precision
 from runners.cli.exits import Mistake, guarded
 from runners.cli.output import show_page
 
@@ -86,8 +86,10 @@ def parser() -> Parser:
     asked = made.add_mutually_exclusive_group(required=True)
     asked.add_argument("--gpu-hours", type=positive, metavar="H", help="devices × hours of training → FLOP")
     asked.add_argument("--flop", type=positive, help="model FLOP of a training → GPU-hours")
-    made.add_argument("--device", required=True, help="as its driver prints it, such as 'NVIDIA H200'")
-    made.add_argument("--precision", choices=PRECISIONS, default="amp-bf16", help="of the training (amp-bf16)")
+    made.add_argument("--device", required=True, help="its name, such as 'NVIDIA H200'")
+    made.add_argument(
+        "--precision", type=precision, choices=PRECISIONS, default="amp-bf16", help="of the training (amp-bf16)"
+    )
     made.add_argument("--peak-tflops", type=positive, metavar="N", help="of one device, if it is not in our table")
     add_utilization(made, required=True)
     add_format(made)
