@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -281,8 +282,11 @@ def warning_lines(built: Built) -> list[str]:
     worst = sorted(texts, key=lambda code: [*MARK_WORDS, code].index(code) + len(MARK_WORDS) * (code in _OF_OPTIONS))
     lines = []
     for code in worst[:MOST_NOTES]:
-        alike = [text for text in texts[code] if skeleton(text) == skeleton(texts[code][0])]
-        lines.append(f"note: {session_words(merged(alike))} ({_listed([*dict.fromkeys(names[code])], measured)})")
+        kind = [skeleton(text) == skeleton(texts[code][0]) for text in texts[code]]
+        text = session_words(merged(list(itertools.compress(texts[code], kind))))
+        alike = dict.fromkeys(itertools.compress(names[code], kind))
+        others = len({*names[code]} - {*alike})
+        lines.append(f"note: {text} ({_listed([*alike], measured)}{f'; {others} otherwise' if others else ''})")
     if more := worst[MOST_NOTES:]:
         lines.append(f"note: also {', '.join(more)}: see report.html")
     apart = devices_sentence(built.utilization)
