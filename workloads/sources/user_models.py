@@ -103,15 +103,26 @@ def load(spec: Spec) -> ModuleType:
 
 
 def _run(path: Path) -> ModuleType:
-    """A file as a module, under a name of its own. Its directory is added to those that imports look into, last."""
+    """Runs a file as a module, once a process for each content: torch may crash where an operator is defined anew.
+
+    A file that holds modules or tensors is run again, as they may have been trained, moved or made without values. Its
+    directory is added to those that imports look into, last.
+    """
     whole = path.resolve()
-    name = f"{whole.stem}_{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"
-    found = importlib.util.spec_from_file_location(name, whole)
-    module = importlib.util.module_from_spec(found)  # type: ignore[arg-type]  # a .py file has a spec and a loader
+    name = f"{whole.stem}_{hashlib.sha256(bytes(whole) + whole.read_bytes()).hexdigest()[:8]}"
+    earlier = sys.modules.get(name)
+    if earlier and not any(isinstance(value, torch.nn.Module | torch.Tensor) for value in vars(earlier).values()):
+        return earlier
+    spec = importlib.util.spec_from_file_location(name, whole)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]  # a .py file has a spec and a loader
     if str(whole.parent) not in sys.path:
         sys.path.append(str(whole.parent))
     sys.modules[name] = module
-    found.loader.exec_module(module)  # type: ignore[union-attr]
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

@@ -212,6 +212,19 @@ def test_weights_that_would_be_downloaded_are_refused_at_once(tmp_path, monkeypa
     assert str(fault.value) == f"{net}:build {said}"
 
 
+def test_a_file_runs_once_for_each_content_unless_it_holds_a_model(tmp_path):
+    """An operator that is defined anew leaves what called the old one with a schema that torch has deleted."""
+    path, runs = tmp_path / "counted.py", tmp_path / "runs"
+    body = f"with open({str(runs)!r}, 'a') as out: out.write('.')\nfrom torch import nn\n"
+    body += "def build(): return nn.Linear(8, 8)\n"
+    for content, expected in ((body, 1), (body, 1), (body + "# changed", 2), (body + "held = build()", 3)):
+        path.write_text(content)
+        get(f"{path}:build", input="8")
+        assert len(runs.read_text()) == expected
+    get(f"{path}:build", input="8")
+    assert len(runs.read_text()) == 4
+
+
 @pytest.mark.parametrize("lacking", sorted(user_models.PARTS))
 def test_a_workload_that_lacks_a_part_says_which(lacking):
     made = {name: print for name in user_models.PARTS if name != lacking}
