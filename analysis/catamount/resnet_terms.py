@@ -93,6 +93,9 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     """Term → its nodes; negative times where it is PyTorch that does more."""
     counted = sums(model)
     added = Tensor((BATCH * counted.added,))
+    sizes = (BATCH, IMAGE, IMAGE, COLOURS)
+    colour, images, raw = Tensor((COLOURS,)), Tensor(sizes), Tensor(sizes, 1)
+    each, flags = Tensor((BATCH,)), Tensor((BATCH,), 1)
     return {
         "scalar variables": (
             GraphNode("Variable", (), (Tensor((), 8),)),  # global step
@@ -106,8 +109,22 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
                 (Tensor((BATCH, COLOURS, IMAGE, IMAGE)),),
             ),
         ),
-        "input pipeline": _input_pipeline(),
-        "top-1 and top-5 errors": _errors(),
+        "input pipeline": (
+            GraphNode("Placeholder", (), (raw,)),
+            GraphNode("Placeholder", (), (Tensor((BATCH,)),)),
+            GraphNode("Cast", (raw,), (images,)),
+            GraphNode("Mul", (images, SCALAR), (images,)),
+            GraphNode("Sub", (images, colour), (images,)),
+            GraphNode("Div", (images, colour), (images,)),
+            GraphNode("Constant", (), (colour,), 2),
+            GraphNode("Transpose", (images, _whole(4)), (images,)),
+        ),
+        "top-1 and top-5 errors": (
+            GraphNode("InTopK", (Tensor((BATCH, CLASSES)), each, SCALAR), (flags,), 2),
+            GraphNode("LogicalNot", (flags,), (flags,), 2),
+            GraphNode("Cast", (flags,), (each,), 2),
+            GraphNode("Reduce", (each, SCALAR), (SCALAR,), 2),
+        ),
         "moving averages and sizes": _averages(model),
         "gradients of the residual sums": (
             GraphNode("Reduce", (added,), (added,), 2),
@@ -139,31 +156,6 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
 
 def _whole(numbers: int) -> Tensor:
     return Tensor((numbers,))
-
-
-def _input_pipeline() -> tuple[GraphNode, ...]:
-    sizes = (BATCH, IMAGE, IMAGE, COLOURS)
-    colour, images, raw = Tensor((COLOURS,)), Tensor(sizes), Tensor(sizes, 1)
-    return (
-        GraphNode("Placeholder", (), (raw,)),
-        GraphNode("Placeholder", (), (Tensor((BATCH,)),)),
-        GraphNode("Cast", (raw,), (images,)),
-        GraphNode("Mul", (images, SCALAR), (images,)),
-        GraphNode("Sub", (images, colour), (images,)),
-        GraphNode("Div", (images, colour), (images,)),
-        GraphNode("Constant", (), (colour,), 2),
-        GraphNode("Transpose", (images, _whole(4)), (images,)),
-    )
-
-
-def _errors() -> tuple[GraphNode, ...]:
-    each, flags = Tensor((BATCH,)), Tensor((BATCH,), 1)
-    return (
-        GraphNode("InTopK", (Tensor((BATCH, CLASSES)), each, SCALAR), (flags,), 2),
-        GraphNode("LogicalNot", (flags,), (flags,), 2),
-        GraphNode("Cast", (flags,), (each,), 2),
-        GraphNode("Reduce", (each, SCALAR), (SCALAR,), 2),
-    )
 
 
 def _averages(model: str) -> tuple[GraphNode, ...]:

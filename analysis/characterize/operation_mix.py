@@ -229,7 +229,21 @@ def vectors(mixes: Sequence[Mix]) -> dict[str, tuple[float, ...]]:
 
 def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
     """Recording → the workload's name, and what sets it apart from others of the same name."""
-    parts = {each.recording: _parts(each) for each in recordings}
+    parts = {
+        each.recording: {
+            "variant": each.variant,
+            "mode": each.mode,
+            "batch_size": f"batch {each.batch_size}",
+            "device": each.device,
+            "threads": "" if each.threads is None else f"{each.threads} threads",
+            "precision": each.precision,
+            "layout": each.layout,
+            "execution": each.execution,
+            "seed": f"seed {each.seed}",
+            "repeat": f"repeat {each.repeat}",
+        }
+        for each in recordings
+    }
     found = {}
     for each in recordings:
         others = [parts[other.recording] for other in recordings if other.workload == each.workload]
@@ -237,18 +251,3 @@ def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
         words = [parts[each.recording][key] for key in differing]
         found[each.recording] = " ".join([each.workload, *filter(None, words)])
     return found
-
-
-def _parts(recording: WorkloadRecording) -> dict[str, str]:
-    return {
-        "variant": recording.variant,
-        "mode": recording.mode,
-        "batch_size": f"batch {recording.batch_size}",
-        "device": recording.device,
-        "threads": "" if recording.threads is None else f"{recording.threads} threads",
-        "precision": recording.precision,
-        "layout": recording.layout,
-        "execution": recording.execution,
-        "seed": f"seed {recording.seed}",
-        "repeat": f"repeat {recording.repeat}",
-    }

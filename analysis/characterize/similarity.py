@@ -137,7 +137,10 @@ def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
     """
     forms: dict[str, dict[str, Mix]] = {}
     for each in mixes:
-        forms.setdefault(_without_variant(each), {})[each.recording.variant] = each
+        variant = each.recording.variant
+        forms.setdefault(
+            each.recording.workload.replace(f"@{variant}", "") if variant else each.recording.workload, {}
+        )[each.recording.variant] = each
     if len(forms) < 2:
         return {}
     several = dict.fromkeys(variant for mine in forms.values() if len(mine) > 1 for variant in mine)
@@ -145,12 +148,6 @@ def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
         variant: [replace(mine.get(variant) or next(iter(mine.values())), label=name) for name, mine in forms.items()]
         for variant in several
     }
-
-
-def _without_variant(mix: Mix) -> str:
-    """ "residual@small" of "residual@as_paper@small"."""
-    variant = mix.recording.variant
-    return mix.recording.workload.replace(f"@{variant}", "") if variant else mix.recording.workload
 
 
 def distance_changes(found: Mapping[str, Sequence[Mix]]) -> list[DistanceChange]:

@@ -47,7 +47,8 @@ def group(operations: Sequence[Operation], room: dict[int, int | None]) -> list[
     """The position of the operation that leads the group of each; None for a view. room: storage → its bytes."""
     joining = _Groups(room)
     for position, operation in enumerate(operations):
-        if _is_view(operation):
+        rule = rule_of(operation.name)
+        if rule is not None and rule.traffic is nothing:
             continue
         if len(operation.reads) != len(operation.input_names):
             raise ValueError(
@@ -143,11 +144,6 @@ class _Groups:
     def _join(self, late: int, early: int) -> None:
         self._into[late] = early
         self._after[early] = max(self._after[early], self._after[late])
-
-
-def _is_view(operation: Operation) -> bool:
-    rule = rule_of(operation.name)
-    return rule is not None and rule.traffic is nothing
 
 
 def _held(size: int, room: int | None) -> int:

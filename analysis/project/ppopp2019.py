@@ -178,7 +178,9 @@ def _requirements(
     cost = cost_of(domain, formulas[row.model], target, grown)
     its = (*((row.sigma,) if row.sigma else ()), *row.assumed)
     step_s = target.step(cost["flop"], cost["moved_bytes"]).time_s
-    yield ("Table 3", row.name, "sub-batch chosen"), Ours(_chosen(domain, formulas[row.model], target, grown))
+    ridge = batches(domain, formulas[row.model], target, grown).ridge
+    assert ridge is not None
+    yield ("Table 3", row.name, "sub-batch chosen"), Ours(math.ceil(OVER_RIDGE * ridge / LANES) * LANES)
     yield ("Table 3", row.name, "step FLOP"), Ours(cost["flop"], its)
     yield ("Table 3", row.name, "step bytes"), Ours(cost["moved_bytes"] / TERA_BINARY, (*its, "binary"))
     yield ("Table 3", row.name, "footprint"), Ours(cost["footprint_bytes"] / GIGA_BINARY, (*its, "binary"))
@@ -204,13 +206,6 @@ def _by_sigma(row: PaperRow, given: Inputs) -> Ours:
     )
     ends = box(lambda m, b, s: learning_curves.ModelSize(s * MILLION, b).parameters(m), data, beta_p, sigma)
     return Ours(_parameters(row, given, sigma.value), (), *ends)
-
-
-def _chosen(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:
-    """`OVER_RIDGE` times the sub-batch at the ridge, as the paper's words have it, up to whole `LANES`."""
-    ridge = batches(domain, formulas, target, grown).ridge
-    assert ridge is not None
-    return math.ceil(OVER_RIDGE * ridge / LANES) * LANES
 
 
 def samples_of(row: PaperRow, given: Inputs, assumed: Mapping[str, float]) -> float | None:

@@ -127,7 +127,18 @@ def _bandwidth(seen: CeilingAnswer) -> Figure | None:
         _size_axis(each, sizes, "MiB in an operand")
         beyond = [_operand_mib(row) for row in mine if row.family == IN_MEMORY]
         if beyond and min(beyond) > sizes[0]:
-            _edge(each, min(beyond) / 2**0.5)
+            x = min(beyond) / 2**0.5
+            each.axvline(x, color="0.6", linewidth=0.8, zorder=1)
+            words: dict[str, Any] = {"fontsize": 7, "color": figure_panels.GREY, "textcoords": "offset points"}
+            each.annotate(
+                "a cache may hold it",
+                (x, 0.97),
+                (-3, 0),
+                ha="right",
+                va="top",
+                xycoords=each.get_xaxis_transform(),
+                **words,
+            )
         if seen.sheet_bytes_per_s:
             each.axhline(seen.sheet_bytes_per_s, color="0.3", linewidth=0.9, linestyle=_DASHED, zorder=1)
         _rate_axis(each, "B/s", _highest(rows, seen))
@@ -136,15 +147,6 @@ def _bandwidth(seen: CeilingAnswer) -> Figure | None:
     marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in _MOVE_LOOKS.items()]
     figure_panels.legend(figure, [*marks, *_sheet_mark(seen, bool(seen.sheet_bytes_per_s))])
     return figure
-
-
-def _edge(axes: Axes, x: float) -> None:
-    """Where no cache holds an operand any more."""
-    axes.axvline(x, color="0.6", linewidth=0.8, zorder=1)
-    words: dict[str, Any] = {"fontsize": 7, "color": figure_panels.GREY, "textcoords": "offset points"}
-    axes.annotate(
-        "a cache may hold it", (x, 0.97), (-3, 0), ha="right", va="top", xycoords=axes.get_xaxis_transform(), **words
-    )
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, float, float]], **look: Any) -> None:

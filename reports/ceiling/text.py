@@ -87,7 +87,20 @@ def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> st
     parts: list[Part] = [strong(heading(seen)), strong(_closing(seen)), ""]
     if rows := bests(seen):
         parts += [_table(seen, rows), ""]
-    return page([*parts, *_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.warnings)], width, colour)
+    reasons = Counter((row.status, row.reason) for row in seen.rows if row.status != "ok")
+    return page(
+        [
+            *parts,
+            *_beside(seen),
+            *[
+                f"{count} not measured: {STATUS_WORDS.get(status, status)}{f': {reason}' if reason else ''}"
+                for (status, reason), count in reasons.items()
+            ],
+            *(f"note: {note}" for note in seen.warnings),
+        ],
+        width,
+        colour,
+    )
 
 
 def heading(seen: CeilingAnswer) -> str:
@@ -116,21 +129,18 @@ def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
     columns = [column for column in _COLUMNS if shown.get(column.name, True)]
     lines = []
     for row in rows:
+        words = {"matmul": "product", "launch": "launch, on the device", "call": "call, on the host"}
+        ratio = _sheet_ratio(seen, row)
         cells = {
-            "what": _what(row),
+            "what": f"{row.unit} {words.get(row.operation, row.operation)}".strip(),
             "threads": str(row.threads or DASH),
             **_amounts(row),
-            "of sheet": _share(seen, row),
+            "of sheet": (DASH if ratio is None else percent(ratio)),
             "clock": f"{row.sm_clock_hz / 1e6:.0f} MHz" if row.sm_clock_hz else DASH,
             "where": ", ".join(filter(None, (row.shape, row.layout))),
         }
         lines.append([cells[column.name] for column in columns])
     return TextTable(columns, lines)
-
-
-def _what(row: Ceiling) -> str:
-    words = {"matmul": "product", "launch": "launch, on the device", "call": "call, on the host"}
-    return f"{row.unit} {words.get(row.operation, row.operation)}".strip()
 
 
 def _amounts(row: Ceiling) -> dict[str, str]:
@@ -153,11 +163,6 @@ def _scaled(rate: float, rates: Mapping[str, float | None]) -> float:
     return rate / scale
 
 
-def _share(seen: CeilingAnswer, row: Ceiling) -> str:
-    ratio = _sheet_ratio(seen, row)
-    return DASH if ratio is None else percent(ratio)
-
-
 def _sheet_ratio(seen: CeilingAnswer, row: Ceiling) -> float | None:
     printed = seen.sheet.peak_by_unit.get(row.unit) if row.flop_per_s else seen.sheet_bytes_per_s
     rate = row.flop_per_s or row.bytes_per_s
@@ -176,15 +181,6 @@ def _beside(seen: CeilingAnswer) -> list[str]:
         for figure in ceilings.figures(seen.device_name, unit):
             lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator} ({figure.source})")
     return lines
-
-
-def _lost(seen: CeilingAnswer) -> list[str]:
-    """Rows without a number: how many, and why, each reason once."""
-    reasons = Counter((row.status, row.reason) for row in seen.rows if row.status != "ok")
-    return [
-        f"{count} not measured: {STATUS_WORDS.get(status, status)}{f': {reason}' if reason else ''}"
-        for (status, reason), count in reasons.items()
-    ]
 
 
 def _closing(seen: CeilingAnswer) -> str:

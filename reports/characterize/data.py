@@ -5,7 +5,7 @@ Ratios run from 0 to 1; unknown is null, or an empty field. Every table's column
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.characterize.fathom_groups import GROUPS
@@ -62,6 +62,7 @@ def _merge(merge: Merge) -> Row:
 
 def tables(seen: CharacterizeAnswer) -> dict[str, str]:
     """File name → CSV of what was derived; a table without rows is empty."""
+    derived = "flop_per_byte", "flop_per_s", "bytes_per_s"
     return {
         "groups.csv": groups_csv(seen),
         "types.csv": _csv(
@@ -96,9 +97,37 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
         ),
         "training_inference.csv": _csv([vars(each) for each in seen.against]),
         "parallelism.csv": _csv(_parallel_rows(seen)),
-        "group_costs.csv": _csv(_cost_rows(seen)),
+        "group_costs.csv": _csv(
+            [
+                {
+                    **vars(each),
+                    "bytes": None if each.unsized_calls else each.bytes,
+                    "at_least_bytes": each.bytes,
+                    **{name: getattr(each, name) for name in derived},
+                    "utilization_ratio": each.utilization_ratio(seen.peaks),
+                }
+                for each in seen.costs
+            ]
+        ),
         "densities.csv": _csv([vars(each) for each in seen.densities]),
-        "tails.csv": _csv(_tail_rows(seen)),
+        "tails.csv": _csv(
+            [
+                {
+                    "workload": mix.label,
+                    "calls": each.calls,
+                    "median_s": each.median_s,
+                    "longest_s": each.longest_s,
+                    "top_1_ratio": each.top_1_ratio,
+                    "top_10_ratio": each.top_10_ratio,
+                    "law": fit.law,
+                    "parameters": dict(fit.parameters),
+                    "aic": fit.aic,
+                    "distance": fit.distance,
+                }
+                for mix, each in seen.tails
+                for fit in each.fits
+            ]
+        ),
         "reconstructed.csv": _csv([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
         "launches.csv": _csv([vars(each) for each in seen.launching]),
     }
@@ -152,43 +181,6 @@ def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
     return rows
 
 
-def _cost_rows(seen: CharacterizeAnswer) -> list[Row]:
-    derived = ("flop_per_byte", "flop_per_s", "bytes_per_s")
-    return [
-        {
-            **vars(each),
-            "bytes": None if each.unsized_calls else each.bytes,
-            "at_least_bytes": each.bytes,
-            **{name: getattr(each, name) for name in derived},
-            "utilization_ratio": each.utilization_ratio(seen.peaks),
-        }
-        for each in seen.costs
-    ]
-
-
-def _tail_rows(seen: CharacterizeAnswer) -> list[Row]:
-    return [
-        {
-            "workload": mix.label,
-            "calls": each.calls,
-            "median_s": each.median_s,
-            "longest_s": each.longest_s,
-            "top_1_ratio": each.top_1_ratio,
-            "top_10_ratio": each.top_10_ratio,
-            "law": fit.law,
-            "parameters": dict(fit.parameters),
-            "aic": fit.aic,
-            "distance": fit.distance,
-        }
-        for mix, each in seen.tails
-        for fit in each.fits
-    ]
-
-
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    names = _names(rows)
+    names = list(next(iter(rows), {}))
     return csv_text(names, ([row[name] for name in names] for row in rows)) if names else ""
-
-
-def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    return list(next(iter(rows), {}))

@@ -57,7 +57,17 @@ def steps(seen: CharacterizeAnswer) -> Figure | None:
             ends = (1 - each.trend_ratio / 2, 1 + each.trend_ratio / 2)
             axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
         top = max(top, 1.15 * max(times))
-        _say_beyond(axes, times)
+        for place, time in enumerate(times, 1):
+            if time > _MOST_TIMES:
+                axes.annotate(
+                    f"{time:.1f}",
+                    (place, _MOST_TIMES),
+                    (0, -12),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=6,
+                    bbox=_WHITE,
+                )
         figure_panels.title(axes, recording.workload, len(shown))
         p = "" if each.p_value is None else f", p {each.p_value:.2g}"
         words = f"{recording.mode}, {si_time(each.median_s)}{p}"
@@ -78,16 +88,6 @@ def steps(seen: CharacterizeAnswer) -> Figure | None:
         figure, "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)"
     )
     return figure
-
-
-def _say_beyond(axes: Axes, times: Sequence[float]) -> None:
-    """How long the steps took that leave the panel, where they do."""
-    for place, time in enumerate(times, 1):
-        if time > _MOST_TIMES:
-            axes.annotate(
-                f"{time:.1f}", (place, _MOST_TIMES), (0, -12), textcoords="offset points", ha="center", fontsize=6,
-                bbox=_WHITE,
-            )  # fmt: skip
 
 
 def _fewer(shown: Sequence[tuple[WorkloadRecording, Stationarity]]) -> list[tuple[WorkloadRecording, Stationarity]]:
@@ -150,7 +150,9 @@ def parallelism(seen: CharacterizeAnswer) -> Figure | None:
     counts = sorted({count for each in seen.parallelism for count in each.times_s})
     for axes, workload in zip(drawn, workloads, strict=True):
         mine = [each for each in seen.parallelism if each.workload == workload and each.name != "step"]
-        _threads(axes, mine[:_MOST_TYPES], counts, _functions(seen, workload))
+        first = next((each.recording for each in seen.mixes if each.recording.workload == workload), None)
+        rows = [row for row in seen.data.costs if first is not None and row.recording == first.recording]
+        _threads(axes, mine[:_MOST_TYPES], counts, labels_of_types(rows))
         figure_panels.title(axes, workload, len(workloads))
     figure_panels.plain(drawn, spare)
     figure_panels.legend(
@@ -169,13 +171,6 @@ def _shade(counts: list[int], count: int) -> str:
     return f"{low + (high - low) * counts.index(count) / max(1, len(counts) - 1):.2f}"
 
 
-def _functions(seen: CharacterizeAnswer, workload: str) -> dict[str, tuple[str, float]]:
-    """Operation type → the function of the model that it serves most."""
-    first = next((each.recording for each in seen.mixes if each.recording.workload == workload), None)
-    rows = [row for row in seen.data.costs if first is not None and row.recording == first.recording]
-    return labels_of_types(rows)
-
-
 def _threads(
     axes: Axes, scalings: Iterable[Scaling], counts: list[int], functions: Mapping[str, tuple[str, float]]
 ) -> None:
@@ -185,16 +180,18 @@ def _threads(
             if count in each.times_s:
                 y = place + (lane - (len(counts) - 1) / 2) * 0.8 / len(counts)
                 axes.barh(y, each.times_s[count] * 1e3, 0.8 / len(counts), color=_shade(counts, count), linewidth=0)
-        share = "" if each.law is None else _bracket(each.law.serial_ratio)
+        share = (
+            ""
+            if each.law is None
+            else " (slower)"
+            if each.law.serial_ratio > 1
+            else f" ({100 * each.law.serial_ratio:.0f} %)"
+        )
         function = functions.get(each.name, ("optimizer", 1.0) if each.group == "F" else ("", 0.0))[0]
         names.append(f"{fitting(each.name, 22)}\n{fitting(function, 16) or each.group}{share}")
     axes.set_yticks(range(len(names)), names, fontsize=5.5)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-
-
-def _bracket(ratio: float) -> str:
-    return " (slower)" if ratio > 1 else f" ({100 * ratio:.0f} %)"
 
 
 def tails(seen: CharacterizeAnswer) -> Figure | None:

@@ -170,7 +170,8 @@ def _likeness(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 4: which workloads join at which distance."""
     if not seen.linkage:
         return None
-    names = _leaves(seen)
+    joined = {name for merge in seen.linkage for name in merge.members}
+    names = [each.label for each in seen.compared if each.label in joined]
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.6 + _CELL_IN * len(names), width_in=figure_style.COLUMN_IN * 1.5)
     variants.tree(axes, names, seen.linkage)
     axes.set_xlim(max(merge.height for merge in seen.linkage) * 1.08, 0)
@@ -178,12 +179,6 @@ def _likeness(seen: CharacterizeAnswer) -> Figure | None:
     axes.spines["left"].set_visible(False)
     figure_panels.say_below(figure, "cosine distance of the shares by operation type; clusters by their centroids")
     return figure
-
-
-def _leaves(seen: CharacterizeAnswer) -> list[str]:
-    """Every workload of the linkage, in the order of the mixes."""
-    joined = {name for merge in seen.linkage for name in merge.members}
-    return [each.label for each in seen.compared if each.label in joined]
 
 
 def group_looks() -> Mapping[str, tuple[Any, str]]:

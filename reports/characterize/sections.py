@@ -28,7 +28,7 @@ from reports.characterize.text import (
 )
 from reports.shared.layout import WIDTH, Part, page, table_of
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
-from results.records.characterization import WARM_UP, Characterization, WorkloadRecording
+from results.records.characterization import WARM_UP, Characterization
 
 REASONS = {
     None: "",
@@ -135,7 +135,10 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
         who = [recording.workload, recording.mode]
         around = _around(each.low_s, each.median_s, each.high_s)
         spread = [ratio(each.spread_ratio), in_range(each.spread_low, each.spread_high)]
-        level.append([*who, str(each.n), _first(seen.data, recording), si_time(each.median_s), around, *spread])
+        times = [
+            s.time_s for s in seen.data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)
+        ]
+        level.append([*who, str(each.n), si_time(times[0]) if times else DASH, si_time(each.median_s), around, *spread])
         slope = [
             (DASH if each.trend_ratio is None else f"{100 * each.trend_ratio:+.0f} %"),
             in_range(each.trend_low, each.trend_high, signed=True),
@@ -151,12 +154,6 @@ def _around(low_s: float | None, middle_s: float, high_s: float | None) -> str:
     if low_s is None or high_s is None:
         return DASH
     return in_range(low_s / middle_s - 1, high_s / middle_s - 1, signed=True)
-
-
-def _first(data: Characterization, recording: WorkloadRecording) -> str:
-    """The very first step, that warms up."""
-    times = [s.time_s for s in data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)]
-    return si_time(times[0]) if times else DASH
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:

@@ -75,7 +75,17 @@ def _figure(dots: Sequence[Dot], span: tuple[float, float]) -> Figure:
         axes.axvspan(1 / (1 + margin), 1 + margin, color="0.92", linewidth=0, zorder=0)
     axes.axvline(1, color="0.3", linewidth=1, zorder=1)
     for place, (_, row) in enumerate(dots):
-        _dot(axes, row, place)
+        ratio = row.ratio or 0.0
+        low, high = (ratio if end is None else end for end in (row.low_ratio, row.high_ratio))
+        axes.errorbar(
+            [ratio],
+            [place],
+            xerr=[[ratio - low], [high - ratio]],
+            capsize=2.5,
+            elinewidth=1,
+            zorder=3,
+            **_look(row.verdict),
+        )
     axes.set_yticks(range(len(dots)), [figure_style.label(name) for name, _ in dots])
     axes.set_ylim(len(dots) - 0.5, -0.5)
     figure_panels.lines_between(axes, len(dots))
@@ -88,21 +98,6 @@ def _figure(dots: Sequence[Dot], span: tuple[float, float]) -> Figure:
         figure, f"mean step time in B ÷ in A{beside}; right of 1, B is slower", f"bars: 95 % interval; {within}"
     )
     return figure
-
-
-def _dot(axes: Axes, row: Comparison, place: int) -> None:
-    """One cell; without an interval a dot alone."""
-    ratio = row.ratio or 0.0
-    low, high = (ratio if end is None else end for end in (row.low_ratio, row.high_ratio))
-    axes.errorbar(
-        [ratio],
-        [place],
-        xerr=[[ratio - low], [high - ratio]],
-        capsize=2.5,
-        elinewidth=1,
-        zorder=3,
-        **_look(row.verdict),
-    )
 
 
 def _look(verdict: str) -> dict[str, Any]:

@@ -58,13 +58,20 @@ def page(
 ) -> str:
     """The whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let differ."""
     title = " · ".join(("flopledger", f"{sides[1].name} against {sides[0].name}"))
+    pictures = tuple(picture(name, svg) for name, svg in figures.items())
+    items = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
+    text = ("What was wrong with the runs' files; rows that it names are in no number here.",) if items else ()
+    runs = [html.cited(side.data.manifest, side.data.sittings) for side in sides]
+    words, tex = "\n".join(run.sentence for run in runs), "\n\n".join(run.bibtex for run in runs)
     sections = (
         Section("cells", "Cells", (_HOW,), (_cells(rows),)),
-        _figures(figures),
+        Section("figures", "Figures", () if pictures else ("No cell has a time in both.",), pictures=pictures),
         _environment(sides),
         _warnings(sides),
-        _problems(sides),
-        _citation(sides),
+        Section("problems", "Problems of files", text, items=items),
+        Section(
+            "cite", "How to cite this comparison", (html.COMPARED,), blocks=(("In words", words), ("As BibTeX", tex))
+        ),
     )
     return document(title, _verdict(rows, sides, across), sections)
 
@@ -148,11 +155,6 @@ def _reason(row: Comparison) -> str:
     return "" if row.verdict in _ALONE and reason == "ok" else STATUS_WORDS.get(reason, reason.replace("_", " "))
 
 
-def _figures(figures: Mapping[str, str]) -> Section:
-    pictures = tuple(picture(name, svg) for name, svg in figures.items())
-    return Section("figures", "Figures", () if pictures else ("No cell has a time in both.",), pictures=pictures)
-
-
 def _environment(sides: Sequence[Side]) -> Section:
     """What differs between the machines first, then all that is known of them, then how they were measured."""
     named = [f"{side.letter}, session {sitting.sitting}" for side in sides for sitting in side.data.sittings]
@@ -178,17 +180,3 @@ def _warnings(sides: Sequence[Side]) -> Section:
         found = (failed, page_cells.warnings(views, names))
         tables += [replace(table, caption=f"{side.letter}: {table.caption}") for table in found if table is not None]
     return Section("failures", "Failures and warnings", () if tables else ("None.",), tuple(tables))
-
-
-def _problems(sides: Sequence[Side]) -> Section:
-    items = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
-    text = ("What was wrong with the runs' files; rows that it names are in no number here.",) if items else ()
-    return Section("problems", "Problems of files", text, items=items)
-
-
-def _citation(sides: Sequence[Side]) -> Section:
-    runs = [html.cited(side.data.manifest, side.data.sittings) for side in sides]
-    words, tex = "\n".join(run.sentence for run in runs), "\n\n".join(run.bibtex for run in runs)
-    return Section(
-        "cite", "How to cite this comparison", (html.COMPARED,), blocks=(("In words", words), ("As BibTeX", tex))
-    )

@@ -135,7 +135,13 @@ _LETTERS = 32
 def parts(backward: Backward) -> list[Part]:
     """The table and the sentences, for a page."""
     rows = [
-        [_name(row), _flop(row.forward_flop), _flop(row.backward_flop), _ratio(row), _beside(row)]
+        [
+            _name(row),
+            _flop(row.forward_flop),
+            _flop(row.backward_flop),
+            "" if row.ratio is None else f"{digits(row.ratio, 5)}",
+            _beside(row),
+        ]
         for row in backward.ratios
         if row.level in ("model", "kind")
     ]
@@ -152,10 +158,6 @@ def _name(row: AccountRatio) -> str:
 
 def _flop(flop: int | None) -> str:
     return "–" if flop is None else si(flop, "") if abs(flop) >= _FULL else str(flop)
-
-
-def _ratio(row: AccountRatio) -> str:
-    return "" if row.ratio is None else f"{digits(row.ratio, 5)}"
 
 
 def _beside(row: AccountRatio) -> str:

@@ -115,12 +115,21 @@ def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     axes = " × ".join(f"{axis} {size}" for axis, size in grid.sizes.items() if axis != "cp" or size > 1)
     axes += f", experts over {grid.ep}" * (grid.ep > 1)
     share = batch_size // grid.dp // grid.microbatches
+    rows = [
+        ("sum over ranks", found.sum_flop),
+        ("single device", found.single_flop),
+        ("replicated", found.replicated_flop),
+        ("recomputed", found.recomputed_flop),
+        *([("skipped", -found.skipped_flop)] if found.skips else []),
+        ("not explained", found.unexplained_flop),
+    ]
+    columns = Column("model FLOP of a step"), Column("", right=True)
     parts: list[Part] = [
         strong(f"{model}, batch {batch_size} over {grid.world} ranks ({axes})"),
         f"{grid.microbatches} micro-batch{'es' * (grid.microbatches > 1)} of {share} for each replica"
         + (f", {grid.schedule}: each stage waits {digits(100 * float(grid.bubble))} % of a step" * (grid.pp > 1)),
         "",
-        _sums(found),
+        TextTable(columns, [[name, f"{flop:,}"] for name, flop in rows], rule=False),
         "",
         _ranks(found),
         "",
@@ -133,19 +142,6 @@ def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     if found.unexplained_flop:
         parts += ["", f"{found.unexplained_flop:,} FLOP are not explained: {UNEXPLAINED[found.unexplained_flop > 0]}."]
     return parts
-
-
-def _sums(found: Ledger) -> TextTable:
-    rows = [
-        ("sum over ranks", found.sum_flop),
-        ("single device", found.single_flop),
-        ("replicated", found.replicated_flop),
-        ("recomputed", found.recomputed_flop),
-        *([("skipped", -found.skipped_flop)] if found.skips else []),
-        ("not explained", found.unexplained_flop),
-    ]
-    columns = (Column("model FLOP of a step"), Column("", right=True))
-    return TextTable(columns, [[name, f"{flop:,}"] for name, flop in rows], rule=False)
 
 
 def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:

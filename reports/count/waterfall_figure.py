@@ -195,7 +195,9 @@ def _figure(lanes: Sequence[Lane], phase: str, silent: Sequence[str]) -> Figure:
         figsize=(figure_style.PAGE_IN, _FRAME_IN + (rows + 0.6 * len(lanes)) * _ROW_IN), layout="constrained"
     )
     words, whole, magnified = figure.subplots(1, 3, sharey=True, width_ratios=_WIDTHS)
-    y = _exact_lane(words, whole, first)
+    _write(words, 0.0, "exact", si(first.exact_flop or 0, "FLOP"), "1 ×", weight="bold")
+    whole.barh(0.0, 1.0, _BAR, color="0.1", linewidth=0)
+    y = 1.6
     for each, reach in zip(lanes, near(lanes, FARTHEST), strict=True):
         y = _lane(words, whole, magnified, each, reach, y)
     _dress(words, whole, magnified, lanes, y)
@@ -208,13 +210,6 @@ def _figure(lanes: Sequence[Lane], phase: str, silent: Sequence[str]) -> Figure:
         f"no number for this pass: {', '.join(silent)}" if silent else "",
     )
     return figure
-
-
-def _exact_lane(words: Axes, whole: Axes, account: Account) -> float:
-    """The exact count on top, and where the next lane begins."""
-    _write(words, 0.0, "exact", si(account.exact_flop or 0, "FLOP"), "1 ×", weight="bold")
-    whole.barh(0.0, 1.0, _BAR, color="0.1", linewidth=0)
-    return 1.6
 
 
 def _lane(words: Axes, whole: Axes, magnified: Axes, each: Lane, reach: float, y: float) -> float:

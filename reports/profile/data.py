@@ -6,7 +6,7 @@ and `between_operations_time_s` add up to `step.time_s`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -173,9 +173,5 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    header = _names(rows)
+    header = list(next(iter(rows), {}))
     return csv_text(header, ([row[name] for name in header] for row in rows))
-
-
-def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    return list(next(iter(rows), {}))

@@ -176,7 +176,8 @@ def roofline(profile: StepProfile) -> Figure | None:
     _bubbles(axes, shown)
     machine = profile.machine or Machine()
     units = list(dict.fromkeys(its.unit for each in shown for its in each.places if its.unit))
-    span = _span(shown)
+    found = [intensity(each) for each in shown]
+    span = min(found) / MARGIN, max(found) * MARGIN
     _roofs(axes, machine, units, span)
     axes.set(xscale="log", yscale="log", xlim=span)
     axes.set_xlabel("FLOP for each byte moved, operation by operation")
@@ -184,7 +185,10 @@ def roofline(profile: StepProfile) -> Figure | None:
     axes.set_title(f"{profile.model}: what its operations reach, and what they could")
     axes.grid(True, which="major")
     _legend(axes, shown)
-    below = _names(shown[:NAMED], whole_s, profile) + [_left_out(shown, whole_s)]
+    left = max(0.0, 1 - sum(each.time_s or 0.0 for each in shown) / whole_s)
+    below = _names(shown[:NAMED], whole_s, profile) + [
+        f"area: time. {percent(left)} of the operations' time is in those without arithmetic, or too short to see."
+    ]
     figure.tight_layout(rect=(0, 0.027 * len(below) + 0.01, 1, 1))
     _slopes(axes, machine)
     figure.text(0.02, 0.012, "\n".join(below), fontsize=7, color="0.25", linespacing=1.35)
@@ -195,11 +199,6 @@ def roofline(profile: StepProfile) -> Figure | None:
 def intensity(each: OperationGroup) -> float:
     """FLOP that its unit runs, for each byte, of one that has them."""
     return (each.flop or 0) / each.moved_bytes
-
-
-def _span(shown: Sequence[OperationGroup]) -> tuple[float, float]:
-    found = [intensity(each) for each in shown]
-    return min(found) / MARGIN, max(found) * MARGIN
 
 
 def _bubbles(axes: Axes, shown: Sequence[OperationGroup]) -> None:
@@ -267,11 +266,6 @@ def _names(shown: Sequence[OperationGroup], whole_s: float, profile: StepProfile
         share = percent((each.time_s or 0.0) / whole_s)
         lines.append(f"{number}  {first.name.removeprefix('aten.')}, {first.phase}: {where}{many}, {share} of the time")
     return lines
-
-
-def _left_out(shown: Sequence[OperationGroup], whole_s: float) -> str:
-    left = max(0.0, 1 - sum(each.time_s or 0.0 for each in shown) / whole_s)
-    return f"area: time. {percent(left)} of the operations' time is in those without arithmetic, or too short to see."
 
 
 def _legend(axes: Axes, shown: Sequence[OperationGroup]) -> None:

@@ -119,9 +119,11 @@ def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
 def _kernel_row(kernel: FusedKernel) -> TableRow:
     leader = kernel.leader
     where = f" {leader.module}" if leader.module else ""
+    names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
+    more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     cells = (
         TableCell(f"{leader.name.removeprefix('aten.')}{where}"),
-        TableCell(_following(kernel)),
+        TableCell(", ".join(names[:_NAMED]) + more or DASH),
         TableCell(leader.phase),
         TableCell(str(len(kernel.operations)), len(kernel.operations)),
         TableCell(si(kernel.unfused_bytes, "B"), kernel.unfused_bytes),
@@ -131,13 +133,6 @@ def _kernel_row(kernel: FusedKernel) -> TableRow:
         _time(kernel.time_s),
     )
     return TableRow(cells)
-
-
-def _following(kernel: FusedKernel) -> str:
-    """What runs after the leader, in its order: kinds, each once."""
-    names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
-    more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more or DASH
 
 
 def _pass_time(side: str, time_s: float | None, whole_s: float | None, node: ModuleNode, root: ModuleNode) -> TableCell:
@@ -201,10 +196,13 @@ def page(profile: StepProfile, roofline: str = "") -> str:
     nodes, roof = tree(profile), step_roof(profile)
     width, height = natural_size(roofline)
     size = {"width": width, "height": height, "wide": is_wide(width)}
+    machine = profile.machine.device_name if profile.machine else ""
+    present = [bound for bound in (*BOUNDS, BETWEEN, "") if roof.time_by_bound_s.get(bound)]
+    deepest = max(node.depth for node in nodes.values())
     return rendered(
         TEMPLATE,
         (TABLES_SCRIPT, SCRIPT),
-        title=_title(profile),
+        title=" · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device))),
         name=profile.model,
         sentence=verdict(profile),
         facts=[*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes)],
@@ -212,11 +210,11 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         advice=advised(profile),
         steps=_steps(ladder(profile)),
         icicle=Markup(icicle(profile, nodes)),  # its texts are escaped where it is drawn
-        marks=_marks(roof),
+        marks=[Mark(BOUND_COLOURS[bound], BOUND_WORDS[bound]) for bound in present],
         bar=_bar(roof),
         shares="; ".join(mark.text for mark in _bar(roof)),
         modules=module_rows(nodes),
-        depths=_depths(nodes),
+        depths=[(f"depth {depth}", depth) for depth in range(1, min(deepest, 4))] + [("all", ALL)] if deepest else [],
         roofline={"uri": data_uri(roofline), **size} if roofline else None,
         operations=operation_rows(profile),
         fused=kernel_rows(profile),
@@ -226,11 +224,6 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         ],
         rule=RULE,
     )
-
-
-def _title(profile: StepProfile) -> str:
-    machine = profile.machine.device_name if profile.machine else ""
-    return " · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device)))
 
 
 def _steps(ladder: Ladder | None) -> list[Step]:
@@ -258,21 +251,9 @@ def _steps(ladder: Ladder | None) -> list[Step]:
     ]
 
 
-def _marks(roof: StepRoof) -> list[Mark]:
-    """The colours that the step has."""
-    present = [bound for bound in (*BOUNDS, BETWEEN, "") if roof.time_by_bound_s.get(bound)]
-    return [Mark(BOUND_COLOURS[bound], BOUND_WORDS[bound]) for bound in present]
-
-
 def _bar(roof: StepRoof) -> list[Mark]:
     return [
         Mark(BOUND_COLOURS[bound], f"{BOUND_WORDS[bound]}, {percent(share)}", f"{100 * share:.3f}")
         for bound in (*BOUNDS, BETWEEN, "")
         if (share := roof.share_by_bound.get(bound, 0.0)) > 0
     ]
-
-
-def _depths(nodes: Mapping[str, ModuleNode]) -> list[tuple[str, int]]:
-    """Buttons above the tree: what they say, and the depth that they unfold to."""
-    deepest = max(node.depth for node in nodes.values())
-    return [(f"depth {depth}", depth) for depth in range(1, min(deepest, 4))] + [("all", ALL)] if deepest else []

@@ -32,11 +32,19 @@ def latencies(profile: StepProfile, root: ModuleNode) -> dict[str, float | None]
 
 def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     """The summary."""
+    flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
     return [
         *_size_lines(profile),
         *_flop_lines(root, profile.model_parallel),
         *_attention_lines(profile, root),
-        *_time_lines(profile, root),
+        *[
+            (
+                f"{SIDE_WORDS[side]} latency",
+                f"{time(time_s)}{'' if root.unknowns(side) else _rate(flop[side], time_s)}",
+            )
+            for side, time_s in latencies(profile, root).items()
+            if time_s is not None
+        ],
         *_recompute_lines(profile, root),
         *_step_lines(profile, root),
         *ratio_lines(step_roof(profile)),
@@ -119,18 +127,6 @@ def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 def _times(part: int, whole: int) -> str:
     return f" = {digits(part / whole)} × forward" if whole else ""
-
-
-def _time_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
-    flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
-    return [
-        (
-            f"{SIDE_WORDS[side]} latency",
-            f"{time(time_s)}{'' if root.unknowns(side) else _rate(flop[side], time_s)}",
-        )
-        for side, time_s in latencies(profile, root).items()
-        if time_s is not None
-    ]
 
 
 def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:

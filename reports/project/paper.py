@@ -28,8 +28,24 @@ def to_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: 
     """The verdicts, the tables, their notes below."""
     notes = Notes()
     parts: list[Part] = [strong(f"{PAPERS[paper]}: what it prints, and what follows from its inputs")]
-    parts.append(strong(_legend(cells)))
-    lines = [(cell.table, _line(cell, notes)) for cell in cells]
+    counted = count(cells)
+    words = (f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
+    parts.append(strong(f"{len(cells)} cells. {'; '.join(words)}. Reproduced: within 2 %."))
+    lines = [
+        (
+            cell.table,
+            (
+                cell.row,
+                cell.column,
+                amount(cell.paper, cell.unit),
+                amount(cell.ours, cell.unit),
+                deviation(cell.deviation_ratio),
+                MARKS[cell.verdict],
+                notes.of(cell),
+            ),
+        )
+        for cell in cells
+    ]
     wide = [max(len(line[at]) for _, line in lines) for at in range(len(HEAD))]  # one width for all tables
     for table, group in groupby(lines, key=lambda pair: pair[0]):
         rows = [[f"{text:<{wide[at]}}" if at < 2 else f"{text:>{wide[at]}}" if at < 5 else text
@@ -72,21 +88,3 @@ class Notes:
         """The notes with their numbers."""
         for words, number in self._numbers.items():
             yield Hanging(f"{number:>3}", words)
-
-
-def _line(cell: PaperCell, notes: Notes) -> tuple[str, ...]:
-    return (
-        cell.row,
-        cell.column,
-        amount(cell.paper, cell.unit),
-        amount(cell.ours, cell.unit),
-        deviation(cell.deviation_ratio),
-        MARKS[cell.verdict],
-        notes.of(cell),
-    )
-
-
-def _legend(cells: Sequence[PaperCell]) -> str:
-    counted = count(cells)
-    words = (f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
-    return f"{len(cells)} cells. {'; '.join(words)}. Reproduced: within 2 %."

@@ -46,7 +46,14 @@ def count_figure(products: pd.DataFrame) -> dict[str, Figure]:
         for at, phase in enumerate(phases):
             if phase in line:
                 _cells(axes, 3 * at, y, line[phase])
-        axes.text(3 * len(phases) + 0.1, y, _reasons(line), fontsize=6, va="center_baseline")
+        reasons = [str(row["reason"]) for same in line.values() for row in same if row["reason"]]
+        axes.text(
+            3 * len(phases) + 0.1,
+            y,
+            fitting(", ".join(dict.fromkeys(reasons)), _REASON_LETTERS),
+            fontsize=6,
+            va="center_baseline",
+        )
     _heads(axes, phases)
     labels = [fitting(name, _LABEL_LETTERS) for name in kept]
     axes.set_yticks(range(len(kept)), labels, fontsize=6.5)
@@ -159,11 +166,6 @@ def _cell(axes: Axes, x: float, y: int, text: str, verdict: str) -> None:
     axes.add_patch(Rectangle((x + 0.05, y - 0.42), 0.9, 0.84, hatch=hatch, **look))
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6} if hatch else None
     axes.text(x + 0.5, y, text, fontsize=6, ha="center", va="center_baseline", bbox=box)
-
-
-def _reasons(line: Line) -> str:
-    reasons = [str(row["reason"]) for same in line.values() for row in same if row["reason"]]
-    return fitting(", ".join(dict.fromkeys(reasons)), _REASON_LETTERS)
 
 
 def _heads(axes: Axes, phases: Sequence[str]) -> None:

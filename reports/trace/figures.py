@@ -101,7 +101,7 @@ def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
     figure, (axes,), _ = figure_panels.grid(1, 1, 1.2, width_in=figure_style.PAGE_IN)
     for y, parts in enumerate(sums.values()):
         _stack(axes, y, {phase: flop / scale for phase, flop in parts.items()}, highest / scale)
-    axes.set_yticks(range(len(STATES)), [_state(rows, state) for state in STATES])
+    axes.set_yticks(range(len(STATES)), [f"{state}\nat least" if state in _gaps(rows) else state for state in STATES])
     axes.set_ylim(len(STATES) - 0.4, -0.6)
     axes.set_xlim(0, highest / scale * 1.02 or 1.0)
     axes.grid(axis="y", visible=False)
@@ -114,11 +114,6 @@ def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
         f"{prefix}FLOP of {what}, of the calls recorded: as found, without double counts, gaps filled from shapes",
     )
     return {"flop_per_step": figure}
-
-
-def _state(rows: pd.DataFrame, state: str) -> str:
-    """The state, and whether a product of it has no count, so that its bar is no total."""
-    return f"{state}\nat least" if state in _gaps(rows) else state
 
 
 def _stack(axes: Axes, y: int, parts: Mapping[str, float], highest: float) -> None:

@@ -77,6 +77,10 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         ),
         (faults_words(trace), faults_table(trace)),
     ]
+    found = {each.phase: each for each in _shares(trace, "phases_by_time")}
+    colours = trace_timeline.PHASE_COLOURS
+    rows = [TableRow((TableCell(_phase(each.phase)), *_time_cells(each))) for each in _shares(trace, "phases_by_time")]
+    columns = ("phase", "kernels", "time", "share")
     return rendered(
         TEMPLATE,
         (TABLES_SCRIPT,),
@@ -93,8 +97,16 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         lanes_left_out=shown.lanes_left_out if shown else 0,
         gaps=_gap_rows(shown) if shown and shown.gaps else None,
         outside=[*(trace_timeline.outside_sentences(shown, whole_ns) if shown else []), *outside_lines(trace)],
-        bar=_bar(trace),
-        phases=_phase_rows(trace),
+        bar=[
+            Share(
+                colours.get(phase, colours[""]),
+                f"{_phase(phase)} {percent(found[phase].time_ratio)}",
+                f"{100 * found[phase].time_ratio:.3f}",
+            )
+            for phase in (*colours, *sorted(set(found) - set(colours)))
+            if phase in found
+        ],
+        phases=Rows("Time of all kernels in the recording by phase, streams added up.", columns, tuple(rows), _WORDS),
         modules=_module_rows(trace),
         kernels=_kernel_rows(trace),
         counts=[_rows(table, caption) for caption, table in counts if table.rows],
@@ -115,27 +127,6 @@ def _phase(name: str) -> str:
 
 def _shares(trace: Trace, key: str) -> list[TimeShare]:
     return time_shares(trace.cleaned.kernels, GROUPS[key])
-
-
-def _bar(trace: Trace) -> list[Share]:
-    """Time of all kernels by phase, in the order of a step."""
-    found = {each.phase: each for each in _shares(trace, "phases_by_time")}
-    colours = trace_timeline.PHASE_COLOURS
-    return [
-        Share(
-            colours.get(phase, colours[""]),
-            f"{_phase(phase)} {percent(found[phase].time_ratio)}",
-            f"{100 * found[phase].time_ratio:.3f}",
-        )
-        for phase in (*colours, *sorted(set(found) - set(colours)))
-        if phase in found
-    ]
-
-
-def _phase_rows(trace: Trace) -> Rows:
-    rows = [TableRow((TableCell(_phase(each.phase)), *_time_cells(each))) for each in _shares(trace, "phases_by_time")]
-    columns = ("phase", "kernels", "time", "share")
-    return Rows("Time of all kernels in the recording by phase, streams added up.", columns, tuple(rows), _WORDS)
 
 
 def _module_rows(trace: Trace) -> Rows | None:

@@ -41,7 +41,22 @@ def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) ->
 def ranks_document(report: RanksReport) -> dict[str, Any]:
     """The JSON document: seconds and FLOP of a step on average; None for unknown."""
     return {
-        "ranks": [_rank(row) for row in report.ranks],
+        "ranks": [
+            {
+                "rank": row.rank,
+                "path": row.path,
+                "host": row.host,
+                "device_name": row.device_name,
+                "steps": row.steps,
+                **asdict(row.time),
+                "flop": row.flop.flop,
+                "reason": row.flop.reason,
+                "flop_per_s": row.flop_per_s,
+                "peak_flop_per_s": row.flop.peak_flop_per_s,
+                "utilization_ratio": row.utilization_ratio,
+            }
+            for row in report.ranks
+        ],
         "world_size": report.world_size,
         "steps": list(report.steps),
         "step_time_s": report.step_time_s,
@@ -53,22 +68,6 @@ def ranks_document(report: RanksReport) -> dict[str, Any]:
         "collectives": [asdict(total) for total in report.collectives],
         "clock_shifts": [asdict(shift) for shift in report.shifts],
         "problems": list(report.problems),
-    }
-
-
-def _rank(row: RankRow) -> dict[str, Any]:
-    return {
-        "rank": row.rank,
-        "path": row.path,
-        "host": row.host,
-        "device_name": row.device_name,
-        "steps": row.steps,
-        **asdict(row.time),
-        "flop": row.flop.flop,
-        "reason": row.flop.reason,
-        "flop_per_s": row.flop_per_s,
-        "peak_flop_per_s": row.flop.peak_flop_per_s,
-        "utilization_ratio": row.utilization_ratio,
     }
 
 

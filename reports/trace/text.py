@@ -32,7 +32,7 @@ from reports.trace.lines import (
     without_count,
 )
 from reports.trace.lines import impossible as impossible
-from reports.trace.rates import GROUPS, Rate, rates, time_document, time_ratios, time_shares, utilization
+from reports.trace.rates import GROUPS, rates, time_document, time_ratios, time_shares, utilization
 from reports.trace.timeline import Timeline, Trace, has_states, kernel_counts, kernel_words, sentence, timeline
 from results.names import counted
 from results.records import rows as records_rows
@@ -132,7 +132,18 @@ def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
         "utilization_ratio": found.ratio,
         "utilization_reason": found.reason,
         "verdict": verdict(trace, device, shown),
-        "rates": [_rate(rate) for rate in speeds],
+        "rates": [
+            {
+                "unit": rate.unit,
+                "flop": rate.flop,
+                "time_s": rate.time_s,
+                "flop_per_s": rate.flop / rate.time_s,
+                "peak_flop_per_s": rate.peak_flop_per_s,
+                "peak_ratio": rate.ratio,
+                "mark": rate.mark,
+            }
+            for rate in speeds
+        ],
         "rates_time_ratio": rates_of[1],
         "rates_products_time_ratio": rates_of[0],
         "source": trace.source,
@@ -199,19 +210,6 @@ def _step(shown: Timeline | None) -> dict[str, Any] | None:
         "copies_ratio": (shown.busy_ns - shown.kernels_ns) / length,
         "idle_ratio": 1 - shown.busy_ns / length,
         "other_devices": [{"device": number, "kernels_ratio": ns / length} for number, ns in shown.others.items()],
-    }
-
-
-def _rate(rate: Rate) -> dict[str, Any]:
-    """The rate of the products of one unit, relative to its dense peak."""
-    return {
-        "unit": rate.unit,
-        "flop": rate.flop,
-        "time_s": rate.time_s,
-        "flop_per_s": rate.flop / rate.time_s,
-        "peak_flop_per_s": rate.peak_flop_per_s,
-        "peak_ratio": rate.ratio,
-        "mark": rate.mark,
     }
 
 

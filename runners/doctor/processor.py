@@ -32,7 +32,14 @@ def processor_checks(threads: int) -> list[Check]:
     except Unavailable as fault:
         return [Check("processor", "missing", str(fault), "no derived peak: the measured ceiling alone")]
     lines = [identity_check(found, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
-    return [*lines, *product_checks(), *cache_checks(_reads(threads))]
+    from measure.ceiling.core_peaks import read_rows
+    from measure.device.environment import device_facts
+
+    return [
+        *lines,
+        *product_checks(),
+        *cache_checks(read_rows(_blank(), threads, device_facts(processors.HERE).memory_bytes or 0)),
+    ]
 
 
 def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
@@ -144,13 +151,6 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
 def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
     columns = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
     return {name: None if row is None else getattr(row, name) for name in columns}
-
-
-def _reads(threads: int) -> list[Ceiling]:
-    from measure.ceiling.core_peaks import read_rows
-    from measure.device.environment import device_facts
-
-    return read_rows(_blank(), threads, device_facts(processors.HERE).memory_bytes or 0)
 
 
 def _blank() -> Ceiling:

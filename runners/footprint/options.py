@@ -36,7 +36,9 @@ def parser() -> Parser:
     add_model(group, f"{BATCH_SIZE}; with --fit: the largest that fits")
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     _add_step(made.add_argument_group("the step"))
-    _add_fit(made.add_argument_group("the largest batch that fits"))
+    made.add_argument_group("the largest batch that fits").add_argument(
+        "--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name"
+    )
     _add_output_options(made.add_argument_group("the answer"))
     made.set_defaults(batch_size=None)
     made.add_argument("--debug", action="store_true", help="tracebacks")
@@ -60,10 +62,6 @@ def _add_step(group: argparse._ArgumentGroup) -> None:
         "--device", choices=DEVICES, default=DEVICES[0],
         help="whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)",
     )  # fmt: skip
-
-
-def _add_fit(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name")
 
 
 def _add_output_options(group: argparse._ArgumentGroup) -> None:

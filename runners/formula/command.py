@@ -119,13 +119,9 @@ def _run(options: Namespace) -> int:
     except NoSolution as fault:
         raise Mistake(f"--solve: {fault}") from fault
     passing("")
-    return _tell(found, options)
-
-
-def _tell(answer: FormulaAnswer, options: Namespace) -> int:
     from reports.formula import to_text
 
-    show_page(lambda width, colour: to_text(answer, options.format, width, colour), options.out)
+    show_page(lambda width, colour: to_text(found, options.format, width, colour), options.out)
     return 0
 
 
@@ -159,6 +155,7 @@ def answer(options: Namespace) -> FormulaAnswer:
     peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
     whole = totals.totals(derived, terms, peaks.formulas)
     at_least = {**totals.at_least(derived), **peaks.at_least}
+    changed = ("Chains of pointwise operations count as one each; no compiler is claimed to do it.",)
     return FormulaAnswer(
         model=options.model,
         rules=options.rules,
@@ -170,7 +167,11 @@ def answer(options: Namespace) -> FormulaAnswer:
         point=point,
         checked=(*derived.checked, *late),
         notes=(
-            *_option_notes(subject),
+            *(changed if subject.fused else ())
+            + tuple(
+                f"The function's own {name} stays {value}: --{name} means another."
+                for name, value in subject.kept.items()
+            ),
             *alone.values(),
             *notes,
             *_idle(whole, symbols),
@@ -249,14 +250,6 @@ def _without(derived: Any) -> tuple[str, ...]:
     if not places:
         return ()
     return (f"No formula of all FLOP: those of {', '.join(places)} follow none (unequal windows).",)
-
-
-def _option_notes(subject: Subject) -> tuple[str, ...]:
-    """A note on fusion, and on each argument of the model's function that is called as an option here."""
-    changed = ("Chains of pointwise operations count as one each; no compiler is claimed to do it.",)
-    return (changed if subject.fused else ()) + tuple(
-        f"The function's own {name} stays {value}: --{name} means another." for name, value in subject.kept.items()
-    )
 
 
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:

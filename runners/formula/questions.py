@@ -112,14 +112,11 @@ class Questions:
             found["ridge"] = rational(self.rates.ridge)
         return found
 
-    def _measures(self, quantities: Mapping[str, Expr]) -> dict[str, str]:
-        own = {"time": "s", "ridge": "FLOP/B"}
-        return {name: own.get(name) or measure(SHORT.get(name, name)) for name in quantities}
-
     def _requests(self, whole: Mapping[str, Expr]) -> list[tuple[Any, str]]:
         """Each request with the measure of its left side. Raises Mistake for one that cannot be read."""
         quantities = self._quantities(whole)
-        measures = self._measures(quantities)
+        own = {"time": "s", "ridge": "FLOP/B"}
+        measures = {name: own.get(name) or measure(SHORT.get(name, name)) for name in quantities}
         found = []
         for text in self.solve:
             if self.rates is None and {"time", "ridge"} & set(text.split()):

@@ -74,18 +74,17 @@ def show(profile: StepProfile, options: Namespace) -> None:
     from runners.profile import output as profile_output
 
     if options.output_file is None:
-        show_page(lambda width, colour: profile_output.report(profile, options, _width(width), colour))
+        show_page(
+            lambda width, colour: profile_output.report(
+                profile, options, width if sys.stdout.isatty() else None, colour
+            )
+        )
     else:
         output.put(options.output_file, profile_output.report(profile, options))
         say(f"written to {options.output_file}")
     if options.out is not None:
         profile_output.write(profile, options)
         say(f"written to {options.out}")
-
-
-def _width(width: int) -> int | None:
-    """Of a terminal, so that no line wraps; None for a pipe, which gets whole lines."""
-    return width if sys.stdout.isatty() else None
 
 
 def _conserved(profile: StepProfile) -> int:

@@ -62,7 +62,7 @@ def profile(request: ProfileRequest) -> StepProfile:
         model,
         inputs,
         target=batch.target,
-        loss=_loss(workload, batch),
+        loss=workload.loss if batch.target is not None else lambda output: workload.loss(output, None),
         optimizer=optimizer,
         mode=request.mode,
         precision=request.precision,
@@ -88,8 +88,3 @@ def _built(workload: Workload, request: ProfileRequest, device: torch.device) ->
     generator = torch.Generator(device).manual_seed(0)
     batch = workload.batch(workload.hyper, request.batch_size, device, generator)
     return model, in_layout(request.layout, batch)
-
-
-def _loss(workload: Workload, batch: Batch) -> Any:
-    """The workload's loss as `profile_step` calls it: without a target, where there is none."""
-    return workload.loss if batch.target is not None else lambda output: workload.loss(output, None)

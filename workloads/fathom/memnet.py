@@ -62,7 +62,12 @@ def draw_stories(
     which = (torch.rand(size, 1, device=device, generator=generator) * length).long()
     asked = person.gather(1, which)
     last = ((person == asked) & there).long().cumsum(dim=1).argmax(dim=1, keepdim=True)
-    return stories, _question(asked, sentence), _PLACE + place.gather(1, last).squeeze(1)
+    where = torch.tensor(numbers("where is"), device=asked.device).expand(asked.shape[0], 2)
+    return (
+        stories,
+        functional.pad(torch.cat([where, _PERSON + asked], dim=1), (0, sentence - 3)),
+        _PLACE + place.gather(1, last).squeeze(1),
+    )
 
 
 def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
@@ -82,12 +87,6 @@ def _sentences(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, se
     at_end = torch.arange(sentence - 1, device=person.device) == ends[walk].unsqueeze(2)
     after = torch.where(at_end, _PLACE + place.unsqueeze(2), after)
     return torch.cat([_PERSON + person.unsqueeze(2), after], dim=2)
-
-
-def _question(person: torch.Tensor, sentence: int) -> torch.Tensor:
-    """ "where is PERSON": size × sentence."""
-    where = torch.tensor(numbers("where is"), device=person.device).expand(person.shape[0], 2)
-    return functional.pad(torch.cat([where, _PERSON + person], dim=1), (0, sentence - 3))
 
 
 DEVIATION = 0.1

@@ -71,13 +71,9 @@ def sphere(path: Path) -> tuple[torch.Tensor, int]:
     if len(data) < 2 * count:
         raise ValueError(f"{path}: expected {count} samples, the file is cut off after {len(data) // 2}")
     dtype = ">i2" if fields.get("sample_byte_format") == "10" else "<i2"
-    return _samples(data, dtype), rate
-
-
-def _samples(data: bytes, dtype: str) -> torch.Tensor:
     import numpy as np
 
-    return torch.from_numpy(np.frombuffer(data, dtype=dtype).astype("float32") / 2**15)
+    return torch.from_numpy(np.frombuffer(data, dtype=dtype).astype("float32") / 2**15), rate
 
 
 def coefficients(samples: torch.Tensor, rate: int) -> torch.Tensor:
@@ -90,7 +86,11 @@ def coefficients(samples: torch.Tensor, rate: int) -> torch.Tensor:
     power = torch.fft.rfft(pieces * torch.hamming_window(window), n=size).abs().square() / size
     mels = (power @ _filters(size, rate).t()).clamp(min=FLOOR).log()
     energy = pieces.square().sum(dim=1, keepdim=True).clamp(min=FLOOR).log()
-    static = torch.cat([energy, mels @ _cosines().t()], dim=1)
+    order = torch.arange(1, CEPSTRUM + 1).unsqueeze(1)
+    static = torch.cat(
+        [energy, mels @ (torch.cos(math.pi / MELS * order * (torch.arange(MELS) + 0.5)) * math.sqrt(2 / MELS)).t()],
+        dim=1,
+    )
     around = functional.pad(static.t().unsqueeze(0), (1, 1), mode="replicate")[0].t()
     return torch.cat([static, (around[2:] - around[:-2]) / 2], dim=1)
 
@@ -102,12 +102,6 @@ def _filters(size: int, rate: int) -> torch.Tensor:
     at = torch.linspace(0, rate / 2, size // 2 + 1)
     low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     return torch.minimum((at - low) / (middle - low), (high - at) / (high - middle)).clamp(min=0)
-
-
-def _cosines() -> torch.Tensor:
-    """The cosine transform's rows 1 to 12: CEPSTRUM × MELS."""
-    order = torch.arange(1, CEPSTRUM + 1).unsqueeze(1)
-    return torch.cos(math.pi / MELS * order * (torch.arange(MELS) + 0.5)) * math.sqrt(2 / MELS)
 
 
 def _phonemes(path: Path) -> list[int]:

@@ -65,7 +65,10 @@ def span(text: str) -> Sequence[int]:
         raise ValueError(f"expected FIRST:LAST or FIRST:LAST:STEP with FIRST ≤ LAST, got {text!r}")
     step = pieces[2].strip() if len(pieces) == 3 else "1"
     if not step.startswith("*"):
-        return _few(range(first, last + 1, _whole(step, text)), text)
+        values = range(first, last + 1, _whole(step, text))
+        if values[MOST_POINTS:]:  # len() of a range has no more digits than a size_t
+            raise ValueError(f"expected at most {MOST_POINTS:,} values, got more in {text!r}")
+        return values
     factor = _whole(step[1:], text)
     if factor < 2:
         raise ValueError(f"expected a factor of at least 2, got {text!r}")
@@ -103,12 +106,6 @@ def _whole(text: str, inside: str) -> int:
     if not _WHOLE.fullmatch(digits) or int(digits) < 1:
         raise ValueError(f"expected whole numbers of at least 1, got {digits!r} in {inside!r}")
     return int(digits)
-
-
-def _few(values: Sequence[int], text: str) -> Sequence[int]:
-    if values[MOST_POINTS:]:  # len() of a range has no more digits than a size_t
-        raise ValueError(f"expected at most {MOST_POINTS:,} values, got more in {text!r}")
-    return values
 
 
 def _listed(values: Sequence[int]) -> str:

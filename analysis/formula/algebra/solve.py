@@ -75,7 +75,13 @@ def solve(request: Constraint, fixed: Point, measure: str = "") -> Solution:
     if request.unknown in fixed:
         raise ValueError(f"expected {request.unknown} to be solved for, got a fixed value of it")
     left, right = partly(request.left, held), partly(request.right, held)
-    found = runs(_difference(left, right), request.relation, unknown, request.candidates)
+    whole = left - right
+    found = runs(
+        whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole),
+        request.relation,
+        unknown,
+        request.candidates,
+    )
     place, end, beyond = _chosen(found, request, left, right, measure or request.measure)
 
     def at(side: Expr, number: int) -> Exact:
@@ -116,12 +122,6 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
         a, b, c = coefficients
         return (sympy.sqrt(sympy.expand(b**2 - 4 * a * c)) - b) / (2 * a)
     return None
-
-
-def _difference(left: Expr, right: Expr) -> Expr:
-    """left - right, multiplied out where that is safe and makes the sign easy to see."""
-    whole = left - right
-    return whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole)
 
 
 def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> tuple[int, str, int | None]:

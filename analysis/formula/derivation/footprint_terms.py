@@ -34,7 +34,6 @@ from analysis.footprint.schedule.minimum import Minimal, minimal
 from analysis.footprint.step.live_bytes import footprint, reuse_gradients
 from analysis.formula.derivation.interpolate import Atom, Form, Monomial, Point, point_text, value_of
 from analysis.formula.derivation.sampling import Sizes, SizeSample
-from results.records.operations import Storage
 
 
 class Unalike(ValueError):
@@ -118,7 +117,11 @@ def peak_of(sample: SizeSample) -> int:
 
 def _lives(sample: SizeSample) -> list[tuple[int, int | None]]:
     return [
-        (each.born_index, each.died_index) for each in reuse_gradients(sample.operations, _numbers(sample.storages))
+        (each.born_index, each.died_index)
+        for each in reuse_gradients(
+            sample.operations,
+            [each if each.nbytes is not None else replace(each, nbytes=0) for each in sample.storages],
+        )
     ]
 
 
@@ -130,10 +133,6 @@ def _alive(rows: Matrix, spans: Sequence[tuple[int, int]], moments: int) -> Matr
             change[begins] += row
             change[ends] -= row
     return change[:-1].cumsum(axis=0)
-
-
-def _numbers(storages: Iterable[Storage]) -> list[Storage]:
-    return [each if each.nbytes is not None else replace(each, nbytes=0) for each in storages]
 
 
 def _shape(graph: Graph) -> tuple[object, ...]:

@@ -180,15 +180,11 @@ class Fitter:
                 found = times(found, scaled(form, 1 / base))
             yield found
         yield plus((constant, *(plus((form, {ONE: -base})) for form in varying.values())))
-        general = self._multilinear(varying, values)
-        if general is not None:
-            yield general
-
-    def _multilinear(self, varying: Mapping[str, Form], values: Values) -> Form | None:
-        """The form that is, along each axis, a combination of what was found there; None if points are too few."""
         bases = [[ONE, *(monomial for monomial in form if monomial != ONE)] for form in varying.values()]
         monomials = [tuple(sorted(pair for part in parts for pair in part)) for parts in product(*bases)]
-        return self._solved(monomials, values)
+        general = self._solved(monomials, values)
+        if general is not None:
+            yield general
 
     def _solved(self, monomials: Sequence[Monomial], values: Values) -> Form | None:
         """The one combination of these monomials through all points; None where there is none, or more than one."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from sympy import QQ
 from sympy.polys.rings import ring
 
-from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, point_text
+from analysis.formula.derivation.interpolate import Form, Point, number_of, point_text
 from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, merge_values
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
@@ -215,7 +215,11 @@ class _Symbolic:
         for element, count in elements:
             for powers, coefficient in self._terms_of(element):
                 total[powers] = total.get(powers, 0) + coefficient * count
-        return {self._monomial(powers): Fraction(number) for powers, number in total.items() if number}
+        return {
+            tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power]): Fraction(number)
+            for powers, number in total.items()
+            if number
+        }
 
     def _terms_of(self, element: Any) -> Sequence[tuple[tuple[int, ...], int | Fraction]]:
         """(powers of the atoms, coefficient) of each term."""
@@ -228,9 +232,6 @@ class _Symbolic:
             )
         return self._terms[id(element)][1]
 
-    def _monomial(self, powers: tuple[int, ...]) -> Monomial:
-        return tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power])
-
     def elements(
         self, rows: Sequence[OperationClass], convention: Convention, merged: bool
     ) -> Iterable[tuple[Any, str, Any, int]]:
@@ -239,7 +240,20 @@ class _Symbolic:
         known: dict[Any, tuple[tuple[str, Any], ...]] = {}
         for each in rows:
             if each.likeness not in known:
-                known[each.likeness] = _costs(self._operation(each.rows), convention)
+                first = each.rows[0]
+                known[each.likeness] = _costs(
+                    replace(
+                        first,
+                        input_shapes=tuple(
+                            map(self._shape, zip(*(row.input_shapes for row in each.rows), strict=True))
+                        ),
+                        output_shapes=tuple(
+                            map(self._shape, zip(*(row.output_shapes for row in each.rows), strict=True))
+                        ),
+                        attributes=merge_values([row.attributes for row in each.rows], self._element),
+                    ),
+                    convention,
+                )
             yield from ((each.place, quantity, element, each.calls) for quantity, element in known[each.likeness])
         operations = samples[0].operations
         for storages in zip(*(sample.storages for sample in samples), strict=True):
@@ -248,15 +262,6 @@ class _Symbolic:
             yield from ((place, quantity, element, 1) for place, quantity in places)
         for shapes in zip(*(sample.parameters for sample in samples), strict=True):
             yield "model", "parameters", numel(self._shape(tuple(shape for _, shape in shapes))), 1
-
-    def _operation(self, rows: Sequence[Operation]) -> Operation:
-        first = rows[0]
-        return replace(
-            first,
-            input_shapes=tuple(map(self._shape, zip(*(row.input_shapes for row in rows), strict=True))),
-            output_shapes=tuple(map(self._shape, zip(*(row.output_shapes for row in rows), strict=True))),
-            attributes=merge_values([row.attributes for row in rows], self._element),
-        )
 
     def _shape(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
         if shapes not in self._elements:
