@@ -286,14 +286,14 @@ def _products_log(device: str) -> AbstractContextManager[Log]:
     return product_instructions.log() if device == "cpu" else nullcontext(product_instructions.Log())
 
 
-def measure_work(cell_id: str, work: str) -> WorkFindings:
-    """Another work of the cell that this process measured last; after its last one nothing is left of it."""
+def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:
+    """A task (`passes.tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
     if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
     try:
-        return passes.run(_LEFT[0], work)
+        return passes.run(_LEFT[0], work, profiled)
     finally:
-        if work == _LEFT[0].protocol.works[-1]:
+        if (work, profiled) == passes.tasks(_LEFT[0].protocol.works)[-1]:
             _LEFT.clear()
 
 

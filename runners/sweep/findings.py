@@ -72,14 +72,14 @@ class WorkFindings:
 
 
 def merge_findings(parts: Sequence[WorkFindings]) -> WorkFindings:
-    """What several passes gave, in their order; what two of them warn of is said once."""
+    """What several passes gave, in their order; what two warn of is said once, and a work's first reason stays."""
     whole = WorkFindings()
     for part in parts:
         whole.blocks += part.blocks
         whole.operations += part.operations
         whole.warnings += [warning for warning in part.warnings if warning not in whole.warnings]
         whole.profiled += part.profiled
-        whole.unprofiled |= part.unprofiled
+        whole.unprofiled = part.unprofiled | whole.unprofiled
         whole.recordings |= part.recordings
     return whole
 

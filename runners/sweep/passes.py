@@ -1,4 +1,4 @@
-"""The other passes of a cell after its own step: each of its works timed and profiled on the same model.
+"""The other passes of a cell after its own step: each of its works timed, then profiled, on the same model.
 
 one: forward, loss and backward of one sample, without the optimizer. batch: the cell's own step, whose time is there.
 last: a training step of the epoch's last, smaller batch. epoch: whole batches and the last one; run from end to end
@@ -6,19 +6,21 @@ where that is expected to be short enough, in segments, so that its time has an 
 
 Whatever keeps a work from being measured or profiled costs that work alone (`WorkFindings.unprofiled` says why), but
 for an error that breaks the device's context, after which nothing would be true: that one is raised. No time here is
-taken inside a profiler but those that say so (`part` profiled).
+taken inside a profiler but those that say so (`part` profiled), and none after one: what CUPTI leaves in a process
+slows its later launches (pytorch/pytorch#146604: training by 10 to 20 %), and detaching it may end the process
+(pytorch/kineto#1169).
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.utilization.work_times import images_of
-from measure.timing.protocols import TIMED_WORKS, Protocol
+from measure.timing.protocols import Protocol
 from measure.timing.suspension import WARNING
 from results.errors import Unavailable
 from results.records.cell import Cell
@@ -60,26 +62,32 @@ class Subject:
     unprofiled: dict[str, str] = field(default_factory=dict)
 
 
-def run(subject: Subject, work: str) -> WorkFindings:
-    """One work; an epoch comes after its last batch, from whose time it follows whether to run it."""
+def tasks(works: Sequence[str]) -> list[tuple[str, bool]]:
+    """The order of (work, whether it is profiled): what is timed comes first, an epoch after its last batch, from whose
+    time it follows whether to run it."""
+    timed = [(work, False) for work in works if work != "batch"]
+    return timed + [(work, True) for work in works if work != "epoch"]
+
+
+def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
+    """One task of `tasks`; a work that could not be timed is not profiled."""
     found = WorkFindings()
+    if work in subject.unprofiled:
+        return found
     with _costing_only(work, found), _range(subject, work):
         if work == "epoch":
             _run_epoch(subject, found)
         else:
-            _measure(subject, work, found)
+            _check_time(subject, work)
+            make = steps(subject, work)
+            if profiled:
+                _profile(subject, work, make(subject.model), found)
+            else:
+                subject.times_s[work] = _time(subject, work, make(subject.step.model), found)
     if found.unprofiled:
         _free(subject.cell)
     subject.unprofiled.update(found.unprofiled)
     return found
-
-
-def _measure(subject: Subject, work: str, findings: WorkFindings) -> None:
-    _check_time(subject, work)
-    make = steps(subject, work)
-    if work in TIMED_WORKS:
-        subject.times_s[work] = _time(subject, work, make(subject.step.model), findings)
-    _profile(subject, work, make(subject.model), findings)
 
 
 @contextlib.contextmanager

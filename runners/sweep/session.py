@@ -26,6 +26,7 @@ from runners.cli.progress import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
+from runners.sweep.passes import tasks
 from runners.sweep.plan import reason_against, worker_key
 from runners.sweep.planning import Planning, ceiling_budget_s, least_s, protocol_s
 from runners.workers.batches import hyper_of_cell
@@ -314,14 +315,14 @@ class Session:
             return measured
         parts: list[WorkFindings] = []
         lost = ""
-        for work in works_of(cell):
+        for work, profiled in tasks(works_of(cell)):
             if lost:
                 parts.append(WorkFindings(unprofiled={work: lost}))
                 continue
-            self.progress.stage(cell, f"measuring, {work}")
+            self.progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {work}")
             left_s = max(SHORTEST_CALL_S, self._timeout_s() - stopwatch.elapsed_s)
             answer: WorkFindings | WorkerFault = self.measurer.call(
-                "runners.sweep.cell:measure_work", cell.cell_id, work, timeout_s=left_s
+                "runners.sweep.cell:measure_work", cell.cell_id, work, profiled, timeout_s=left_s
             )
             if isinstance(answer, WorkerFault):
                 if answer.status == "device_error":
@@ -331,6 +332,8 @@ class Session:
                 answer = WorkFindings(unprofiled={work: answer.reason})
             parts.append(answer)
         found = merge_findings(parts)
+        if found.profiled and cell.device.startswith("cuda"):
+            self.measurer.stop()  # what its profiler left would slow the next cell (`passes`)
         if cell.profile == nsight.SOURCE:
             found = merge_findings([found, self._with_nsight(cell, found.profiled, stopwatch)])
         return measured.with_works(found)

@@ -153,7 +153,9 @@ def whole(cell: Cell):
     try:
         measured = sweep_cell.measure(cell, hasty(cell))
         return measured.with_works(
-            merge_findings([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)])
+            merge_findings(
+                [sweep_cell.measure_work(cell.cell_id, *task) for task in sweep_cell.passes.tasks(works_of(cell))]
+            )
         )
     finally:
         torch.set_float32_matmul_precision(before)

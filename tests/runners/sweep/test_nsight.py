@@ -180,7 +180,7 @@ def test_ctrl_c_leaves_no_folder() -> None:
 def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recorded(tmp_path, monkeypatch) -> None:
     scene = Scene(tmp_path / "run", monkeypatch)
     scene.answers[nsight.TASK] = lambda command, folder, limit_s: b"recording of " + command[-1].encode()
-    scene.answers[WORK] = lambda cell_id, work: (
+    scene.answers[WORK] = lambda cell_id, work, profiled: (
         WorkFindings(unprofiled={"one": "no memory"}) if work == "one" else WorkFindings(profiled=[work])
     )
     asked = cell(methods=("one", "batch", "exact"), profile="nsys")

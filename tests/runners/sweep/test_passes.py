@@ -139,7 +139,7 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
 
 
 def run_all(of: passes.Subject) -> WorkFindings:
-    return merge_findings([passes.run(of, work) for work in of.protocol.works])
+    return merge_findings([passes.run(of, *task) for task in passes.tasks(of.protocol.works)])
 
 
 def mean_s(found: WorkFindings, work: str, part: str = "measure") -> float:
@@ -191,7 +191,7 @@ class TestWhatIsMeasured:
 class TestEpoch:
     def test_it_is_run_from_end_to_end_in_segments(self):
         of = subject()
-        found = run_all(of)
+        found = merge_findings([passes.run(of, *task) for task in passes.tasks(of.protocol.works)[:3]])
         segments = [block for block in found.blocks if block.work == "epoch"]
         assert [block.steps for block in segments] == [1, 2], "two batches of four; the last one of two at the end"
         assert of.batches.epochs == [(10, 4)]
@@ -290,7 +290,7 @@ def test_what_a_failed_step_held_is_gone_before_memory_is_given_back(monkeypatch
     monkeypatch.setattr(gc, "collect", COLLECT)
     monkeypatch.setattr(of.model, "forward", fails)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
-    assert list(passes.run(of, "one").unprofiled) == ["one"]
+    assert list(passes.run(of, "one", False).unprofiled) == ["one"]
     assert alive == [False]
 
 
@@ -315,7 +315,7 @@ class TestTheCellsLimit:
         """Of 4 s: what would else be measured for 50 s stops at 2."""
         of = subject(works=("one",), limit_s=4.0, cap_s=300.0, min_time_s=50.0)
         before_s = of.clock.now_s
-        found = passes.run(of, "one")
+        found = run_all(of)
         assert of.clock.now_s - before_s == pytest.approx(2.0, rel=0.2)
         assert found.profiled == ["one"]
         assert "stopped at the cap" in found.warnings[0]

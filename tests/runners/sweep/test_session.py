@@ -343,12 +343,15 @@ def call_of(work: str, **more: Any) -> ProfiledOperation:
     return dataclasses.replace(operation(work), **more)
 
 
-def answered(cell_id: str, work: str) -> WorkFindings:
-    """A pass that went well: a timed block and a profiled operation, but no profile of an epoch."""
-    block = Sample(part="measure", steps=3, start_s=1010.0, wall_s=0.3, work=work)
-    if work == "epoch":
-        return WorkFindings(blocks=[block])
-    return WorkFindings(blocks=[block], operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
+TASKS = [("one", False), ("last", False), ("epoch", False), ("one", True), ("batch", True), ("last", True)]
+"""What is timed comes before the first profile, whose profiler slows what its process does later."""
+
+
+def answered(cell_id: str, work: str, profiled: bool) -> WorkFindings:
+    """A pass that went well: a timed block, or a profiled operation."""
+    if not profiled:
+        return WorkFindings(blocks=[Sample(part="measure", steps=3, start_s=1010.0, wall_s=0.3, work=work)])
+    return WorkFindings(operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
 
 
 class TestWorks:
@@ -361,8 +364,13 @@ class TestWorks:
     def test_each_is_asked_for_after_the_cells_own_step(self, scene):
         of = with_works()
         scene.session().collect([of])
-        assert scene.asked(WORK) == [(of.cell_id, work) for work in ("one", "batch", "last", "epoch")]
-        assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 4]
+        assert scene.asked(WORK) == [(of.cell_id, *task) for task in TASKS]
+        assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 6]
+
+    @pytest.mark.parametrize(("device", "processes"), [("cpu", 1), ("cuda", 2)])
+    def test_no_other_cell_is_timed_by_a_process_that_has_profiled_on_a_gpu(self, scene, device, processes):
+        scene.session().collect([with_works(device=device), with_works(model="vgg11", device=device)])
+        assert scene.said.count("start measure") == processes
 
     def test_what_they_gave_is_kept_and_committed_with_the_cell(self, scene):
         (run,) = scene.session().collect([with_works()])
@@ -370,25 +378,25 @@ class TestWorks:
         assert run.warnings.count("profile: note") == 1
         data = read_run(scene.path)
         assert data.problems == []
-        assert data.samples["work"].fillna("").tolist() == ["", "", "", "one", "batch", "last", "epoch"]
-        assert data.samples["index"].tolist() == list(range(7))
+        assert data.samples["work"].fillna("").tolist() == ["", "", "", "one", "last", "epoch"]
+        assert data.samples["index"].tolist() == list(range(6))
         assert data.runs[0].committed[profile_file(run.cell_id, 1)][0] == 3
         assert read_profile(scene.path, run.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
 
     @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
     def test_one_that_ends_its_process_costs_itself_and_those_after_it(self, scene, status):
-        def dies(cell_id, work):
-            return WorkerFault(status, "so it is") if work == "batch" else answered(cell_id, work)
+        def dies(cell_id, work, profiled):
+            return WorkerFault(status, "so it is") if work == "batch" else answered(cell_id, work, profiled)
 
         scene.answers[WORK] = dies
         runs = scene.session().collect([with_works(), cell("vgg11")])
         assert [run.status for run in runs] == ["ok", "ok"]
         assert runs[0].profiled == ("one",)
         later = "not tried after batch: so it is"
-        assert runs[0].unprofiled == {"batch": "so it is", "last": later, "epoch": later}
-        assert [work for _, work in scene.asked(WORK)] == ["one", "batch"], "no other process knows the model"
+        assert runs[0].unprofiled == {"batch": "so it is", "last": later}
+        assert [task for _, *task in scene.asked(WORK)] == [[*task] for task in TASKS[:5]], "no other has the model"
         works = read_run(scene.path).samples["work"].fillna("").tolist()
-        assert works == ["", "", "", "one", "", "", ""]
+        assert works == ["", "", "", "one", "last", "epoch", "", "", ""]
 
     def test_an_error_of_the_device_is_the_cells(self, scene):
         scene.answers[WORK] = WorkerFault("device_error", "CUDA error: an illegal memory access was encountered")
@@ -398,8 +406,8 @@ class TestWorks:
         assert not (scene.path / "profiles").exists()
 
     def test_one_that_fails_by_itself_costs_itself(self, scene):
-        def fails(cell_id, work):
-            return WorkFindings(unprofiled={work: "because"}) if work == "one" else answered(cell_id, work)
+        def fails(cell_id, work, profiled):
+            return WorkFindings(unprofiled={work: "because"}) if work == "one" else answered(cell_id, work, profiled)
 
         scene.answers[WORK] = fails
         (run,) = scene.session().collect([with_works()])
@@ -419,7 +427,9 @@ class TestWorks:
         scene.answers[WORK] = takes(4.0, answered)
         scene.session(cell_timeout_s=17.0).collect([with_works()])
         limits_s = [call.timeout_s for call in scene.calls if call.task in (MEASURE, WORK)]
-        assert limits_s == [17.0, 7.0, 3.0, 1.0, 1.0], "a second at least, in which it says that it was left out"
+        assert limits_s == [17.0, 7.0, 3.0, 1.0, 1.0, 1.0, 1.0], (
+            "a second at least, in which it says that it was left out"
+        )
         ((_, protocol),) = scene.asked(MEASURE)
         assert (protocol.works, protocol.limit_s) == (("one", "batch", "last", "epoch"), 17.0)
 
@@ -430,9 +440,10 @@ class TestProfiles:
         scene.answers[WORK] = answered
 
     def test_one_that_cannot_be_read_back_costs_the_profile_alone(self, scene):
-        def broken(cell_id, work):
-            found = answered(cell_id, work)
-            return dataclasses.replace(found, operations=[call_of(work, index=1.5)] if work == "one" else [])
+        def broken(cell_id, work, profiled):
+            found = answered(cell_id, work, profiled)
+            wrong = [call_of(work, index=1.5)] if profiled and work == "one" else []
+            return dataclasses.replace(found, operations=wrong)
 
         scene.answers[WORK] = broken
         (run,) = scene.session().collect([with_works()])
@@ -440,7 +451,7 @@ class TestProfiles:
         assert set(run.unprofiled) == {"one", "batch", "last"}
         assert run.unprofiled["one"].startswith("its profile cannot be kept: ")
         assert not list((scene.path / "profiles").glob("*.gz"))
-        assert len(read_run(scene.path).samples) == 7
+        assert len(read_run(scene.path).samples) == 6
 
 
 class TestTimeBudget:

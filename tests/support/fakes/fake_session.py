@@ -98,7 +98,7 @@ class Scene:
         self.path = path
         self.answers: dict[str, Any] = {
             MEASURE: lambda cell, protocol: measured(),
-            WORK: lambda cell_id, work: WorkFindings(),
+            WORK: lambda cell_id, work, profiled: WorkFindings(),
             TRACE: OperationTable(tuple(operations()), tuple(storages())),
             CEILINGS: lambda sitting, device, precision, budget_s, malloc: [ceiling(sitting, device, precision)],
         }

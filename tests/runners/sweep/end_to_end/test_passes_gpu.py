@@ -110,7 +110,9 @@ def whole(cell: Cell) -> CellMeasurement:
     try:
         measured = sweep_cell.measure(cell, rules)
         return measured.with_works(
-            merge_findings([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)])
+            merge_findings(
+                [sweep_cell.measure_work(cell.cell_id, *task) for task in sweep_cell.passes.tasks(works_of(cell))]
+            )
         )
     finally:
         torch.set_float32_matmul_precision(before)
@@ -171,11 +173,11 @@ def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usabl
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved(DEVICE) / total)
     try:
-        batch = sweep_cell.passes.run(sweep_cell._LEFT[0], "batch")
+        batch = sweep_cell.passes.run(sweep_cell._LEFT[0], "batch", True)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert batch.unprofiled["batch"].startswith("OutOfMemoryError: CUDA out of memory")
-    assert sweep_cell.passes.run(sweep_cell._LEFT[0], "one").unprofiled == {}
+    assert sweep_cell.passes.run(sweep_cell._LEFT[0], "one", True).unprofiled == {}
 
 
 def test_a_profile_leaves_later_times_as_they_were():
