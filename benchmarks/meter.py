@@ -141,8 +141,9 @@ def agreement(name: str) -> bool:
         command = [sys.executable, "-m", "runners.sweep", "--models", name, "--batch-sizes", str(CELL_BATCH)]
         subprocess.run([*command, "--device", "cpu", "--out", f"{folder}/run"], check=True, stdout=subprocess.DEVNULL)
         (row,) = csv.DictReader(Path(folder, "run", "headline.csv").read_text(encoding="utf-8").splitlines())
+        (step,) = csv.DictReader(Path(folder, "run", "step_times.csv").read_text(encoding="utf-8").splitlines()[:2])
     after = _loop_summary(name)
-    swept = tuple(float(row[f"step_time{end}_s"]) for end in ("", "_low", "_high"))
+    swept = tuple(float(step[name]) for name in ("mean_s", "low_s", "high_s"))
     loops = [(each.step_time_s, each.step_time_low_s, each.step_time_high_s) for each in (before, after)]
     flop = {float(row["model_flop"]), before.model_flop_per_step, after.model_flop_per_step}
     for what, (mean_s, low_s, high_s) in (("loop", loops[0]), ("sweep", swept), ("loop again", loops[1])):

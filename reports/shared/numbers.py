@@ -238,7 +238,7 @@ def model_name(run: Run) -> str:
 
 def shared_variant(views: Sequence[View]) -> str:
     """The parts of a variant that all cells have, in the order of the first."""
-    variants = [_parts(view.variant) for view in views]
+    variants = [parts(view.variant) for view in views]
     return ", ".join(part for part in variants[0] if all(part in each for each in variants)) if variants else ""
 
 
@@ -255,11 +255,11 @@ def cell_name(view: View, shared: str = "") -> str:
 
 
 def _own(view: View, shared: str) -> str:
-    return ", ".join(part for part in _parts(view.variant) if part not in _parts(shared))
+    return ", ".join(part for part in parts(view.variant) if part not in parts(shared))
 
 
 @functools.lru_cache(1 << 10)
-def _parts(variant: str) -> tuple[str, ...]:
+def parts(variant: str) -> tuple[str, ...]:
     """A comma may be in a value: a part begins with a name."""
     return tuple(part for part in re.split(r", (?=\w+=)", variant) if part)
 
@@ -275,7 +275,7 @@ _NAMED = ("malloc",)
 def variant_lines(variant: str) -> list[str]:
     """A variant without names where values say enough: layout=channels_last, compile=true → channels_last, compile."""
     lines = []
-    for part in _parts(variant):
+    for part in parts(variant):
         name, _, value = part.partition("=")
         is_clear = value[:1].isalpha() and value != "false" and name not in _NAMED
         lines.append(name if value == "true" else value if is_clear else part)

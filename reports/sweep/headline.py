@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from cleaning.reconcile.view import Built, View
@@ -23,6 +23,7 @@ from reports.shared.numbers import (
     cell_name,
     digits,
     fitting,
+    parts,
     percent,
     session_words,
     shared_variant,
@@ -32,15 +33,17 @@ from reports.shared.numbers import (
     source_name,
     verdict,
 )
-from reports.sweep.repeats import Repeats, name_of, repeats_by_cell
+from reports.sweep.repeats import Repeats, name_of, one_a_cell, repeats_by_cell
 from results.garbage_collector import collector_off
 from results.records.answers import Headline, Utilization
-from results.records.cell import Sitting, identity
+from results.records.cell import identity
 from results.store.layout import key_of
 
 _WORTH_SAYING = 1.25
 _NAME_LETTERS = 60
 """Letters of a name in a sentence; tables have all of it."""
+
+_OWN_COLUMNS = ("layout=", "compile=")
 
 
 @dataclass(frozen=True)
@@ -61,40 +64,11 @@ def closing(views: Sequence[View]) -> Closing:
     if not converged:
         return Closing(_wide(divided) if divided else _nothing(views))
     together = repeats_by_cell(converged, views)
-    cells = _of_repeats(converged, together)
+    cells = one_a_cell(converged, views)
     for found in (_models(cells), _precisions(cells), _batches(cells)):
         if found is not None:
             return Closing(found.sentence, _with_repeats(found.cells, together))
     return Closing(_single(cells[0]), _with_repeats(cells[:1], together))
-
-
-def _of_repeats(views: Sequence[View], together: Mapping[tuple[str, int], Repeats]) -> list[View]:
-    """The cells, of those that were repeated the first with the mean and the interval of all."""
-    found: list[View] = []
-    for view in views:
-        repeats = together.get(key_of(view.run))
-        if repeats is None:
-            found.append(view)
-        elif view is repeats.views[0]:
-            found.append(_mean_of(repeats))
-    return found
-
-
-def _mean_of(repeats: Repeats) -> View:
-    view = repeats.views[0]
-    own = _row(view)
-    scale = repeats.ratio / (own.utilization_ratio or math.nan)
-    mean = replace(
-        own,
-        utilization_ratio=repeats.ratio,
-        utilization_low_ratio=repeats.low,
-        utilization_high_ratio=repeats.high,
-        windows_low_ratio=None,
-        windows_high_ratio=None,
-        time_s=own.time_s / scale if own.time_s else own.time_s,
-        items_per_s=own.items_per_s * scale if own.items_per_s else own.items_per_s,
-    )
-    return replace(view, fractions=tuple(mean if each is own else each for each in view.fractions))
 
 
 def _with_repeats(cells: Sequence[View], together: Mapping[tuple[str, int], Repeats]) -> tuple[View, ...]:
@@ -318,51 +292,40 @@ def _single(view: View) -> str:
 
 @collector_off()
 def headline_rows(built: Built) -> list[Headline]:
-    """A row for each cell, in the order of the table: by model, batch, precision and repeat."""
-    sittings = {sitting.sitting: sitting for sitting in built.sittings}
+    """A row for each cell, repeats pooled, in the order of the table: by model, batch and precision."""
+    devices = {sitting.sitting: sitting.device_name for sitting in built.sittings}
     views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
     together = repeats_by_cell(views, views)
-    return [_headline_row(view, sittings, together.get(key_of(view.run))) for view in views]
-
-
-def _headline_row(view: View, sittings: Mapping[str, Sitting], repeats: Repeats | None) -> Headline:
-    run, headline, step = view.run, view.headline, view.step
-    row = headline or view.timed_row
-    home = sittings.get(run.sitting)
-    return Headline(
-        **identity(run, Headline),
-        variant=view.variant,
-        device_name=home.device_name if home is not None else "",
-        step_time_s=step.time_s if step else None,
-        step_time_low_s=step.time_low_s if step else None,
-        step_time_high_s=step.time_high_s if step else None,
-        items_per_s=row.items_per_s if row else None,
-        model_flop=row.model_flop if row else None,
-        achieved_flop_per_s=row.achieved_flop_per_s if row else None,
-        peak_flop_per_s=headline.peak_flop_per_s if headline else None,
-        peak_source=headline.peak_source if headline else "",
-        denominator=headline.denominator if headline else "",
-        method=row.method if row else "",
-        numerator_source=row.numerator_source if row else "",
-        utilization_ratio=headline.utilization_ratio if headline else None,
-        utilization_low_ratio=headline.utilization_low_ratio if headline else None,
-        utilization_high_ratio=headline.utilization_high_ratio if headline else None,
-        verdict=verdict(view),
-        status=run.status,
-        reason=run.reason if run.reason or headline else _why_no_ratio(view),
-        attention=row.attention if row else "",
-        causal_flop=row.causal_flop if row else None,
-        mask_exact_flop=row.mask_exact_flop if row else None,
-        causal_utilization_ratio=headline.causal_utilization_ratio if headline else None,
-        mask_exact_utilization_ratio=headline.mask_exact_utilization_ratio if headline else None,
-        repeats=len(repeats.views) if repeats else int(headline is not None),
-        repeats_ratio=repeats.ratio if repeats else None,
-        repeats_low_ratio=repeats.low if repeats else None,
-        repeats_high_ratio=repeats.high if repeats else None,
-        hardware_flop=row.hardware_flop if row else None,
-        windows_low_ratio=headline.windows_low_ratio if headline else None,
-        windows_high_ratio=headline.windows_high_ratio if headline else None,
-    )
+    rows = []
+    for view in one_a_cell(views, views):
+        run, headline = view.run, view.headline
+        row, repeats = headline or view.timed_row, together.get(key_of(run))
+        low, high = shown_interval(headline) if headline else (None, None)
+        rows.append(
+            Headline(
+                **identity(run, Headline),
+                layout=run.layout,
+                compile=run.compile,
+                variant=", ".join(part for part in parts(view.variant) if not part.startswith(_OWN_COLUMNS)),
+                device_name=devices.get(run.sitting, ""),
+                repeats=len(repeats.views) if repeats else int(headline is not None),
+                step_time_s=view.step.time_s if view.step else None,
+                items_per_s=row.items_per_s if row else None,
+                model_flop=row.model_flop if row else None,
+                achieved_flop_per_s=row.achieved_flop_per_s if row else None,
+                peak_flop_per_s=headline.peak_flop_per_s if headline else None,
+                denominator=headline.denominator if headline else "",
+                peak_source=headline.peak_source if headline else "",
+                method=row.method if row else "",
+                numerator_source=row.numerator_source if row else "",
+                utilization_ratio=headline.utilization_ratio if headline else None,
+                utilization_low_ratio=low,
+                utilization_high_ratio=high,
+                verdict=verdict(view),
+                reason=run.reason if run.reason or headline else _why_no_ratio(view),
+            )
+        )
+    return rows
 
 
 def _why_no_ratio(view: View) -> str:

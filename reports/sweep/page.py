@@ -18,7 +18,7 @@ from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import OF_WHAT, cell_name, fitting, percent, shared_variant, unpaired_sentence
 from reports.sweep import page_cells, page_counts
 from reports.sweep.headline import basis, closing
-from reports.sweep.repeats import repeat_lines, variant_table
+from reports.sweep.repeats import one_a_cell, repeat_lines, variant_table
 from reports.sweep.table import heading, peak_lines
 from results.garbage_collector import collector_off
 from results.records.samples import Ceiling
@@ -101,7 +101,7 @@ def _cells(built: Built) -> Section:
         "cells",
         "Cells",
         _sentences(text or words, more, unpaired_sentence(built.views), devices_sentence(built.utilization)),
-        _only(page_cells.measured_cells(built.views) if built.views else None),
+        _only(page_cells.measured_cells(one_a_cell(built.views, built.views)) if built.views else None),
     )
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import geometric_mean
+from typing import Any
 
 from analysis.utilization import windows
 from analysis.utilization.placement import far_from_s
@@ -20,9 +22,10 @@ from cleaning.reconcile.variants import Variant
 from cleaning.reconcile.view import View
 from reports.shared.html_tables import Table
 from reports.shared.layout import Column, Part, TextTable, strong
-from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant
-from results.records.answers import StepTime
+from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant, source_name
+from results.records.answers import StepTime, Utilization
 from results.records.rows import changed
+from results.records.vocabulary import MEASURED
 from results.store.layout import key_of
 
 MOST_LINES = 20
@@ -68,6 +71,44 @@ def repeats_by_cell(views: Iterable[View], of_run: Iterable[View]) -> dict[tuple
     return {key_of(view.run): each for each in repeats_of(views, of_run) for view in each.views}
 
 
+def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
+    """A view of each cell, in the order of the first of each: its repeats with a ratio as one, of a cell without a
+    ratio the first. Repeats over different peaks stay apart. of_run: as in `repeats_of`."""
+    repeats, cells = repeats_by_cell(views, of_run), dict[str, list[View]]()
+    for view in views:
+        cells.setdefault(changed(view.run.cell, {"repeat": 0}).cell_id, []).append(view)
+    shown = (view for same in cells.values() for view in [v for v in same if v.headline] or same[:1])
+    pooled = ((view, repeats.get(key_of(view.run))) for view in shown)
+    return [
+        view if group is None else _pooled(group) for view, group in pooled if group is None or view is group.views[0]
+    ]
+
+
+def _pooled(repeats: Repeats) -> View:
+    """The first of the repeats with the geometric means of all in each fraction, and the interval of the mean."""
+    first, rows_of = repeats.views[0], dict[tuple[str, ...], list[Utilization]]()
+    for row in (row for view in repeats.views for row in view.fractions):
+        rows_of.setdefault((row.method, row.numerator_source, row.denominator), []).append(row)
+    fractions = []
+    for row in first.fractions:
+        same = rows_of[row.method, row.numerator_source, row.denominator]
+        means: dict[str, Any] = {"warnings": tuple(dict.fromkeys(mark for each in same for mark in each.warnings))}
+        for name in _MEANS:
+            values = [value for each in same if (value := getattr(each, name)) is not None]
+            means[name] = geometric_mean(values) if values else None
+        means["peak_source"] = "; ".join(dict.fromkeys(source_name(each.peak_source) for each in same))
+        if row is first.headline:
+            ends = {"low_ratio": repeats.low, "high_ratio": repeats.high}
+            means |= {f"{of}_{end}": value for of in ("utilization", "windows") for end, value in ends.items()}
+        fractions.append(changed(row, means))
+    status = max((view.run.status for view in repeats.views), key=MEASURED.index)
+    return replace(first, run=changed(first.run, {"repeat": 0, "status": status}), fractions=tuple(fractions))
+
+
+_MEANS = ("time_s", "achieved_flop_per_s", "peak_flop_per_s", "utilization_ratio", "items_per_s")
+"""Columns of a fraction whose geometric mean over repeats is shown."""
+
+
 def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[str]:
     """What the cells' intervals hold of repeats; a line for each cell that was repeated, and how far processors were
     apart, where that differs between repeats."""
@@ -75,7 +116,7 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
     shared = shared_variant(views)
     found, pooled = _groups(views), _pools(views)
     lines = [_line(_group(each, pooled), shared, trips_s) for each in found[:MOST_LINES]]
-    lines += [f"{len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else []
+    lines += [f"{len(found) - MOST_LINES} more in utilization.csv"] if len(found) > MOST_LINES else []
     return [*_pooled_lines(views, pooled), *lines]
 
 
@@ -91,7 +132,7 @@ def _pooled_lines(views: Sequence[View], pooled: Pools) -> list[str]:
     return [
         f"{_name(pool) if len(known) > 1 else ''}± covers any window of this run: it has the variation between "
         f"repeats, {percent(between.deviation)} (standard deviation, {between.cells} cells); the interval of a cell's "
-        "own window is in headline.csv"
+        "own window is in utilization.csv"
         for pool, between in known.items()
     ]
 

@@ -43,7 +43,7 @@ from reports.shared.numbers import (
 )
 from reports.sweep.headline import closing, intervals
 from reports.sweep.ranks import parallel_parts
-from reports.sweep.repeats import repeat_lines, variant_parts
+from reports.sweep.repeats import one_a_cell, repeat_lines, variant_parts
 from results.garbage_collector import collector_off
 from results.records.answers import Utilization, WorkTime
 from results.records.rows import CellRows, Record, changed, header, to_columns
@@ -90,7 +90,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
         parts += [strong(conclusion.sentence), *filter(None, [intervals(conclusion, shown.views)]), ""]
     parts += [strong(line) for line in filter(None, (heading(shown), CONVENTIONS[convention]))]
     scale, unit = rate_unit(views, "FLOP/s" if convention == "flop" else "MAC/s")
-    parts += ["", cells_table(views, scale, unit), ""]
+    parts += ["", cells_table(one_a_cell(views, views), scale, unit), ""]
     if any(RECORDED_METHODS & set(view.run.methods) for view in shown.views):
         parts += [methods_text(views), "", methods_table(views, shown.work_times), ""]
     parts += variant_parts(shown.variants)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from results.records.rows import OfCell
+from results.records.rows import OfCell, Record
 from results.records.vocabulary import Json
 
 
@@ -47,41 +47,33 @@ class Utilization(OfCell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Headline(OfCell):
-    """headline.csv: one cell with the numbers that the terminal shows of it, each with its interval and source."""
+class Headline(Record):
+    """headline.csv: one cell, its repeats pooled, with the numbers that the terminal's table shows of it."""
 
-    variant: str = ""  # what else sets the cell apart: "layout=channels_last, compile=true"
-    repeat: int = 0
+    cell_id: str  # of the first repeat
+    model: str
+    batch_size: int
+    precision: str
+    layout: str
+    compile: bool
+    variant: str = ""  # what else sets the cell apart: "optimizer=adamw, malloc=retain"
+    device: str
     device_name: str = ""
-    step_time_s: float | None = None
-    step_time_low_s: float | None = None  # 95 % interval
-    step_time_high_s: float | None = None
+    repeats: int = 0  # that are pooled: those with a ratio
+    step_time_s: float | None = None  # of repeats the geometric mean, as every number but the interval
     items_per_s: float | None = None
     model_flop: int | None = None  # of one step
     achieved_flop_per_s: float | None = None
     peak_flop_per_s: float | None = None
+    denominator: str = ""  # datasheet, user, paired_ceiling, ceiling
     peak_source: str = ""
-    denominator: str = ""  # datasheet, clock, ceiling, user
     method: str = ""  # how model_flop was counted, and by which counter
     numerator_source: str = ""
     utilization_ratio: float | None = None
-    utilization_low_ratio: float | None = None  # from the interval of the time
+    utilization_low_ratio: float | None = None  # 95 % interval: the table's ±
     utilization_high_ratio: float | None = None
-    verdict: str = ""  # the words of the terminal's table
-    status: str = ""  # of the cell, as in runs.csv
+    verdict: str = ""  # why the utilization is not higher, or the cell's problem: the table's last column
     reason: str = ""  # why it was not measured, or has no ratio
-    attention: str = ""  # how model_flop counts it: dense; empty: as the counter does
-    causal_flop: int | None = None  # model_flop with attention up to the diagonal where it is causal
-    mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
-    causal_utilization_ratio: float | None = None
-    mask_exact_utilization_ratio: float | None = None
-    repeats: int = 0  # of this cell that have a ratio, itself among them
-    repeats_ratio: float | None = None  # geometric mean of theirs; None for a single one
-    repeats_low_ratio: float | None = None  # 95 % interval, between repeats
-    repeats_high_ratio: float | None = None
-    hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
-    windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
-    windows_high_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

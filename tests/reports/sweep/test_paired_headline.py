@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from reports.shared.numbers import half_width, used_half_width, verdict
+from reports.shared.numbers import half_width, percent, used_half_width, verdict
 from reports.sweep.figures.utilization import chosen
 from reports.sweep.table import peak_lines, to_text
 from runners.report import command
@@ -113,16 +113,25 @@ def test_repeats_are_in_the_interval_of_every_cell_that_is_shown(tmp_path: Path)
     for key in cells:
         pair(parts.cells[key], 5e12 * 0.98 ** key[2])
     found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
-    table = pd.read_csv(tmp_path / "run" / "headline.csv").set_index(["batch_size", "repeat"])
-    logs = np.log(table["utilization_ratio"].unstack())
+    every = pd.read_csv(tmp_path / "run" / "utilization.csv")
+    every = every.query("denominator == 'paired_ceiling' and method == 'exact'").set_index(["batch_size", "repeat"])
+    logs = np.log(every["utilization_ratio"].unstack())
     deviation = math.sqrt(logs.var(axis=1, ddof=1).dropna().mean())
     assert deviation == pytest.approx(-math.log(0.98), rel=0.01)
     half = stats.t.ppf(0.975, 4) * deviation  # of intervals of their own that are next to nothing
-    of_csv = pd.read_csv(tmp_path / "run" / "utilization.csv")
-    of_csv = of_csv.query("denominator == 'paired_ceiling' and method == 'exact'")
-    assert sorted(of_csv["windows_low_ratio"]) == pytest.approx(sorted(table["windows_low_ratio"]))
     for view in found.views:
-        row = table.loc[(view.run.batch_size, view.run.repeat)]
+        row = every.loc[(view.run.batch_size, view.run.repeat)]
         assert math.log(row["windows_high_ratio"] / row["windows_low_ratio"]) / 2 == pytest.approx(half, rel=0.01)
         assert used_half_width(view) == pytest.approx(math.sinh(half), rel=0.01)
-    assert "± covers any window of this run: it has the variation between repeats, 2.0 %" in to_text(found)
+    text = to_text(found)
+    assert "± covers any window of this run: it has the variation between repeats, 2.0 %" in text
+    table = pd.read_csv(tmp_path / "run" / "headline.csv").set_index("batch_size")
+    assert dict(table["repeats"]) == {8: 3, 16: 3, 32: 1}
+    for batch, row in table.iterrows():  # of the mean of three the half width is 1 ÷ √3 of that
+        of_mean = half / math.sqrt(row["repeats"])
+        assert row["utilization_ratio"] == pytest.approx(math.exp(logs.loc[batch].mean()))
+        assert row["achieved_flop_per_s"] / row["peak_flop_per_s"] == pytest.approx(row["utilization_ratio"])
+        interval = math.log(row["utilization_high_ratio"] / row["utilization_low_ratio"])
+        assert interval / 2 == pytest.approx(of_mean, rel=0.01)
+        (line,) = (line for line in text.splitlines() if line.split()[1:3] == [str(batch), "fp32"])
+        assert percent(math.sinh(of_mean)) in line, "a line a cell, with the same ±"

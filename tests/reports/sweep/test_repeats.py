@@ -74,7 +74,7 @@ def test_the_first_line_says_what_windows_differ_by() -> None:
     deviation = np.log([0.14, 0.16, 0.175]).std(ddof=1)
     assert first == (
         f"± covers any window of this run: it has the variation between repeats, {100 * deviation:.0f} % (standard "
-        "deviation, 2 cells); the interval of a cell's own window is in headline.csv"
+        "deviation, 2 cells); the interval of a cell's own window is in utilization.csv"
     )
     assert len(lines) == 2
     advice = "± covers one window of each cell; with --repeat 3 it covers the variation between windows"
