@@ -128,9 +128,8 @@ DERIVED = {
         "headline.csv",
         ("cell",),
         (
-            *("step_time_s", "step_time_low_s", "step_time_high_s", "items_per_s", "model_flop", "denominator"),
-            *("achieved_flop_per_s", "peak_flop_per_s", *RATIO, "repeats", "repeats_ratio"),
-            *("repeats_low_ratio", "repeats_high_ratio", "windows_low_ratio", "windows_high_ratio"),
+            *("step_time_s", "items_per_s", "model_flop", "denominator"),
+            *("achieved_flop_per_s", "peak_flop_per_s", *RATIO, "repeats"),
         ),
         5,
     ),
@@ -183,7 +182,7 @@ SUMS = {
 def derived() -> dict[str, list[Row]]:
     """Samples of the tables that `report` derives from the raw rows of the kept run, of rows that have a value."""
     tables = written({sample.file for sample in DERIVED.values()} | set(SUMS), "report", RUN)
-    cells = {row["cell_id"]: cell_name(row) for row in tables["headline.csv"]}
+    cells = {row["cell_id"]: cell_name(row) for row in tables["utilization.csv"]}
     tables = {
         file: [row | {"cell": cells[row["cell_id"]]} for row in rows if row.get("status", "ok") == "ok"]
         for file, rows in tables.items()
