@@ -113,7 +113,7 @@ def _rows(directory: Path, pattern: str) -> Iterator[dict[str, str]]:
 def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) -> None:
     from measure.counters.harness.registry import COUNTERS
     from measure.device import processes
-    from runners.count import options as count_options
+    from runners.count import command
     from runners.count.command import Uncounted, count
 
     processes.context(PRELOADED)
@@ -123,7 +123,7 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out, "accounts*.csv")}
     began_s = time.monotonic()
     for model in models:
-        asked = count_options.parser().parse_args([model, "--timeout", f"{TIMEOUT_S:g}"])
+        asked = command.parser().parse_args([model, "--timeout", f"{TIMEOUT_S:g}"])
         asked.image_size = options.image_size
         name = f"{model} at {options.image_size} pixels" if options.image_size else model
         sizes = [size for size in batches if (name, size) not in done]

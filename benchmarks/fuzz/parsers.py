@@ -46,7 +46,7 @@ class Parser:
 
 def _recording(path: Path) -> None:
     from runners.cli.model_options import read_recording
-    from runners.trace.recording import cleaned
+    from runners.trace import cleaned
 
     with contextlib.suppress(OSError):  # becomes one line, as in the command
         totals = cleaned(read_recording(path)).cleaned.phase_totals

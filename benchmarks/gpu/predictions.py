@@ -28,7 +28,7 @@ from results.records.cell import Cell
 from results.store.code import commit_of
 from runners.footprint.command import Steps, Untraced
 from runners.footprint.step import StepOptions
-from runners.reach.command import NO_BOUND, operations_of, prediction_of
+from runners.reach import NO_BOUND, operations_of, prediction_of
 from runners.sweep import options as sweep_options
 from runners.workers.batches import hyper_of_cell
 from runners.workers.devices import ProbeResult

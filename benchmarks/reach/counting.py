@@ -25,7 +25,7 @@ from benchmarks.reach.sources import Row
 from results.errors import Inconsistent, Unavailable, one_line
 from results.garbage_collector import collector_off
 from runners.footprint.step import StepOptions, trace_batch
-from runners.reach.command import operations_of, trace_forward
+from runners.reach import operations_of, trace_forward
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""

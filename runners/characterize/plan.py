@@ -14,7 +14,6 @@ from typing import Any
 
 from results.errors import Unavailable
 from results.records.characterization import WorkloadRecording
-from runners.characterize.options import BATCH, BOTH
 from runners.characterize.task import OWN, RecordingRequest
 from runners.cli.exits import Mistake
 from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
@@ -22,6 +21,8 @@ from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL
 from workloads.catalogue.model_names import check
 
 DEFAULT_OPTIMIZER = "sgd"
+BOTH = "both"
+BATCH = 8
 
 
 def models_of(options: Namespace) -> tuple[str, ...]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.parallel.rank_grid import REPLICAS, SCHEDULES
 from results.errors import Unavailable
-from runners.cli.arguments import choice_error
+from runners.cli.arguments import Parser, add_format, choice_error, names, number
 from runners.cli.exits import FAILED, MISTAKE, Mistake, guarded, instructed
-from runners.cli.model_options import check_models, hyper_of
+from runners.cli.model_options import MODEL, add_model, check_models, hyper_of
 from runners.cli.output import say
 from runners.cli.progress import passing
-from runners.count import options as count_options
 from runners.workers.any_model import FACTORY, FAST, TRAINER
 
 if TYPE_CHECKING:
@@ -27,6 +28,129 @@ if TYPE_CHECKING:
     from results.records.calls import CallRecording
     from results.records.counts import FlopCount
     from results.records.operations import Operation
+
+
+TIMEOUT_S = 600.0
+
+CHECK = 16
+"""Batch at which the law of a counter is checked: on real tensors more takes long and much memory."""
+
+EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
+
+
+PARALLEL = ("plan", "microbatches", "schedule", "replicas")
+"""Options that `--parallel` alone has."""
+
+ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout", "device")
+"""Options that `--parallel` does not have."""
+
+
+def changes(options: Namespace, names: Iterable[str]) -> list[str]:
+    """Those of these options that do not have their default, as they are typed."""
+    made = parser()
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != made.get_default(name)]
+
+
+def parser() -> Parser:
+    """The parser of `runners.count`."""
+    made = Parser(
+        prog="python -m runners.count",
+        description="How many FLOPs does this model need, by every counter, and why do they differ?",
+        epilog=EPILOG,
+    )
+    made.add_argument("models", nargs="+", metavar="MODEL", help=MODEL)
+    add_model(made, "1; with --parallel dp × pp")
+    made.set_defaults(batch_size=None)
+    made.add_argument(
+        "--counters",
+        type=names("counter"),
+        default=("all",),
+        metavar="NAMES",
+        help="all, exact, or names with commas (all)",
+    )
+    made.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
+    made.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
+    made.add_argument(
+        "--explain",
+        metavar="COUNTER=NUMBER,…",
+        help="numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, palm, "
+        "megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
+    )
+    made.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
+    made.add_argument(
+        "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
+    )
+    made.add_argument(
+        "--device", metavar="NAME", help="a row of the table of peaks, for what the products of a step are divided by"
+    )
+    _add_parallel(made)
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--out", type=Path, metavar="DIR", help="write accounts.csv, causes.csv and the pictures here")
+    made.add_argument(
+        "--timeout", type=number(float, 1), default=TIMEOUT_S, metavar="S", help=f"of each counter ({TIMEOUT_S:g})"
+    )
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _add_parallel(made: Parser) -> None:
+    """The options of a step that is split over ranks (docs/parallel.md)."""
+    group = made.add_argument_group("a step over many ranks (docs/parallel.md)")
+    group.add_argument(
+        "--parallel", metavar="dp=N,tp=N,…", help="over dp, tp, pp, cp, ep: each rank's FLOP, memory and collectives"
+    )
+    group.add_argument(
+        "--plan", type=Path, metavar="FILE", help="TOML or JSON: module pattern → style (the model's own)"
+    )
+    group.add_argument(
+        "--microbatches", type=number(int, 1), metavar="N", help="of a replica (1; with pp one for each sample)"
+    )
+    group.add_argument(
+        "--replicas", choices=REPLICAS, default=REPLICAS[0], help="each keeps all weights, or its part (ddp)"
+    )
+    group.add_argument("--schedule", choices=SCHEDULES, default=SCHEDULES[0], help=f"of a pipeline ({SCHEDULES[0]})")
+
+
+BATCHES = (1, 2, 4)
+"""That the line is drawn through."""
+
+EXACT_CHECK = 32
+"""At which the exact one is checked: fake tensors need no memory."""
+
+FAULTS: Mapping[str, type[Exception]] = {"unavailable": Unavailable, "invalid": ValueError}
+"""Status of a process that gave nothing → what is raised."""
+
+
+def batch_laws(
+    model: str,
+    hyper: Mapping[str, Any],
+    counters: Sequence[str],
+    check: int,
+    timeout_s: float,
+    say: Callable[[str], None],
+) -> list[AccountLaw]:
+    """The laws of one model, the exact count's first. say: progress.
+
+    Raises ValueError for a model that cannot be built, Unavailable where it needs what is not here, RuntimeError where
+    its process died or ran past its limit.
+    """
+    from cleaning.accounts.account.batch_law import counter_laws, exact_laws
+    from measure.counters.harness.isolation import count_isolated, record_isolated
+
+    sizes = (*BATCHES, EXACT_CHECK)
+    say(f"{model}: tracing at {', '.join(map(str, sizes))}")
+    traced, failure = record_isolated(
+        model, hyper, sizes, timeout_s, factory=FACTORY, trainer=TRAINER, only_training=True
+    )
+    if not traced and failure is not None:
+        raise FAULTS.get(failure.status, RuntimeError)(failure.reason.removeprefix("ValueError: "))
+    found = exact_laws(model, traced, sizes)
+    for counter in counters:
+        say(f"{model}: {counter}")
+        asked = tuple(sorted({*BATCHES, check}))
+        found += counter_laws(model, count_isolated(counter, model, hyper, asked, timeout_s, factory=FACTORY))
+    return found
+
 
 EXACT = "exact"
 OWN = "flopledger"
@@ -45,13 +169,15 @@ class Uncounted(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: counted; 1: a model could not be; 2: the caller's mistake; 3: a file could not be written."""
-    options = count_options.parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 
 
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
     if options.parallel is not None:
+        if given := changes(options, ALONE):
+            raise Mistake(f"--parallel: goes without {' and '.join(given)}")
         from runners.count import parallel as count_parallel
 
         return count_parallel.run(options)
@@ -83,7 +209,7 @@ def _run(options: Namespace) -> int:
 
 def _check_serial(options: Namespace) -> None:
     """The batch size that a count has by itself. Raises Mistake for options of `--parallel` without it."""
-    if given := count_options.changes(options, count_options.PARALLEL):
+    if given := changes(options, PARALLEL):
         raise Mistake(f"{given[0]}: goes with --parallel only")
     if options.batch_size is None:
         options.batch_size = 1
@@ -93,7 +219,7 @@ def _check_device(options: Namespace) -> None:
     """Raises Mistake for a device that the table of peaks has not, and for answers that have no peak in them."""
     if options.device is None:
         return
-    if others := count_options.changes(options, ("law", "explain")):
+    if others := changes(options, ("law", "explain")):
         raise Mistake(f"--device: goes without {others[0]}")
     if options.format == "csv":
         raise Mistake("--device: goes with --format table or json")
@@ -111,10 +237,9 @@ def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[M
 
 def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple[str, Sequence[AccountLaw]]]:
     """A model's laws of the batch. Raises Uncounted where it cannot be built or run."""
-    from runners.count import batch_law
 
     try:
-        found = batch_law.laws(model, hyper_of(options), counters, options.law_check, options.timeout, passing)
+        found = batch_laws(model, hyper_of(options), counters, options.law_check, options.timeout, passing)
     except (ValueError, Unavailable, RuntimeError) as fault:
         raise Uncounted(_named(model, str(fault)), mistaken=not isinstance(fault, RuntimeError)) from fault
     return [(model, found)]

@@ -18,7 +18,6 @@ from runners.cli.exits import FAILED, MISTAKE, Mistake, instructed
 from runners.cli.model_options import hyper_of
 from runners.cli.output import say, show_page
 from runners.cli.progress import passing
-from runners.count.options import changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from analysis.parallel.rank_trace import RankTrace
     from measure.parallel.rank_trace import RankStep
     from workloads.catalogue.base import Workload
-
-ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout", "device")
-"""Options that are of other questions."""
 
 
 def run(options: Namespace) -> int:
@@ -59,8 +55,6 @@ def check(options: Namespace) -> None:
     """Raises Mistake where the options cannot be meant together, before torch is imported. Fills in the batch size."""
     from analysis.parallel.rank_grid import grid_of, parse_sizes
 
-    if given := changes(options, ALONE):
-        raise Mistake(f"--parallel: goes without {' and '.join(given)}")
     try:
         options.sizes = parse_sizes(options.parallel)
         if options.batch_size is None:

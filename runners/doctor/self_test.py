@@ -22,23 +22,23 @@ from typing import Any
 from analysis.devices.precisions import PRECISIONS
 from cleaning.facts.self_test import UNFINISHED
 from results.errors import Unavailable, one_line
-from runners.doctor.known_work import counts, energy, precision, rates, times
-from runners.doctor.known_work.answers import FAILED, OK, UNAVAILABLE, Check, CheckResult, DeviceUnderTest
+from runners.doctor import known_rates, known_work
+from runners.doctor.known_work import FAILED, OK, UNAVAILABLE, Check, CheckResult, DeviceUnderTest
 
 LONGEST_REASON = 300
 
 CHECKS: Mapping[str, Check] = {
-    **{f"rate {name}": rates.products(name) for name in PRECISIONS},
-    **{f"convolution {name}": rates.convolutions(name) for name in PRECISIONS},
-    "events": times.events,
-    "sleep": times.sleep,
-    "count": counts.count,
-    "energy": energy.energy,
-    "flags": precision.flags_read_back,
-    "ieee fp32": precision.ieee,
-    "intervals": times.intervals,
-    "memory resnet18": counts.memory("resnet18", 8),
-    "memory mobilenet_v2": counts.memory("mobilenet_v2", 8),
+    **{f"rate {name}": known_rates.products(name) for name in PRECISIONS},
+    **{f"convolution {name}": known_rates.convolutions(name) for name in PRECISIONS},
+    "events": known_rates.events,
+    "sleep": known_rates.sleep,
+    "count": known_work.count,
+    "energy": known_rates.energy,
+    "flags": known_work.flags_read_back,
+    "ieee fp32": known_work.ieee,
+    "intervals": known_rates.intervals,
+    "memory resnet18": known_work.memory("resnet18", 8),
+    "memory mobilenet_v2": known_work.memory("mobilenet_v2", 8),
 }
 """Name of a check → what makes it, in the order in which they run."""
 

@@ -10,23 +10,107 @@ operations makes one of megabytes.
 
 from __future__ import annotations
 
+import argparse
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.devices.precisions import PRECISIONS
 from results.library_words import plain_words
 from results.names import nearest
-from runners.cli.arguments import MARGIN_RATIO, SHOWN
+from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format, number, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import check_models, hyper_of
+from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
 from runners.cli.output import put, reserve, say, show_page
 from runners.cli.progress import passing
-from runners.footprint import options as footprint_options
+from runners.footprint.step import NONE
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
+    from analysis.footprint.step.checkpointing import Choice
+    from analysis.footprint.step.largest_batch import BatchFit
+    from reports.footprint.checkpoints import Checkpoints
     from reports.footprint.text import FootprintAnswer, MemoryFit
     from runners.footprint.step import StepOptions, StepTrace
+
+
+BATCH_SIZE = 32
+"""Where neither a batch nor a memory is said."""
+
+DEVICES = ("cuda", "cpu")
+
+TOP = 8
+
+EPILOG = (
+    "How it is counted, how far it is from real allocators, and what is not claimed: docs/footprint.md. Models of any "
+    "form, and their inputs: docs/models.md."
+)
+
+
+def parser() -> Parser:
+    """The parser of `runners.footprint`."""
+    made = Parser(
+        prog="python -m runners.footprint",
+        description="How much memory does a step need, what fills it, and what is the largest batch that fits?",
+        epilog=EPILOG,
+    )
+    made.add_argument("model", metavar="MODEL", help=MODEL)
+    group = made.add_argument_group("the model and its batch")
+    add_model(group, f"{BATCH_SIZE}; with --fit: the largest that fits")
+    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
+    _add_step(made.add_argument_group("the step"))
+    made.add_argument_group("the largest batch that fits").add_argument(
+        "--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name"
+    )
+    _add_output_options(made.add_argument_group("the answer"))
+    made.set_defaults(batch_size=None)
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _add_step(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--precision", type=precision, choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)"
+    )
+    group.add_argument(
+        "--optimizer",
+        choices=(*OPTIMIZERS, OWN, NONE),
+        default="sgd",
+        help="own: the model's own; none: gradients only (sgd)",
+    )
+    group.add_argument(
+        "--accumulate", type=number(int, 1), default=1, metavar="N", help="batches a step of the optimizer (1)"
+    )
+    group.add_argument(
+        "--device", choices=DEVICES, default=DEVICES[0],
+        help="whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)",
+    )  # fmt: skip
+
+
+def _add_output_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--top", type=number(int, 0), default=TOP, metavar="K", help=f"largest tensors shown ({TOP})")
+    group.add_argument(
+        "--checkpoints", action="store_true",
+        help="what checkpointing would save: peak, recomputed FLOP and largest batch for the best choices of modules",
+    )  # fmt: skip
+    add_format(group, "table, csv (a row, or one a choice of checkpoints) or json (table)")
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write footprint.json, timeline.csv and timeline.png here, and checkpoints.csv and .png",
+    )
+
+
+def _name(text: str) -> str:
+    """A `type=` for a device's name: an empty one, of a variable that is not set, asks for nothing."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"expected the name that the driver prints, got {text!r}")
+    return text
+
 
 TABLE = "timeline.csv"
 
@@ -40,7 +124,7 @@ class Untraced(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
-    options = footprint_options.parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     options.fit = options.fit or ""
     return guarded(lambda: _run(options), options.debug)
 
@@ -141,10 +225,9 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     from analysis.footprint.step.live_bytes import footprint
     from analysis.footprint.step.workspaces import allowance, unforeseen
     from reports.footprint.text import FootprintAnswer
-    from runners.footprint.checkpoints import checkpoints
     from runners.footprint.fit import capability
 
-    largest = fitted.fit.fits or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
+    largest = fitted.fit.fits or fitted.least_batch if fitted else BATCH_SIZE
     step = steps.at(options.batch_size or largest)
     found = footprint(step.operations, step.storages)
     more = unforeseen(step.operations, options.device)
@@ -233,3 +316,49 @@ def write(answer: FootprintAnswer, options: Namespace) -> None:
         put(options.out / "timeline.png", figure_style.render(figures.timeline(answer))["png"])
         if answer.checkpoints is not None:
             put(options.out / "checkpoints.png", figure_style.render(figures.curve(answer))["png"])
+
+
+def checkpoints(
+    step_at: Callable[[int], StepTrace], batch_size: int, fit: BatchFit | None, device: str, name: str
+) -> Checkpoints:
+    """What checkpointing would bring a step; with a fit, the largest batch of each choice. Raises what `step_at` does.
+
+    name: of the device, which decides the workspaces.
+    """
+    from analysis.footprint.step.checkpointing import curve
+    from analysis.footprint.step.largest_batch import MOST
+    from reports.footprint.checkpoints import Checkpoints
+    from runners.footprint.fit import capability
+
+    step = step_at(batch_size)
+    choices = curve(step.operations, step.storages)
+    if fit is None:
+        return Checkpoints(choices)
+    most = fit.largest_batch if fit.refused else MOST
+    found = [_largest(step_at, each, fit.available_bytes, device, capability(name), most) for each in choices[1:]]
+    return Checkpoints(choices, (fit.largest_batch, *found))
+
+
+def _largest(
+    step_at: Callable[[int], StepTrace], choice: Choice, available_bytes: int, device: str, known: str | None, most: int
+) -> int | None:
+    """The largest batch up to `most` that fits with a choice of checkpoints; None where the model refuses a small one,
+    or small ones differ in their operations."""
+    from analysis.footprint.step.checkpointing import checkpointed, stretches_of
+    from analysis.footprint.step.largest_batch import SMALL, Lines
+    from runners.footprint.fit import moments
+
+    both = []
+    for batch in SMALL:
+        try:
+            step = step_at(batch)
+            stretches = stretches_of(step.operations, choice)
+        except (KeyError, ValueError):
+            return None
+        operations, storages = checkpointed(step.operations, step.storages, stretches)
+        changed = replace(step, operations=operations, storages=storages)
+        both.append(moments(changed, device, known))
+    low, high = both
+    if len(low) != len(high):
+        return None
+    return min(most, Lines((SMALL[0], low), (SMALL[1], high)).largest(available_bytes))

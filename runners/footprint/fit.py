@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from analysis.footprint.step.allocator_history import tensors_peak
 from analysis.footprint.step.caching_allocator import replay
 from analysis.footprint.step.largest_batch import SMALL, BatchFit, Lines, largest_batch, reserved_fits
 from analysis.footprint.step.live_bytes import BEFORE, footprint
 from analysis.footprint.step.workspaces import allowance
 from runners.cli.exits import Mistake
+from runners.footprint.step import StepOptions, parts, trace_batch
 from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
 
 if TYPE_CHECKING:
-    from runners.footprint.step import StepOptions, StepTrace
+    from runners.footprint.step import StepTrace
+
 
 LEAST = (1, 2, 4, 8, 16, 32, 64)
 """The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
@@ -147,3 +151,15 @@ def envelope(lines: Lines) -> tuple[tuple[int, int], ...]:
         if not kept or starts[slope] > kept[-1][0]:
             kept.append((starts[slope], slope))
     return tuple(kept)
+
+
+def check(asked: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
+    """(predicted, seen). Raises what the step raises."""
+    from measure.profiler.allocations import on_cpu, on_cuda
+
+    step = trace_batch(asked, batch_size)
+    predicted = footprint(step.operations, step.storages).at_least_bytes
+    make = partial(parts, asked, batch_size, None, device)
+    if device == "cpu":
+        return predicted, on_cpu(make, {operation.name for operation in step.operations}).tensors_bytes
+    return predicted, tensors_peak(*on_cuda(make, device))

@@ -7,24 +7,186 @@ take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format, names, number, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import check_models, hyper_of
-from runners.cli.output import say, show_page
+from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
+from runners.cli.output import put, reserve, say, show_page
 from runners.cli.progress import passing
 from runners.profile import deepspeed_config
-from runners.profile import options as profile_options
+from runners.profile.deepspeed_config import DEFAULTS
+from runners.profile.task import NONE
 from runners.workers import devices
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:
     from results.records.samples import Ceiling
     from results.records.step_profile import Machine, StepProfile
     from runners.workers.devices import ProbeResult
+
+
+MODES = ("train", "forward", "generate")
+
+TIMEOUT_S = 1800.0
+COMPARED = 4
+CEILING_S = 20.0
+
+EPILOG = (
+    "Models of any form, and their inputs: docs/models.md. The report and its rules: docs/profile.md. --config takes "
+    "a DeepSpeed configuration with flops_profiler; the command line comes first."
+)
+
+
+def parser() -> Parser:
+    """The parser of `runners.profile`. What a file may say, too, is None where the command line does not say it."""
+    made = Parser(
+        prog="python -m runners.profile",
+        description="Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?",
+        epilog=EPILOG,
+    )
+    made.add_argument("model", metavar="MODEL", help=MODEL)
+    group = made.add_argument_group("the model and its batch")
+    add_model(group)
+    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
+    _add_run(made.add_argument_group("what is run"))
+    _add_report(made.add_argument_group("the report"))
+    made.add_argument("--debug", action="store_true", help="tracebacks, and what the worker prints")
+    return made
+
+
+def _add_run(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
+    group.add_argument(
+        "--precision", type=precision, choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)"
+    )
+    group.add_argument("--mode", choices=MODES, default="train", help="train, forward (in eval mode) or generate")
+    group.add_argument(
+        "--optimizer",
+        choices=(*OPTIMIZERS, OWN, NONE),
+        default="sgd",
+        help="of mode train; own: the one of the model's source (sgd)",
+    )
+    group.add_argument("--steps", type=number(int, 1), metavar="N", help=f"steps profiled ({DEFAULTS['steps']})")
+    group.add_argument("--warm-up", type=number(int, 0), metavar="N", help=f"steps before them ({DEFAULTS['warm_up']})")
+    group.add_argument(
+        "--compare-steps", type=number(int, 0), default=COMPARED, metavar="N",
+        help=f"steps timed without the profiler, for comparison ({COMPARED})",
+    )  # fmt: skip
+    group.add_argument(
+        "--ignore-modules",
+        type=names("module"),
+        default=(),
+        metavar="NAMES",
+        help="classes or paths of modules to leave out",
+    )
+    group.add_argument("--ceilings", type=Path, metavar="FILE", help="ceilings.csv of runners.ceiling or of a sweep")
+    group.add_argument(
+        "--ceiling-budget", type=number(float, 0), default=CEILING_S, metavar="S",
+        help=f"seconds to measure ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
+    )  # fmt: skip
+    group.add_argument(
+        "--timeout", type=number(float, 1), default=TIMEOUT_S, metavar="S", help=f"of the profile ({TIMEOUT_S:g})"
+    )
+
+
+def _add_report(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--module-depth", type=number(int, -1), metavar="D", help="depth to which modules are shown; -1: all"
+    )
+    group.add_argument(
+        "--top-modules", type=number(int, 1), metavar="K", help=f"classes in each ranking ({DEFAULTS['top_modules']})"
+    )
+    group.add_argument("--detailed", action=argparse.BooleanOptionalAction, help="the tree of modules (yes)")
+    group.add_argument("--operations", action="store_true", help="show operations, too; with csv: instead of modules")
+    group.add_argument(
+        "--recompute-fwd-factor", type=number(float, 0), metavar="R",
+        help="share of the forward pass that activation checkpointing runs again, for a rate beside the measured one",
+    )  # fmt: skip
+    group.add_argument(
+        "--world-size", type=number(int, 1), metavar="N",
+        help="devices that train together, a multiple of those that hold one model (as many as hold one)",
+    )  # fmt: skip
+    group.add_argument(
+        "--model-parallel", type=number(int, 1), default=1, metavar="N", help="devices that hold one model (1)"
+    )
+    group.add_argument("--config", type=Path, metavar="FILE", help="JSON settings with DeepSpeed's keys")
+    add_format(group, "table, csv (of modules) or json (table)")
+    group.add_argument(
+        "--output-file", type=Path, metavar="FILE", help="write the report to this file instead of stdout"
+    )
+    group.add_argument("--out", type=Path, metavar="DIR", help="write profile.html, its tables and pictures here")
+
+
+PAGE = "profile.html"
+PICTURE = "roofline"
+
+
+def make(options: Namespace) -> None:
+    """The directories of --out and --output-file, before anything is measured for them. Raises StoreFault."""
+    for path in filter(None, (options.out and options.out / PAGE, options.output_file)):
+        reserve(path)
+
+
+def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
+    """The report as text, CSV or JSON. width: of the terminal that it is for, colour: if it has any; None: none."""
+    from reports.profile import data as profile_data
+
+    if options.format == "json":
+        return json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n"
+    if options.format == "csv":
+        made = profile_data.operations_csv if options.operations else profile_data.modules_csv
+        return made(profile)
+    if width is None:
+        return _text(profile, options)
+    from reports.profile.terminal import terminal_text
+
+    return terminal_text(
+        profile, **_display_options(options), operations=options.operations, width=width, colour=colour
+    )
+
+
+def write(profile: StepProfile, options: Namespace) -> None:
+    """Every file of --out. Raises StoreFault."""
+    from reports.profile import data as profile_data
+    from reports.profile import figures
+    from reports.profile import page as profile_page
+    from reports.shared import figure_style
+
+    out = options.out
+    put(out / "profile.json", json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n")
+    put(out / "modules.csv", profile_data.modules_csv(profile))
+    put(out / "operations.csv", profile_data.operations_csv(profile))
+    put(out / "profile.txt", _text(profile, options))
+    drawn: dict[str, bytes] = {}
+    with figure_style.theme():
+        figure = figures.roofline(profile)
+        if figure is not None:
+            drawn = figure_style.render(figure)
+    for ending, content in drawn.items():
+        put(out / f"{PICTURE}.{ending}", content)
+    put(out / PAGE, profile_page.page(profile, drawn["svg"].decode() if drawn else ""))
+
+
+def _text(profile: StepProfile, options: Namespace) -> str:
+    from reports.profile.tree import operations_text, tree_text
+
+    text = tree_text(profile, **_display_options(options))
+    return f"{text}\n{operations_text(profile)}" if options.operations else text
+
+
+def _display_options(options: Namespace) -> dict[str, Any]:
+    """How much of the modules is shown."""
+    return {"depth": options.module_depth, "top": options.top_modules, "detailed": options.detailed}
+
 
 OTHERS = "times hold others' work, too"
 
@@ -38,7 +200,7 @@ class Unprofiled(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
-    options = profile_options.parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 
 
@@ -47,10 +209,9 @@ def _run(options: Namespace) -> int:
     options = deepspeed_config.merged(options)
     _check(options)
     rows = _read(options)
-    from runners.profile import output as profile_output
     from runners.workers.pool import Worker, prepare
 
-    profile_output.make(options)
+    make(options)
     prepare()
     worker = Worker("profile", quiet=not options.debug)
     try:
@@ -71,19 +232,14 @@ def _run(options: Namespace) -> int:
 def show(profile: StepProfile, options: Namespace) -> None:
     """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
     from runners.cli import output
-    from runners.profile import output as profile_output
 
     if options.output_file is None:
-        show_page(
-            lambda width, colour: profile_output.report(
-                profile, options, width if sys.stdout.isatty() else None, colour
-            )
-        )
+        show_page(lambda width, colour: report(profile, options, width if sys.stdout.isatty() else None, colour))
     else:
-        output.put(options.output_file, profile_output.report(profile, options))
+        output.put(options.output_file, report(profile, options))
         say(f"written to {options.output_file}")
     if options.out is not None:
-        profile_output.write(profile, options)
+        write(profile, options)
         say(f"written to {options.out}")
 
 

@@ -7,23 +7,171 @@ from its inputs. Nothing is trained, timed or downloaded.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
 from analysis.project.results import PAPERS
-from runners.cli.arguments import Parser, add_format
-from runners.cli.exits import MISTAKE, guarded
-from runners.cli.output import say
+from runners.cli.arguments import Parser, add_format, number, precision
+from runners.cli.exits import MISTAKE, Mistake, guarded
+from runners.cli.output import say, show_page
+
+if TYPE_CHECKING:
+    from analysis.stats.intervals import Uncertain
+    from reports.project.gpu_hours import GpuHoursAnswer
+    from reports.project.text import ReachedUtilization
+
+
+LEAST, MOST = 1e-9, 1e60
+"""Prefix of any amount that is given: 10¹²."""
+
+
+def positive(text: str) -> float:
+    """A `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
+    value = float(number(float)(text))
+    if not LEAST <= value <= MOST:  # `not` refuses nan
+        raise argparse.ArgumentTypeError(f"expected a number above 0, from {LEAST:g} to {MOST:g}, got {text!r}")
+    return value
+
+
+def interval(text: str) -> tuple[float, float]:
+    """A `type=` for VALUE or LOW..HIGH, both finite and above 0."""
+    low, dots, high = text.partition("..")
+    try:
+        ends = positive(low), positive(high if dots else low)
+    except argparse.ArgumentTypeError as fault:
+        raise argparse.ArgumentTypeError(f"expected VALUE or LOW..HIGH, both above 0, got {text!r}") from fault
+    if ends[0] > ends[1]:
+        raise argparse.ArgumentTypeError(f"expected LOW..HIGH with LOW first, got {text!r}")
+    return ends
+
+
+def add_utilization(group: argparse._ActionsContainer, required: bool = False) -> None:
+    """--utilization and --confidence."""
+    words = "model FLOP ÷ (time × peak), a value or an interval"
+    group.add_argument("--utilization", type=interval, metavar="RATIO|LOW..HIGH", required=required, help=words)
+    group.add_argument("--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval (0.95)")
+
+
+def utilization_of(options: Namespace, unit: str) -> Uncertain:
+    """The utilization that the options give. Only IEEE units go beyond 1: fast algorithms save their products.
+
+    Raises Mistake.
+    """
+    from analysis.stats.intervals import between
+
+    low, high = options.utilization
+    is_fraction = unit in TENSOR_UNITS
+    if is_fraction and (high > 1 or low < high == 1):
+        raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {low:g}..{high:g}")
+    return between(low, high, options.confidence, "logit" if is_fraction else "log")
+
+
+EXAMPLES = """examples:
+  python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --utilization 0.2..0.4
+  python -m runners.project --compute --flop 1e21 --device "NVIDIA H200" --utilization 0.35"""
+
+TERA = 1e12
+
+
+def parser() -> Parser:
+    """The parser of this mode."""
+    made = Parser(
+        prog="python -m runners.project --compute",
+        description="What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--compute", action="store_true", help=argparse.SUPPRESS)
+    asked = made.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--gpu-hours", type=positive, metavar="H", help="devices × hours of training → FLOP")
+    asked.add_argument("--flop", type=positive, help="model FLOP of a training → GPU-hours")
+    made.add_argument("--device", required=True, help="its name, such as 'NVIDIA H200'")
+    made.add_argument(
+        "--precision", type=precision, choices=PRECISIONS, default="amp-bf16", help="of the training (amp-bf16)"
+    )
+    made.add_argument("--peak-tflops", type=positive, metavar="N", help="of one device, if it is not in our table")
+    add_utilization(made, required=True)
+    add_format(made)
+    return made
+
+
+def compute(arguments: Sequence[str]) -> int:
+    """Prints what `--compute` asks for; the exit code."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options))
+
+
+def _run(options: Namespace) -> int:
+    from reports.project import gpu_hours
+
+    answer = answer_of(options, _utilization(options))
+    show_page(lambda width, colour: gpu_hours.to_text(answer, options.format, width, colour))
+    return 0
+
+
+def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
+    """The answers of the options on this device."""
+    from analysis.project import monte_carlo
+    from analysis.stats.intervals import Uncertain, answers
+    from reports.project.gpu_hours import GpuHoursAnswer
+
+    peak, by_hours = reached.peak_flop_per_s, options.flop is None
+    asked = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
+
+    def function(draws: Any) -> dict[str, Any]:
+        if by_hours:
+            hours = draws["gpu_hours"]
+            return {"flop": monte_carlo.flop_of_hours(hours, peak, draws["utilization"]), "gpu_hours": hours}
+        flop = draws["flop"]
+        return {"flop": flop, "gpu_hours": monte_carlo.hours_of_flop(flop, peak, draws["utilization"])}
+
+    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in asked.items()}}
+    return GpuHoursAnswer(
+        asked=asked,
+        answer="flop" if by_hours else "gpu_hours",
+        answers=answers(function, inputs, options.confidence),
+        reached=reached,
+        confidence=options.confidence,
+    )
+
+
+def _utilization(options: Namespace) -> ReachedUtilization:
+    """The device, its peak and what of it is reached. Raises Mistake."""
+    from analysis.devices import peaks
+    from reports.project.text import ReachedUtilization
+
+    unit = PRECISIONS[options.precision].matmul_unit
+    try:
+        find = peaks.device_called if options.peak_tflops is None else peaks.lookup
+        device = find(options.device)
+    except ValueError as fault:
+        raise Mistake(f"--device: {fault}; or give its --peak-tflops") from fault
+    if options.peak_tflops is not None or device is None:
+        peak, source = options.peak_tflops * TERA, "given"
+    elif unit not in device.peaks:
+        fitting = [name for name, each in PRECISIONS.items() if each.matmul_unit in device.peaks]
+        raise Mistake(
+            f"--precision: {options.device} has no {unit} peak: expected {' or '.join(fitting)}, "
+            f"got {options.precision}; or give its --peak-tflops"
+        )
+    else:
+        peak, source = device.peaks[unit], device.source
+    name = peaks.spelling(device, options.device) if device else options.device
+    return ReachedUtilization(name, options.precision, unit, peak, source, utilization_of(options, unit))
+
 
 MODES = {
     "--reproduce": (
         "runners.project.command:reproduce",
         "a paper's tables and figures, compared with what follows from its inputs",
     ),
-    "--compute": ("runners.project.compute:main", "training compute of GPU-hours and back, with an interval"),
+    "--compute": ("runners.project.command:compute", "training compute of GPU-hours and back, with an interval"),
 }
 """The option that asks → (the command that answers, the question)."""
 

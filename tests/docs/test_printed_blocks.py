@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.first_hour.page import PAGE, layout, tasks
 from reports.sweep.table import to_text
+from runners import trace
 from runners.report import command as report_command
-from runners.trace import command as trace_command
 from tests.reports.compare.test_gate import slow, write
 from tests.support.made_up import made_up_page
 
@@ -46,7 +46,7 @@ def test_the_gates_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_traces_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    trace_command.main([str(ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz")])
+    trace.main([str(ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz")])
     now = [line.replace("recompute ", "") for line in layout(capsys.readouterr().out)]
     assert SHOWN[8]
     assert set(SHOWN[8]) <= set(now)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cleaning.trace.clean import CleanedTrace
-from runners.trace import command
+from runners import trace
 from tests.support.recordings.cut_recordings import (
     CUTS,
     SHORTER,
@@ -115,19 +115,19 @@ def test_the_command_tells_it_everywhere(three: list[dict[str, Any]], tmp_path: 
     path = tmp_path / "cut.json"
     path.write_text(json.dumps({"traceEvents": [event for event in three if event is not gradient]}))
     reason = "1 numbered call is not in the file, by its recorder's numbers"
-    assert command.main([str(path), "--format", "json"]) == 0
+    assert trace.main([str(path), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["missing"] == [{"phase": "backward", "calls": 1, "reason": reason}]
     assert [told["totals"][state]["backward_flop"] for state in told["totals"]] == [None] * 3
-    assert command.main([str(path), "--out", str(tmp_path / "out")]) == 0
+    assert trace.main([str(path), "--out", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
     assert f"backward has no total: {reason}" in text
     (repaired,) = [line for line in text.splitlines() if line.startswith("counted from recorded sizes")]
     assert "at least" in repaired
     assert repaired.endswith("–")
-    rows = gzip.decompress((tmp_path / "out" / command.INSTANCES).read_bytes()).decode()
+    rows = gzip.decompress((tmp_path / "out" / trace.INSTANCES).read_bytes()).decode()
     assert "missing: " + reason in rows
-    figures = {each.name.partition(".")[0] for each in (tmp_path / "out" / command.FIGURES).iterdir()}
+    figures = {each.name.partition(".")[0] for each in (tmp_path / "out" / trace.FIGURES).iterdir()}
     assert "timeline" in figures
     assert "backward_forward_by_kind" not in figures
 
@@ -138,14 +138,14 @@ def test_a_recording_without_numbers_says_so_in_every_form(tmp_path: Path, capsy
     for form, numbered in ((list, True), (calls_alone, False)):
         path = tmp_path / "form.json"
         path.write_text(json.dumps({"traceEvents": form(events)}))
-        assert command.main([str(path), "--format", "json"]) == 0
+        assert trace.main([str(path), "--format", "json"]) == 0
         told = json.loads(capsys.readouterr().out)
         assert told["numbered"] is numbered
         assert ("none is missing up to the last one" in told["totals_are"]) is numbered
-        assert command.main([str(path), "--format", "csv"]) == 0
+        assert trace.main([str(path), "--format", "csv"]) == 0
         rows = capsys.readouterr().out.splitlines()
         assert ("a missing call may not be noticed" in rows[-1]) is not numbered
-        assert command.main([str(path)]) == 0
+        assert trace.main([str(path)]) == 0
         assert ("may not be noticed" in " ".join(capsys.readouterr().out.split())) is not numbered
 
 

@@ -17,7 +17,6 @@ from analysis.devices.precisions import PRECISIONS
 from measure.profile.step_series import record
 from measure.profile.typed_steps import TypedStep, typed_steps
 from runners.characterize import command
-from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
 from runners.characterize import task as characterize_task
 from workloads.catalogue import entries
@@ -50,12 +49,12 @@ LARGEST = {"fathom-speech": "B", "residual": "D", "deepq": "D"}
 
 @pytest.mark.parametrize(("arguments", "expected"), GIVEN.items())
 def test_variants_and_scales_are_names_of_the_catalogue(arguments: tuple[str, ...], expected: list[str]):
-    options = characterize_options.parser().parse_args(arguments)
+    options = command.parser().parse_args(arguments)
     assert list(characterize_plan.models_of(options)) == expected
 
 
 def test_each_workload_has_its_own_batch_and_optimizer():
-    options = characterize_options.parser().parse_args(["--models", "deepq,residual@small,resnet18"])
+    options = command.parser().parse_args(["--models", "deepq,residual@small,resnet18"])
     first = {each.recording.workload: each.recording for each in characterize_plan.requests(options, ["cpu"])}
     assert [(one.batch_size, one.optimizer) for one in first.values()] == [(32, ""), (4, ""), (8, "")]
     training = [each.recording for each in characterize_plan.requests(options, ["cpu"]) if each.recording.optimizer]
@@ -72,7 +71,7 @@ SEEN_SLOWLY = ("fathom-speech@small", "autoenc", "residual@small", "fathom-vgg@s
 @functools.cache
 def profiled(name: str) -> tuple[list[TypedStep], list[float]]:
     """Steps of a workload by their operations, and how long each took by Python's own clock."""
-    options = characterize_options.parser().parse_args(["--models", name, "--modes", "training"])
+    options = command.parser().parse_args(["--models", name, "--modes", "training"])
     (request,) = characterize_plan.requests(options, ["cpu"])
     step = characterize_task._step(*characterize_task._built(request, torch.device("cpu")), request, PRECISIONS["fp32"])
     seen_s = []

@@ -8,21 +8,21 @@ from collections.abc import Callable
 
 import pytest
 
-from runners.characterize import options as characterize_options
+from runners.characterize import command as characterize_command
 from runners.cli.arguments import PAIRED, Parser, with_own_names
-from runners.count import options as count_options
-from runners.footprint import options as footprint_options
+from runners.count import command
+from runners.footprint import command as footprint_command
 from runners.formula import command as formula_command
-from runners.profile import options as profile_options
+from runners.profile import command as profile_command
 from runners.sweep import options as sweep_options
 
 MAKERS: dict[str, Callable[[], Parser]] = {
     "sweep": sweep_options.parser,
-    "count": count_options.parser,
-    "profile": profile_options.parser,
-    "footprint": footprint_options.parser,
+    "count": command.parser,
+    "profile": profile_command.parser,
+    "footprint": footprint_command.parser,
     "formula": formula_command.parser,
-    "characterize": characterize_options.parser,
+    "characterize": characterize_command.parser,
     "ceiling": importlib.import_module("runners.ceiling.command")._parser,
 }
 
@@ -48,15 +48,13 @@ def test_a_sweep_takes_one_model_and_batch_by_their_singular() -> None:
 
 
 def test_a_command_that_takes_models_by_place_takes_them_by_name() -> None:
-    found = count_options.parser().parse_args(
-        ["--batch-sizes", "2", "--models", "vgg11,net.py:build", "--counter=exact"]
-    )
+    found = command.parser().parse_args(["--batch-sizes", "2", "--models", "vgg11,net.py:build", "--counter=exact"])
     assert (found.models, found.batch_size, found.counters) == (["vgg11", "net.py:build"], 2, ("exact",))
-    assert profile_options.parser().parse_args(["--model", "vgg11", "--precisions", "fp32"]).model == "vgg11"
+    assert profile_command.parser().parse_args(["--model", "vgg11", "--precisions", "fp32"]).model == "vgg11"
 
 
 def test_an_option_that_has_a_meaning_of_its_own_keeps_it() -> None:
-    found = characterize_options.parser().parse_args(
+    found = characterize_command.parser().parse_args(
         ["--model", "memnet", "--batch-size", "4", "--batch-sizes", "8,16"]
     )
     assert (found.models, found.batch_size, found.batch_sizes) == (("memnet",), 4, (8, 16))
@@ -70,6 +68,6 @@ def test_what_follows_two_dashes_is_no_option() -> None:
 
 def test_a_model_option_without_a_value_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        count_options.parser().parse_args(["--models"])
+        command.parser().parse_args(["--models"])
     assert left.value.code == 2
     assert "required: MODEL" in capsys.readouterr().err

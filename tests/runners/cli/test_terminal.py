@@ -63,37 +63,34 @@ def ceiling(form: str) -> None:
 
 def profile(form: str) -> None:
     from runners.profile import command, deepspeed_config
-    from runners.profile import options as profile_options
     from tests.support.made_up import made_up_profile
 
-    options = deepspeed_config.merged(profile_options.parser().parse_args(["some_model", "--format", form]))
+    options = deepspeed_config.merged(command.parser().parse_args(["some_model", "--format", form]))
     command.show(made_up_profile.PROFILE, options)
 
 
 def characterize(form: str) -> None:
     from reports.characterize.text import look
-    from runners.characterize import command
-    from runners.characterize import options as characterize_options
+    from runners.characterize import command as characterize_command
     from tests.support.made_up.made_up_characterization import together
 
-    command.show(look(together()), characterize_options.parser().parse_args(["--format", form]))
+    characterize_command.show(look(together()), characterize_command.parser().parse_args(["--format", form]))
 
 
 @cache
 def counted() -> Any:
     """A model's account by two counters, counted once."""
-    from runners.count import command
-    from runners.count import options as count_options
+    from runners.count import command as count_command
 
-    options = count_options.parser().parse_args(["synthetic_matmul", "--counters", "exact,thop"])
-    return command.count("synthetic_matmul", options, ("flopledger", "thop"), (2,))
+    options = count_command.parser().parse_args(["synthetic_matmul", "--counters", "exact,thop"])
+    return count_command.count("synthetic_matmul", options, ("flopledger", "thop"), (2,))
 
 
 def count(form: str) -> None:
-    from runners.count import options as count_options
+    from runners.count import command as count_command
     from runners.count import output as count_output
 
-    count_output.accounts(counted(), count_options.parser().parse_args(["synthetic_matmul", "--format", form]))
+    count_output.accounts(counted(), count_command.parser().parse_args(["synthetic_matmul", "--format", form]))
 
 
 CASES: dict[str, tuple[Told, str]] = {

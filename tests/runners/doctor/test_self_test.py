@@ -17,10 +17,9 @@ from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from measure.device.environment import environment
 from results.errors import StoreFault, Unavailable
 from runners.cli import output
-from runners.doctor import command, self_test
-from runners.doctor.known_work import counts, energy, executed, times
-from runners.doctor.known_work.answers import CheckResult, DeviceUnderTest, within
-from runners.footprint import check_task
+from runners.doctor import command, known_rates, known_work, self_test
+from runners.doctor.known_work import CheckResult, DeviceUnderTest, within
+from runners.footprint import fit
 from runners.report.check import self_test_of
 from tests.support.made_up import made_up_device
 
@@ -216,7 +215,7 @@ def test_known_work_comes_out_on_a_cpu(name: str) -> None:
 
 
 def test_predicted_memory_comes_out_on_a_cpu() -> None:
-    assert counts.memory("resnet18", 2, 64)(CPU).verdict == "ok"
+    assert known_work.memory("resnet18", 2, 64)(CPU).verdict == "ok"
 
 
 @pytest.mark.parametrize("name", ["rate fp32", "convolution fp32", "events", "energy"])
@@ -253,8 +252,8 @@ class PlannedClock:
 
 def planned(monkeypatch, **plans):
     clock = PlannedClock(**plans)
-    monkeypatch.setattr(times, "clock_for", lambda device: clock)
-    monkeypatch.setattr(times, "long_product", lambda asked: (lambda: None, 40))
+    monkeypatch.setattr(known_rates, "clock_for", lambda device: clock)
+    monkeypatch.setattr(known_rates, "long_product", lambda asked: (lambda: None, 40))
     return clock
 
 
@@ -264,19 +263,19 @@ GPU = DeviceUnderTest("cuda", "a GPU")
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "ok"), (1.02, "ok"), (1.05, "failed"), (0.9, "failed")])
 def test_events_are_held_against_the_wall(monkeypatch, ratio, verdict) -> None:
     planned(monkeypatch, wall_s=lambda block: 0.5, device_s=lambda block: 0.5 * ratio)
-    found = times.events(GPU)
+    found = known_rates.events(GPU)
     assert (found.verdict, found.found) == (verdict, pytest.approx(ratio))
 
 
 def test_the_best_block_counts_on_a_host_that_stumbles(monkeypatch) -> None:
     planned(monkeypatch, wall_s=lambda block: 0.7 if block < 9 else 0.5, device_s=lambda block: 0.5)
-    assert times.events(GPU).verdict == "ok"
+    assert known_rates.events(GPU).verdict == "ok"
 
 
 def test_events_that_are_too_long_are_not_hidden_by_a_host_that_stumbles(monkeypatch) -> None:
     """Device times a tenth too long; in the first four blocks the wall's are, too, so that their ratios are 1."""
     planned(monkeypatch, wall_s=lambda block: 0.55 if block < 4 else 0.5, device_s=lambda block: 0.55)
-    found = times.events(GPU)
+    found = known_rates.events(GPU)
     assert (found.verdict, found.found) == ("failed", pytest.approx(1.1))
 
 
@@ -284,8 +283,8 @@ def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
     """First a short one, then five of 40 and five of 80 units; an offset of 5 ms makes 45 and 85 of 40 and 80 ms."""
     for offset_s, verdict in ((0.0, "ok"), (0.005, "failed")):
         planned(monkeypatch, wall_s=lambda block, off=offset_s: off + (0.01, *[0.04] * 5, *[0.08] * 5)[block])
-        monkeypatch.setattr(times.time, "sleep", lambda seconds: None)
-        found = times.sleep(CPU)
+        monkeypatch.setattr(known_rates.time, "sleep", lambda seconds: None)
+        found = known_rates.sleep(CPU)
         assert (found.verdict, found.found) == (verdict, pytest.approx((0.08 + offset_s) / (0.04 + offset_s)))
 
 
@@ -298,7 +297,7 @@ def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
 )
 def test_intervals_of_a_device_that_slows_down_do_not_cover(monkeypatch, slower, covered) -> None:
     planned(monkeypatch, wall_s=lambda block: (slower if block >= 40 else 1) * (1.01 if block % 2 else 0.99))
-    found = times.intervals(CPU)
+    found = known_rates.intervals(CPU)
     assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
 
 
@@ -321,15 +320,15 @@ def test_a_clock_that_is_lowered_in_the_middle_is_no_fault(monkeypatch, said, co
             return Reading(time_s=0.0, sm_clock_hz=hz[clock.block + 1] if said else None)  # while the block runs
 
     monkeypatch.setattr("measure.device.telemetry.open_device", lambda device: Clocked(1.0))
-    found = times.intervals(GPU)
+    found = known_rates.intervals(GPU)
     assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
     assert found.expected.endswith("at one clock") == said
 
 
 @pytest.mark.parametrize(("seen", "verdict"), [(1000, "ok"), (1019, "ok"), (1500, "reported")])
 def test_memory_is_told_and_not_judged_until_a_gpu_has_confirmed_it(monkeypatch, seen, verdict) -> None:
-    monkeypatch.setattr(check_task, "check", lambda *asked: (1000, seen))
-    found = replace(counts.memory("resnet18", 2, 64)(CPU), check="memory resnet18")
+    monkeypatch.setattr(fit, "check", lambda *asked: (1000, seen))
+    found = replace(known_work.memory("resnet18", 2, 64)(CPU), check="memory resnet18")
     assert (found.verdict, found.found) == (verdict, seen / 1000)
     others = made_up_device.self_test("NVIDIA H200")
     checks = tuple(found if each.check == found.check else each for each in others.checks)
@@ -402,24 +401,24 @@ def convolution(stride, padding, dilation):
     ],
 )
 def test_flop_of_recorded_calls_by_hand(recorded, flop) -> None:
-    assert executed.executed_flop([recorded, call("aten::relu", ((9, 9),))], cuda=True) == (flop, 0)
+    assert known_work.executed_flop([recorded, call("aten::relu", ((9, 9),))], cuda=True) == (flop, 0)
 
 
 def test_each_gradient_that_was_asked_for_counts() -> None:
     shapes = ((2, 8, 4, 4), (2, 6, 9, 9), (8, 3, 3, 3))
     both, one = (call("aten::convolution_backward", shapes, ((), (True, mask, False))) for mask in (True, False))
-    assert executed.executed_flop([both], cuda=True)[0] == 2 * executed.executed_flop([one], cuda=True)[0]
-    assert executed.executed_flop([one], cuda=True)[0] == 2 * (2 * 8 * 4 * 4) * 3 * 9
+    assert known_work.executed_flop([both], cuda=True)[0] == 2 * known_work.executed_flop([one], cuda=True)[0]
+    assert known_work.executed_flop([one], cuda=True)[0] == 2 * (2 * 8 * 4 * 4) * 3 * 9
 
 
 def test_a_call_without_a_kernel_has_not_run() -> None:
     ran, idle = call("aten::mm", ((2, 3), (3, 5))), call("aten::mm", ((9, 9), (9, 9)), device_time_s=0.0)
-    assert executed.executed_flop([ran, idle], cuda=True) == (60, 1)
+    assert known_work.executed_flop([ran, idle], cuda=True) == (60, 1)
     with pytest.raises(Unavailable, match="no kernel"):
-        executed.executed_flop([replace(ran, device_time_s=None)], cuda=True)
-    assert executed.executed_flop([replace(ran, device_time_s=None)], cuda=False) == (60, 0)
+        known_work.executed_flop([replace(ran, device_time_s=None)], cuda=True)
+    assert known_work.executed_flop([replace(ran, device_time_s=None)], cuda=False) == (60, 0)
     with pytest.raises(Unavailable, match="no product"):
-        executed.executed_flop([call("aten::relu", ((9,),))], cuda=True)
+        known_work.executed_flop([call("aten::relu", ((9,),))], cuda=True)
 
 
 # ---- energy ----
@@ -461,9 +460,9 @@ def test_energy_is_held_against_power(monkeypatch, board, verdict) -> None:
     from measure.timing import clocks
 
     monkeypatch.setattr("measure.device.telemetry.open_device", lambda device: board)
-    monkeypatch.setattr(clocks, "clock_for", lambda device: clocks.CpuClock())
-    monkeypatch.setattr(times, "long_product", lambda asked: (lambda: time.sleep(0.01), 10))
-    monkeypatch.setattr(energy, "WARM_S", 0.0)
-    monkeypatch.setattr(energy, "BUSY_S", 0.5)
-    found = self_test.guarded("energy", energy.energy, GPU)
+    monkeypatch.setattr(known_rates, "clock_for", lambda device: clocks.CpuClock())
+    monkeypatch.setattr(known_rates, "long_product", lambda asked: (lambda: time.sleep(0.01), 10))
+    monkeypatch.setattr(known_rates, "WARM_S", 0.0)
+    monkeypatch.setattr(known_rates, "BUSY_S", 0.5)
+    found = self_test.guarded("energy", known_rates.energy, GPU)
     assert found.verdict == verdict, found

@@ -320,7 +320,7 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
     """
     from analysis.footprint.step.checkpointing import checkpointed, stretches_of
     from analysis.footprint.step.live_bytes import footprint
-    from runners.footprint.checkpoints import checkpoints
+    from runners.footprint.command import checkpoints
     from runners.footprint.fit import fit
     from runners.footprint.step import StepOptions, StepTrace, trace_batch
 

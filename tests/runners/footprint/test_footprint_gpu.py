@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from measure.operations.cuda_dispatch import cuda_rules
-from runners.footprint.check_task import check
+from runners.footprint.fit import check
 from runners.footprint.step import StepOptions
 from tests.measure.operations.test_cuda_rules import dtypes, saved_bytes
 

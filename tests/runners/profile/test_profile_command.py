@@ -21,7 +21,6 @@ from reports.sweep.table import to_csv
 from results.records.samples import Ceiling
 from runners.cli.exits import Mistake
 from runners.profile import command, deepspeed_config
-from runners.profile import options as profile_options
 from runners.profile.task import ProfileRequest
 from runners.profile.task import profile as task
 from runners.workers import pool
@@ -166,7 +165,7 @@ def test_the_command_line_comes_first(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
     file.write_text('{"start_step": 1, "end_step": 9, "detailed": false}')
     words = ["resnet18", "--config", str(file), "--steps", "2", "--detailed"]
-    found = deepspeed_config.merged(profile_options.parser().parse_args(words))
+    found = deepspeed_config.merged(command.parser().parse_args(words))
     assert (found.steps, found.warm_up, found.detailed, found.top_modules) == (2, 1, True, 3)
 
 

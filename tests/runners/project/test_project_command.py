@@ -17,8 +17,7 @@ import pytest
 from analysis.project import domain as frontier_domain
 from analysis.project.shipped_formulas import Formulas, shipped
 from reports.project import figures as project_figures
-from runners.project import command
-from runners.project import model as project_model
+from runners.project import command, model
 
 ROOT = Path(__file__).parents[3]
 
@@ -92,8 +91,8 @@ def test_a_known_devices_memory_says_what_does_not_fit(capsys: pytest.CaptureFix
 
 
 def test_the_rules_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
-    theirs, ours = (json.loads(told(capsys, "word_lm", "--rules", r, "--format", "json")) for r in project_model.RULES)
-    assert (theirs["rules"], ours["rules"]) == project_model.RULES
+    theirs, ours = (json.loads(told(capsys, "word_lm", "--rules", r, "--format", "json")) for r in model.RULES)
+    assert (theirs["rules"], ours["rules"]) == model.RULES
     many, few = theirs["projection"]["moved_bytes"]["value"], ours["projection"]["moved_bytes"]["at_least"]
     assert many > 10 * few, "a while loop adds up gradients at every step, and PyTorch has one product"
 

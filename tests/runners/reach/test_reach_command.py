@@ -15,7 +15,7 @@ from runners.cli.exits import Mistake
 from runners.footprint.command import Steps
 from runners.footprint.fit import moments
 from runners.footprint.step import StepOptions
-from runners.reach.command import _largest, main, operations_of, trace_forward
+from runners.reach import _largest, main, operations_of, trace_forward
 from tests.support.fakes.commands import refused, running
 
 DEVICE = "NVIDIA GeForce RTX 3090"

@@ -21,8 +21,8 @@ import pytest
 from results.records.counts import CleaningLog
 from results.records.operations import Kernel, OperationInstance
 from results.records.rows import header
+from runners import trace
 from runners.cli import model_options
-from runners.trace import command
 from tests.support.fakes.commands import code_without
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
 MI300 = "tracelens_mi300_resnet_train_actckpt.json.gz"
 
-BLOCKED = code_without("torch torchvision pynvml nvtx psutil workloads", "runners.trace.command")
+BLOCKED = code_without("torch torchvision pynvml nvtx psutil workloads", "runners.trace")
 
 NET = {"first": 2 * 2 * 4 * 64 * 3 * 9, "grouped": 2 * 2 * 4 * 64 * 2 * 9, "middle": 2 * 2 * 256 * 5, "twice": 200}
 """FLOP of a step of tests/support/recordings/record_kineto.py: 2 images of 8 × 8; two convolutions 3 × 3 to 4 channels,
@@ -58,7 +58,7 @@ def traced(path: Path, us: int) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = command.main([str(argument) for argument in arguments])
+    code = trace.main([str(argument) for argument in arguments])
     return code, *capsys.readouterr()
 
 
@@ -71,7 +71,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The one line of a mistake."""
     with pytest.raises(SystemExit) as left:
-        command.main([str(argument) for argument in arguments])
+        trace.main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     assert (left.value.code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("error: ")
@@ -161,7 +161,7 @@ def test_a_page_that_is_a_directory_is_one_line_before_the_file_is_read(
 ) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(command, "read_recording")
+    monkeypatch.delattr(trace, "read_recording")
     assert "--html: expected a file, got the directory" in refused(capsys, OURS, "--html", page)
 
 
@@ -197,7 +197,7 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
     assert states == {*names, "counts_by_operation", "flop_per_step"}
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     drawn = {path.name: path.read_bytes() for path in (out / "figures").iterdir()}
-    monkeypatch.setattr(command, "_pictures", lambda *_: drawn)  # tests/reports/trace/test_figures_trace.py draws twice
+    monkeypatch.setattr(trace, "_pictures", lambda *_: drawn)  # tests/reports/trace/test_figures_trace.py draws twice
     assert run(capsys, OURS, "--out", out)[0] == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -235,12 +235,12 @@ def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch:
 
 
 def test_times_begin_with_the_first_event_that_has_one() -> None:
-    recording = command.read_recording(OURS)
+    recording = trace.read_recording(OURS)
     first = int(recording.calls["start_ns"].min())
-    assert command.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
+    assert trace.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
     lost = recording.kernels.copy()
     lost.loc[lost.index[5], "start_ns"] = -1
-    assert command.cleaned(replace(recording, kernels=lost)).begin_ns == first
+    assert trace.cleaned(replace(recording, kernels=lost)).begin_ns == first
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_a_figure_that_fails_loses_no_table(
     def fail(out: Path, states: bool) -> None:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(command, "_pictures", fail)
+    monkeypatch.setattr(trace, "_pictures", fail)
     code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
     assert code == 3
     assert "51.400 k" in out

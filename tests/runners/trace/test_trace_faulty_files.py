@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runners.trace import command
+from runners import trace as runners_trace
 from tests.support.fakes.commands import running
 
 MM_FLOP = 2 * 1024**3
@@ -56,7 +56,7 @@ def answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     def of(text: str, *options: str) -> tuple[dict[str, Any], str]:
         path = tmp_path / "trace.json"
         path.write_text(text, encoding="utf-8")
-        run = running(command.main, capsys)
+        run = running(runners_trace.main, capsys)
         return json.loads(run(path, "--format", "json", *options)[1]), " ".join(run(path, *options)[1].split())
 
     return of
@@ -312,4 +312,4 @@ def test_the_refusal_of_kernels_under_another_category_names_it(
 ) -> None:
     path = tmp_path / "trace.json"
     path.write_text(two_steps().text().replace('"kernel"', '"npu_job"'), encoding="utf-8")
-    assert "none was recorded (not read: 2 events of category npu_job)" in running(command.main, capsys)(path)[2]
+    assert "none was recorded (not read: 2 events of category npu_job)" in running(runners_trace.main, capsys)(path)[2]

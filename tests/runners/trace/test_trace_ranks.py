@@ -16,7 +16,7 @@ import pytest
 
 from reports.shared.numbers import percent
 from reports.trace.ranks import WIDTH_PT
-from runners.trace import command
+from runners import trace
 from tests.support.recordings import record_ranks
 
 RANKS = Path(__file__).parents[2] / "data" / "ranks"
@@ -28,7 +28,7 @@ STEP_FLOP = FORWARD + 2 * FORWARD - FORWARD // record_ranks.LAYERS
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     try:
-        code = command.main([str(word) for word in words])
+        code = trace.main([str(word) for word in words])
     except SystemExit as exit_:
         code = int(exit_.code or 0)
     captured = capsys.readouterr()

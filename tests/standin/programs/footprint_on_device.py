@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from runners.footprint.check_task import check
+from runners.footprint.fit import check
 from runners.footprint.step import StepOptions
 
 if __name__ == "__main__":

@@ -26,13 +26,20 @@ import measure.operations.tracer
 import measure.profiler.allocations
 import measure.profiler.work_profiles  # noqa: F401
 from measure.device.environment import device_facts
-from runners.doctor.known_work import counts, energy, rates, times
-from runners.doctor.known_work.answers import DeviceUnderTest
+from runners.doctor import known_rates, known_work
+from runners.doctor.known_work import DeviceUnderTest
 from runners.doctor.self_test import CHECKS, guarded
-from runners.footprint import check_task, step
+from runners.footprint import fit, step
 
-SHORT = ((rates, "RATE_S", 0.4), (times, "LONG_S", 0.2), (energy, "WARM_S", 0.3), (energy, "BUSY_S", 1.0))
-SHORT += ((times, "MOST_BLOCKS", 60),)  # as long as this machine is too busy for the wall to agree with a device at all
+SHORT = (
+    (known_rates, "RATE_S", 0.4),
+    (known_rates, "LONG_S", 0.2),
+    (known_rates, "WARM_S", 0.3),
+    (known_rates, "BUSY_S", 1.0),
+)
+SHORT += (
+    (known_rates, "MOST_BLOCKS", 60),
+)  # as long as this machine is too busy for the wall to agree with a device at all
 AT_ONCE = 3
 """Children: most of their time they wait for the device."""
 SMALL = (8, 64)
@@ -40,7 +47,7 @@ SMALL = (8, 64)
 
 CHECKED = {
     **{name: check for name, check in CHECKS.items() if not name.startswith("memory")},
-    "memory resnet18": counts.memory("resnet18", *SMALL),
+    "memory resnet18": known_work.memory("resnet18", *SMALL),
 }
 """All, with the smaller model of those whose memory is predicted, on small images."""
 
@@ -48,8 +55,8 @@ CHECKED = {
 def small_steps() -> dict[str, step.StepTrace]:
     """The steps that checks trace on fake tensors, by what is asked for."""
     found = {}
-    for size, pixels in ((counts.BATCH, counts.IMAGE_SIZE), SMALL):
-        asked = step.StepOptions(counts.MODEL, "fp32", "sgd", "cuda", hyper={"image_size": pixels})
+    for size, pixels in ((known_work.BATCH, known_work.IMAGE_SIZE), SMALL):
+        asked = step.StepOptions(known_work.MODEL, "fp32", "sgd", "cuda", hyper={"image_size": pixels})
         found[f"{asked} {size}"] = step.trace_batch(asked, size)
     return found
 
@@ -90,7 +97,7 @@ if __name__ == "__main__":
         setattr(module, name, seconds)
     plans = sorted(Path(sys.argv[1]).glob("*.plan"))
     traced = ended(started(plans[0], small_steps))  # in a child, too: torch forks no process that knows of a device
-    step.trace_batch = check_task.trace_batch = lambda asked, size: traced[f"{asked} {size}"]
+    step.trace_batch = fit.trace_batch = lambda asked, size: traced[f"{asked} {size}"]
     found = {}
     for first in range(0, len(plans), AT_ONCE):
         children = {plan.stem: started(plan, answers) for plan in plans[first : first + AT_ONCE]}

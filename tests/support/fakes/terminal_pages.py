@@ -57,7 +57,7 @@ def notes(_: str) -> None:
 
 def reach(_: str) -> None:
     told = ["synthetic_matmul", "--batch-size", "8", "--device", "NVIDIA GeForce RTX 3090"]
-    assert import_module("runners.reach.command").main(told) == 0
+    assert import_module("runners.reach").main(told) == 0
 
 
 def gates(_: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from measure.trace.ranks.recordings import rank_files, read_rank
 from measure.trace.readers import nsys
-from runners.trace import command
+from runners import trace
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up_operations.nsys_export import PROCESS, Export
 
@@ -87,7 +87,7 @@ def test_an_export_says_rank_host_clock_steps_and_collectives(folder: Path) -> N
 
 def test_the_rank_that_is_late_is_named_with_its_step(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two others wait 0.2 ms each in two of four steps, whatever their sessions say of when they began."""
-    code, out, _ = running(command.main, capsys)(folder, "--times-only", "--format", "json")
+    code, out, _ = running(trace.main, capsys)(folder, "--times-only", "--format", "json")
     found = json.loads(out)
     assert code == 0
     assert (found["straggler"]["rank"], found["straggler"]["since"]) == (1, LATE_FROM)
@@ -98,7 +98,7 @@ def test_the_rank_that_is_late_is_named_with_its_step(folder: Path, capsys: pyte
 
 
 def test_what_is_no_ranks_export_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = running(command.main, capsys)
+    run = running(trace.main, capsys)
     export(0, environment="").write(tmp_path / "report.sqlite")
     refused(run(tmp_path), "expected the rank in the export's environment (RANK) or in the file's name")
     (tmp_path / "report.sqlite").unlink()
@@ -114,7 +114,7 @@ def test_an_export_of_a_host_has_a_rank_for_each_process(tmp_path: Path, capsys:
     for rank in range(3):
         fill(made, LATE_NS if rank == 1 else 0, 0, PROCESS + 2 - rank, rank, 256 << rank)
     path = made.write(tmp_path / "report.sqlite")
-    code, out, _ = running(command.main, capsys)(tmp_path, "--format", "json")
+    code, out, _ = running(trace.main, capsys)(tmp_path, "--format", "json")
     found = json.loads(out)
     assert code == 0
     assert [row["rank"] for row in found["ranks"]] == [0, 1, 2]
@@ -156,7 +156,7 @@ def test_two_real_h100s_in_one_export(tmp_path: Path, capsys: pytest.CaptureFixt
             "JOIN StringIds ON StringIds.id = shortName"
         ).fetchall()
     connection.close()
-    code, out, _ = running(command.main, capsys)(tmp_path, "--times-only", "--format", "json")
+    code, out, _ = running(trace.main, capsys)(tmp_path, "--times-only", "--format", "json")
     found = json.loads(out)
     assert (code, [row["rank"] for row in found["ranks"]]) == (0, [0, 1])
     for row in found["ranks"]:

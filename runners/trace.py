@@ -7,23 +7,154 @@ torch. The file is never changed. A file that is not whole is refused: there is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results.errors import Inconsistent
 from results.names import nearest
 from runners.cli.arguments import Parser, add_format, number
-from runners.cli.exits import FAILED, UNWRITABLE, Mistake, guarded
+from runners.cli.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
 from runners.cli.model_options import read_recording
 from runners.cli.output import put, remove_others, reserve, say, show_page
-from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from analysis.devices.peaks import Device
+    from analysis.ranks.summary import RanksReport, StepFlop
+    from analysis.ranks.timelines import Timeline
+    from measure.trace.attribution.recording import Recording
     from reports.trace.timeline import Trace
+
+
+def cleaned(recording: Recording) -> Trace:
+    """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
+    import pandas as pd
+
+    from cleaning.trace.clean import clean
+    from reports.trace.timeline import Trace
+
+    calls, ranges = recording.calls, recording.ranges
+    annotations = ranges[~ranges["name"].str.match("ProfilerStep#|nn.Module: |flopledger")]
+    starts = pd.concat([calls["start_ns"], recording.kernels["start_ns"]])
+    return Trace(
+        path=recording.path,
+        source=recording.source,
+        device_name=recording.device_name,
+        steps=recording.steps,
+        begin_ns=int(starts[starts >= 0].min()) if (starts >= 0).any() else -1,
+        problems=recording.problems,
+        cleaned=clean(
+            recording.calls,
+            recording.kernels,
+            recording.missing,
+            numbered=recording.numbered,
+        ),
+        numbered=recording.numbered,
+        after_last_s=_after_last_s(recording),
+        host=pd.concat([part[["name", "start_ns", "time_ns"]] for part in (annotations, calls[calls["parent"] < 0])]),
+    )
+
+
+def _after_last_s(recording: Recording) -> float | None:
+    """From the end of the last call or kernel to the end of the recording; None: one of them is not recorded."""
+    ends = [
+        int((frame["start_ns"] + frame["time_ns"]).max())
+        for frame in (recording.calls, recording.kernels)
+        if len(frame) and int(frame["start_ns"].max()) >= 0
+    ]
+    if recording.end_ns < 0 or not ends:
+        return None
+    return max(recording.end_ns - max(ends), 0) * 1e-9
+
+
+DOCUMENT = "ranks.json"
+RANKS_PAGE = "ranks.html"
+PASSES = ("forward", "backward")
+
+
+def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
+    """What the recordings in a folder say together. counting: also the FLOP of each, which takes most of the time.
+
+    Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
+    """
+    from analysis.ranks.summary import report_of
+    from analysis.ranks.timelines import by_rank
+    from measure.trace.ranks.recordings import rank_files, read_ranks
+
+    try:
+        timelines = by_rank(read_ranks(rank_files(folder)))
+        flop = {rank: _flop(each, device) for rank, each in timelines.items()} if counting else {}
+        return report_of(timelines, flop)
+    except (ValueError, OSError) as fault:
+        raise Mistake(str(fault)) from fault
+
+
+def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
+    """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
+    from analysis.devices import peaks
+    from analysis.ranks.summary import StepFlop
+
+    known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
+    try:
+        trace = cleaned(read_recording(Path(timeline.path), _part_of(timeline)))
+    except (Inconsistent, Mistake) as fault:
+        return StepFlop(None, str(fault))
+    totals = {phase: trace.cleaned.phase_totals["repaired"][f"{phase}_flop"] for phase in PASSES}
+    flop = {  # inference has no backward pass
+        phase: total.flop
+        for phase, total in totals.items()
+        if trace.cleaned.missing or total.unknown_calls or total.at_least is not None
+    }
+    unknown = [phase for phase in flop if flop[phase] is None]
+    if unknown or not flop:
+        of = f"of the {' and the '.join(unknown)} pass, calls have no count" if unknown else "no product was recorded"
+        return StepFlop(None, of)
+    whole = sum(each or 0 for each in flop.values())
+    return StepFlop(whole / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
+
+
+def _part_of(timeline: Timeline) -> Callable[[Recording], Recording] | None:
+    """What of its file is this rank's; None: all."""
+    if timeline.process < 0:
+        return None
+    from measure.trace.attribution.recording import of_process
+
+    return partial(of_process, process=timeline.process)
+
+
+def _peak(trace: Trace, device: Device) -> float | None:
+    """The dense peak of the units that ran the products, weighted by their FLOP; None where no unit is known."""
+    from reports.trace.rates import rates
+
+    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
+    ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in found)
+    return sum(rate.flop for rate in found) / ideal_s if ideal_s else None
+
+
+def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
+    """Data on stdout; with `out`, document and page there as well; page: where the page alone is put. Raises
+    StoreFault."""
+    from reports.trace.ranks import ranks_document, ranks_html, ranks_text
+
+    document = json.dumps(ranks_document(report), indent=1, ensure_ascii=False, allow_nan=False)
+    if form == "table":
+        show_page(lambda width, colour: ranks_text(report, width, colour))
+    else:
+        print(document)
+    if page is not None:
+        put(page, ranks_html(report))
+        say(f"written: {page}")
+    if out is not None:
+        put(out / DOCUMENT, f"{document}\n")
+        put(out / RANKS_PAGE, ranks_html(report))
+        say(f"written: {out / DOCUMENT}, {out / RANKS_PAGE}")
+
 
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
@@ -79,7 +210,6 @@ def _run(parser: Parser, options: Namespace) -> int:
 
 def _run_ranks(options: Namespace, device: Device | None) -> int:
     """A directory: the recordings of many ranks."""
-    from runners.trace.ranks import report_ranks, show_ranks
 
     if options.format == "csv" or options.pyprof:
         option = "--format csv" if options.format == "csv" else "--pyprof"
@@ -247,3 +377,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

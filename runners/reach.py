@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.cli.arguments import MARGIN_RATIO, Parser, add_format, precision
-from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
 from runners.cli.output import say, show_page
 from runners.cli.progress import passing
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from runners.footprint.step import StepOptions, StepTrace
 
     Operations = Sequence[StepOperation]
+
 
 BATCH_SIZE = 32
 """Where none is given."""
@@ -285,3 +287,7 @@ def _show(answer: ReachAnswer, options: Namespace) -> None:
         return to_csv(answer) if options.format == "csv" else to_text(answer, width, colour)
 
     show_page(page, options.out)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
