@@ -180,11 +180,12 @@ def deformable_convolution(out_numel: Size, weight_shape: Shape, sampled: Size, 
 
 
 def deformable_convolution_backward(
-    grad_out_numel: Size, weight_shape: Shape, sampled: Size, mask: bool, bias: bool
+    grad_out_numel: Size, weight_shape: Shape, sampled: Size, mask: bool, output_mask: Sequence[bool]
 ) -> Cost:
-    """All gradients of a deformable convolution: 2 × its products; the sampled taps pass their gradient to 4 pixels
-    (a multiply-add each: 8), to 2 coordinates (8 each) and to the mask (8)."""
-    products = convolution_backward(convolution(grad_out_numel, weight_shape), grad_out_numel, (True, True, bias))
+    """Gradients of a deformable convolution: of the sampled taps, which pass theirs to 4 pixels (a multiply-add each:
+    8), to 2 coordinates (8 each) and to the mask (8); of weight and bias. output_mask: which of the three are needed.
+    """
+    products = convolution_backward(convolution(grad_out_numel, weight_shape), grad_out_numel, output_mask)
     return products + scalars(sampled * (24 + 8 * int(mask)))
 
 

@@ -43,6 +43,14 @@ def convolution_time_first(operation: Operation) -> Cost:
     return products.convolution(numel(output(operation)), (channels_out, channels_in, window), bias=True)
 
 
+def convolution_time_first_backward(operation: Operation) -> Cost:
+    """conv_tbc_backward: the gradients of input and weight that are needed, taps on padding included."""
+    window, channels_in, channels_out = shape(operation, "weight")
+    gradient, mask = numel(first(operation)), asked(operation, "self", "weight", "bias")
+    forward = products.convolution(gradient, (channels_out, channels_in, window))
+    return products.convolution_backward(forward, gradient, mask)
+
+
 def convolution_transpose(operation: Operation) -> Cost:
     """Operations that are transposed by name."""
     bias = numel(output(operation)) if has(operation, "bias") else 0
@@ -78,7 +86,9 @@ def deformable_convolution_backward(operation: Operation) -> Cost:
     gradient, weight = shape(operation, "grad"), shape(operation, "weight")
     bias, use_mask = numel(shape(operation, "bias")) != 0, bool(attribute(operation, "use_mask", True))
     sampled = _sampled(operation, gradient)
-    return products.deformable_convolution_backward(numel(gradient), weight, sampled, use_mask, bias)
+    *sampling, of_weight = asked(operation, "input", "offset", "mask", "weight")
+    mask = (any(sampling), of_weight, bias)
+    return products.deformable_convolution_backward(numel(gradient), weight, sampled, use_mask, mask)
 
 
 def _sampled(operation: Operation, out: Sizes) -> Size:
@@ -174,7 +184,8 @@ def einsum(operation: Operation) -> Cost:
 
 TRILINEAR = {(2, 3): (1, 1), (1, 3): (1, 0), (0,): (1, 1), (1, 2): (0, 1)}
 """What `_trilinear` sums over: the output, or the gradient of the first input, of the weight, of the second input → how
-often it counts the product with the first input and the one with the second."""
+often it counts the product with the first input and the one with the second. The gradient between both products is
+the weight's, or the first input's where the weight needs none."""
 
 
 def trilinear(operation: Operation) -> Cost:
@@ -188,7 +199,10 @@ def trilinear(operation: Operation) -> Cost:
         given = list(shape(operation, f"i{number}"))
         full = [1 if d in missing else given.pop(0) for d in range(len(given) + len(missing))]
         sizes = [b if a == 1 else a for a, b in zip(sizes, full, strict=True)] if sizes else full
-    first, second = TRILINEAR.get(tuple(needed(operation, "sumdim")), (1, 0))
+    summed = tuple(needed(operation, "sumdim"))
+    first, second = TRILINEAR.get(summed, (1, 0))
+    if summed == (1, 3) and not all(asked(operation, "i2")):
+        second = 1
     rows, out, left, right = (*sizes, 1, 1, 1, 1)[:4]
     return products.matmul(rows, out * right, left) * first + products.matmul(rows, out, right) * second
 

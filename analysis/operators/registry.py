@@ -91,6 +91,7 @@ _PRODUCTS = _merged(
     _counted_rules("convolution", read_products.convolution, names.CONVOLUTION),
     _counted_rules("convolution", read_products.convolution_transpose, names.CONVOLUTION_TRANSPOSE),
     _counted_rules("convolution", read_products.convolution_time_first, "conv_tbc"),
+    _counted_rules("convolution", read_products.convolution_time_first_backward, "conv_tbc_backward"),
     _counted_rules("convolution", read_products.convolution_relu, names.CONVOLUTION_RELU),
     _counted_rules("convolution", read_products.convolution_backward, names.CONVOLUTION_BACKWARD),
     _counted_rules("matmul", read_products.product, names.PRODUCT),

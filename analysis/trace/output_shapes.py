@@ -148,6 +148,16 @@ def added(given: CallArguments) -> tuple[Sizes, ...]:
     return (matmul_shape(left, right),)
 
 
+def time_first(given: CallArguments) -> tuple[Sizes, ...]:
+    """conv_tbc: time, batch, channels."""
+    (time, batch, _), (taps, _, channels) = given.shape("self"), given.shape("weight")
+    return ((time + 2 * given.values["pad"] - taps + 1, batch, channels),)
+
+
+def time_first_backward(given: CallArguments) -> tuple[Sizes, ...]:
+    return given.shape("input"), given.shape("weight"), given.shape("bias")
+
+
 def added_sum(given: CallArguments) -> tuple[Sizes, ...]:
     return (matmul_shape(given.shape("batch1"), given.shape("batch2"))[1:],)
 

@@ -103,6 +103,8 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "convolution_backward_overrideable": _GRADIENTS.replace("bias_sizes ", ""),
         "_slow_conv2d_backward": "grad_output self weight kernel_size stride padding output_mask",
     }),
+    **_forms(output_shapes.time_first, "pad", {"conv_tbc": "self weight bias pad"}),
+    **_forms(output_shapes.time_first_backward, "", {"conv_tbc_backward": "self input weight bias pad"}),
     **_forms(output_shapes.matmul, "", {
         "mm bmm _int_mm": "self mat2",
         "_scaled_mm": "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum",

@@ -3,7 +3,8 @@
 In this order: the sizes and settings of the call itself; for a convolution whose settings were not recorded, the
 output's gradient that the linked call of the backward pass takes; the products inside it; for a gradient the forward
 call. A gradient counts once for each of input and weight that was asked for: by the
-output_mask, by the calls inside, else by both, but for the first product of a forward pass, whose input is data.
+output_mask, by the calls inside, else by both, but for the first product of a forward pass, whose input is data. Of a
+fused kernel all gradients that it computes count.
 
 Each call is judged by itself: two calls of equal operands need not be equal, since what was not recorded of them may
 differ. Where products inside have counts of their own, by recorded sizes, nothing inferred stands against them: what
@@ -48,7 +49,8 @@ BOTH = 2
 class Size:
     """What a product must count, and what decides how many kernels it takes. `why`: why there is no count.
 
-    assumed: the recording does not say which gradients were asked for; both are counted, of the first layer one.
+    assumed: the recording does not say which gradients were needed; both are counted, of the first layer one, and of a
+    fused kernel all.
     """
 
     units: int | None = None
@@ -164,6 +166,8 @@ class Sizing:
         if kind_of_call(call.name) == "matmul" and not _is_gradient(call):
             flop = self._flop_inside(at) or flop  # sizes of another call have been recorded of one
         mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
+        if flop and _tells_no_gradients(call):
+            self._assumed.add(at)
         asked = None if mask is None else sum(map(bool, mask[:2]))
         return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
 
@@ -277,6 +281,13 @@ class Sizing:
 
 def _is_gradient(call: ProfiledOperation) -> bool:
     return "backward" in call.name and kind_of_call(call.name) in ("convolution", "matmul")
+
+
+def _tells_no_gradients(call: ProfiledOperation) -> bool:
+    """Whether a call computes the gradients of all inputs, whatever needs one, as fused kernels do."""
+    if "backward" not in call.name or kind_of_call(call.name) not in ("convolution", "attention", "recurrent"):
+        return False
+    return not {"output_mask", "grad_input_mask"} & set(to_operation(call).attributes)
 
 
 def _kernels_taken(call: ProfiledOperation, inside: tuple[str, ...]) -> tuple[int, int]:

@@ -214,14 +214,14 @@ def overrides() -> list[str]:
 def variables() -> dict[str, str]:
     """The environment variables that change what torch does, by name; uuids of devices in them are hashed, and
     libraries are named without their folders."""
-    found = {name: _without_uuid(value) for name, value in sorted(os.environ.items()) if _matters(name)}
+    found = {
+        name: _without_uuid(value)
+        for name, value in sorted(os.environ.items())
+        if (name in VARIABLES or name.startswith(VARIABLE_PREFIXES)) and SECRET.search(name) is None
+    }
     if PRELOADED in found:
         found[PRELOADED] = ":".join(os.path.basename(path) for path in re.split(r"[:\s]+", found[PRELOADED]) if path)
     return found
-
-
-def _matters(name: str) -> bool:
-    return (name in VARIABLES or name.startswith(VARIABLE_PREFIXES)) and SECRET.search(name) is None
 
 
 def _without_uuid(value: str) -> str:

@@ -138,7 +138,10 @@ class Nvml:
 
     def facts(self) -> DeviceFacts:
         """What the device is and is set to. Raises Unavailable when the device or its driver is gone."""
-        return DeviceFacts(**{key: self._ask(key, *how) for key, how in STATE.items()}, driver=self._driver())
+        return DeviceFacts(
+            **{key: self._ask(key, *how) for key, how in STATE.items()},
+            driver=_text(_mapped(self._nvml, self._nvml.nvmlSystemGetDriverVersion)),
+        )
 
     def preflight(self, baseline: Processes | None = None) -> dict[str, Any]:
         """State before a run: `measure.device.telemetry.state_before`."""
@@ -158,9 +161,6 @@ class Nvml:
 
     def __exit__(self, *fault: object) -> None:
         self.close()
-
-    def _driver(self) -> str | None:
-        return _text(_mapped(self._nvml, self._nvml.nvmlSystemGetDriverVersion))
 
     def _ask(self, field: str, functions: Sequence[str], arguments: Sequence[Any], convert: Callable[..., Any]) -> Any:
         """The field's value, or None with a reason. Raises Unavailable for an error that ends everything."""

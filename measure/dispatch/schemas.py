@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from analysis.operators.operands import STORED
+from analysis.operators.operands import NEEDS, STORED
 from analysis.operators.registry import kind_of, rule_of
 from measure.dispatch.sizes import plain, sizes
 from results.errors import Unavailable
+from results.records.operations import Operation
 
 NOT_RECORDED = ("prim", "profiler")
 """Namespaces of queries and markers that run nothing: prim.device, profiler._record_function_enter_new."""
@@ -74,6 +75,13 @@ class Description:
     output_shapes: tuple[tuple[Any, ...], ...]
     output_dtypes: tuple[str, ...]
     attributes: Mapping[str, Any]
+
+    def operation(self) -> Operation:
+        """The record that formulas read; place and storages are left out."""
+        return Operation(
+            0, self.name, self.kind, "", "", None, None, self.input_names, self.input_shapes, self.input_dtypes,
+            self.output_shapes, self.output_dtypes, self.attributes, (), (),
+        )  # fmt: skip
 
 
 class Argument(NamedTuple):
@@ -146,7 +154,10 @@ class Plan:
         )
         self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func))
         self.again = not self.dynamic and not self.written and _is_functional(schema, tags)
-        self.mixed = schema is None or any(_is_mixed(str(argument.type)) for argument in schema.arguments)
+        self.mixed = schema is None or any(
+            "List" in kind and not any(f"List[{plain}]" in kind for plain in ("int", "SymInt", "float", "bool"))
+            for kind in (str(argument.type) for argument in schema.arguments)
+        )
         self.described: dict[Any, Description] = {}
         self.made: dict[Any, Any] = {}
 
@@ -274,10 +285,6 @@ def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
     return not aliased and bool(schema.returns) and all("Tensor" in str(each.type) for each in schema.returns)
 
 
-def _is_mixed(kind: str) -> bool:
-    return "List" in kind and not any(f"List[{plain}]" in kind for plain in ("int", "SymInt", "float", "bool"))
-
-
 def _is_view(func: Any) -> bool:
     """Whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
     schema = func._schema
@@ -328,15 +335,58 @@ def with_stored(described: Description, values: Sequence[Any]) -> Description:
     return replace(described, attributes={**described.attributes, STORED: stored})
 
 
-HAVE_GRADIENTS = ("attention", "recurrent")
+WHOLE = ("attention", "recurrent")
 """Kinds of operations that are one with their products, and one in the backward pass."""
+TIME_FIRST = "aten.conv_tbc"
+WITHOUT_MASK = (TIME_FIRST, "aten._trilinear", "torchvision.deform_conv2d")
+"""Others whose backward pass is not told which gradients are needed, or that share a product between gradients."""
 
 
-def needing_gradient(names: Sequence[str], inputs: Sequence[torch.Tensor]) -> list[str]:
-    """Which inputs of a call need a gradient; none, which says nothing, inside of a transform of torch.func."""
-    if torch._C._functorch.maybe_current_level() is not None:
-        return []
-    return [name for name, tensor in zip(names, inputs, strict=True) if tensor.requires_grad]
+class Gradients:
+    """Which inputs of forward calls need a gradient, and what the calls of their backward passes count for that.
+
+    A kernel may compute gradients that nothing needs. The backward pass of conv_tbc comes as the products of its taps
+    without the padding: the first of them stands for the whole. A forward call is known by any number of the caller's.
+    """
+
+    def __init__(self) -> None:
+        self._forward: dict[int | None, tuple[list[str], Description]] = {}
+        self._whole: set[tuple[int | None, int]] = set()
+
+    def note(self, number: int, call: Description, inputs: Iterable[Any]) -> None:
+        """A forward call; inside of a transform of torch.func nothing says what its inputs need."""
+        if call.kind not in WHOLE and call.name not in WITHOUT_MASK:
+            return
+        is_known = torch._C._functorch.maybe_current_level() is None
+        pairs = zip(call.input_names, tensors_in(inputs), strict=True)
+        self._forward.setdefault(number, ([name for name, tensor in pairs if is_known and tensor.requires_grad], call))
+
+    def seen(self, call: Description, inputs: Iterable[Any]) -> Description | None:
+        """A call of either pass that has run just now, forward calls by the numbers of their nodes."""
+        node = torch._C._current_autograd_node()
+        needed = call if node is None else self.of_backward(node._sequence_nr(), call)
+        if torch.is_grad_enabled() or not call.name.startswith("aten."):  # others' nodes turn gradients off
+            self.note(torch._C._autograd._get_sequence_nr() - 1, call, inputs)
+        return needed
+
+    def of_backward(self, number: int | None, call: Description) -> Description | None:
+        """A call in the backward pass of a forward call; None for a part of one that has been given as a whole."""
+        needs, forward = self._forward.get(number, ([], call))
+        if forward.name == TIME_FIRST and call.kind == "matmul":
+            run = number, torch._C._current_graph_task_id()
+            if run in self._whole:
+                return None
+            self._whole.add(run)
+            call = replace(
+                forward,
+                name=f"{TIME_FIRST}_backward",
+                input_names=("grad", *forward.input_names),
+                input_shapes=(*forward.output_shapes, *forward.input_shapes),
+                input_dtypes=(*forward.output_dtypes, *forward.input_dtypes),
+                output_shapes=forward.input_shapes,
+                output_dtypes=forward.input_dtypes,
+            )
+        return replace(call, attributes={**call.attributes, NEEDS: needs}) if needs else call
 
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:

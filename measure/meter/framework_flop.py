@@ -79,7 +79,8 @@ def six_nd_causes(model: torch.nn.Module, tokens: float, exact: ModuleFlop) -> d
         forward, backward = found["forward"], found["backward"]
         held = weights.pop(module, None)
         if held is None:
-            causes[NOT_COUNTED if _has_weights(model, module) else NO_WEIGHTS] -= forward + backward
+            own = model.get_submodule(module).parameters(recurse=False)
+            causes[NOT_COUNTED if any(each.ndim > 1 for each in own) else NO_WEIGHTS] -= forward + backward
             continue
         causes[OTHER_TOKENS] += 6 * tokens * held.numel - 3 * forward
         causes[FROZEN if held.frozen else NOT_RUN] += 2 * forward - backward
@@ -108,10 +109,6 @@ def _weights_of(model: torch.nn.Module, with_products: set[str]) -> dict[str, _H
         mine.numel += parameter.numel()
         mine.frozen |= not parameter.requires_grad
     return dict(held)
-
-
-def _has_weights(model: torch.nn.Module, path: str) -> bool:
-    return any(each.ndim > 1 for each in model.get_submodule(path).parameters(recurse=False))
 
 
 def stated_causes(

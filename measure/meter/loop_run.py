@@ -152,7 +152,7 @@ class LoopRun:
             energy_j=energy_j,
             energy_method="" if energy_j is None else "counter",
             at_least_flop=None if executed else sum(loop.flop.products.values()) // steps or None,
-            unknown_calls=None if executed else _unknown_calls(loop.flop, whole),
+            unknown_calls=None if executed else -(-(loop.flop.unknown_calls + whole.unseen) // steps),
             attention=_attention(loop.flop, steps) if executed else {},
         )
         self._store.commit(run, {"samples.csv": samples})
@@ -243,12 +243,6 @@ def _attention(flop: StepFlop, steps: int) -> dict[str, int]:
             name = f"{convention}/{_DTYPES.get(unit, unit)}"
             found[name] = found.get(name, 0) + less.get(unit, 0)
     return {name: round(each / steps) for name, each in found.items()}
-
-
-def _unknown_calls(flop: StepFlop, whole: StepBlock) -> int:
-    """Calls of the mean step that have no count, and passes that were not seen; rounded up, since a part of a call is
-    one that is unknown."""
-    return -(-(flop.unknown_calls + whole.unseen) // whole.steps)
 
 
 def _unit(flop: StepFlop, convolution: bool) -> str:

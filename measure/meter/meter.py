@@ -44,7 +44,7 @@ from measure.meter.observed.observations import OFF, ROLLING, Observations, why_
 from measure.meter.observed.observed_costs import Verdict
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
-from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepTimes, Stretch, add_passes, all_of
+from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, add_passes, all_of
 from measure.meter.summary import LoopDevice, MeterSummary, summary, without_flop
 from results.errors import one_line
 from results.records.samples import Ceiling
@@ -85,7 +85,9 @@ class UtilizationMeter:
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         self._step = MeteredStep(self, self._times)
-        compiled = _is_compiled(model)
+        compiled = any(isinstance(each, torch._dynamo.OptimizedModule) for each in model.modules()) or bool(
+            model._compiled_call_impl
+        )
         self._state = ModelState(self._inner)
         self._calls = ForwardCalls(
             model, device.type, self._step, self._state, self._meet, self.fail, self._late, chosen.children
@@ -351,7 +353,8 @@ class UtilizationMeter:
 
     def _summary(self, stretch: Stretch, energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
-        found = summary(stretch, self._costs, self._place, watts, self._reasons(reason, _keys(stretch.blocks)))
+        keys = {key for block in stretch.blocks for key in (*block.passes, *block.observed_passes)}
+        found = summary(stretch, self._costs, self._place, watts, self._reasons(reason, keys))
         observations = self._observations
         unverified = min(found.steps, self._step.number - observations.last)
         return dataclasses.replace(
@@ -418,18 +421,8 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
             return model
 
 
-def _keys(blocks: Sequence[StepBlock]) -> set[CallKey]:
-    return {key for block in blocks for key in (*block.passes, *block.observed_passes)}
-
-
 def _kinds(calls: Sequence[Call]) -> list[CallKey]:
     return list(dict.fromkeys(each.seen.key for each in calls))
-
-
-def _is_compiled(model: torch.nn.Module) -> bool:
-    return any(isinstance(each, torch._dynamo.OptimizedModule) for each in model.modules()) or bool(
-        model._compiled_call_impl
-    )
 
 
 def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.device:

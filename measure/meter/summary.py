@@ -345,11 +345,9 @@ def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -
 
 def _interval(blocks: Sequence[StepBlock], flop: Sequence[StepFlop], peak: Denominator) -> dict[str, float | None]:
     """Of the mean of the blocks' own utilizations, weighted by their time: its mean is the utilization of the whole."""
-    ratios = [_at_peak_s(each, peak) / block.time_s for block, each in zip(blocks, flop, strict=True)]
+    ratios = [
+        sum(amount / peak.peak_by_unit[unit] for unit, amount in each.by_unit.items() if amount) / block.time_s
+        for block, each in zip(blocks, flop, strict=True)
+    ]
     interval = summarise(ratios, [block.time_s for block in blocks])
     return {"utilization_low_ratio": interval.low, "utilization_high_ratio": interval.high}
-
-
-def _at_peak_s(flop: StepFlop, peak: Denominator) -> float:
-    """How long these FLOP take at their units' peaks, s."""
-    return sum(each / peak.peak_by_unit[unit] for unit, each in flop.by_unit.items() if each)

@@ -106,7 +106,11 @@ class Links:
         if number == NO_NUMBER:
             return None, None
         numbers = self._threads[self._home]
-        if len(self._threads) > 1 and get_ident() != self._home and self._is_inner():
+        if (
+            len(self._threads) > 1
+            and get_ident() != self._home
+            and self._outer_task not in (None, torch._C._current_graph_task_id())
+        ):
             numbers = self._threads.get(get_ident(), numbers)
         return number - numbers.base, numbers.owners.get(number)
 
@@ -118,9 +122,6 @@ class Links:
         """Remember the outer graph task: called before a recomputation can begin an inner one."""
         if self._outer_task is None:
             self._outer_task = torch._C._current_graph_task_id()
-
-    def _is_inner(self) -> bool:
-        return self._outer_task is not None and torch._C._current_graph_task_id() != self._outer_task
 
 
 class _Numbers:

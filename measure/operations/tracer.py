@@ -27,14 +27,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 
 from analysis.operators.attention_conventions import BLOCK_PAIRS
-from analysis.operators.operands import NEEDS
 from analysis.operators.registry import PRODUCTS
 from measure.dispatch.schemas import (
-    HAVE_GRADIENTS,
     Description,
+    Gradients,
     Plan,
     clear_cache,
-    needing_gradient,
     plan_of,
     sparse,
     tensors_in,
@@ -161,7 +159,7 @@ class Recorder:
         self._mode: FakeMode | None = None
         self._hidden: list[str] = []
         self._blocks: dict[int, dict[str, Any]] = {}
-        self._needs: dict[int, list[str]] = {}
+        self._gradients = Gradients()
         self._storages.claim(self._parameters, "weight")
         self._storages.claim(model.buffers(), "buffer")
         self._storages.claim([p.grad for p in self._parameters], "gradient")
@@ -236,9 +234,7 @@ class Recorder:
         self._blocks.update(dict.fromkeys(range(first, len(self._rows)), pairs))
 
     def _masked(self, operation: Operation) -> Operation:
-        """The operation, with what is known of its mask, and of the inputs that need a gradient."""
-        if needs := self._needs.get(-1 if operation.forward_index is None else operation.forward_index):
-            operation = replace(operation, attributes={**operation.attributes, NEEDS: needs})
+        """The operation, with what is known of its mask."""
         place = operation.index if operation.forward_index is None else operation.forward_index
         blocks = self._blocks.get(place)
         if blocks is not None and operation.kind == "attention":
@@ -306,10 +302,12 @@ class Recorder:
         packed = sequence_pairs(plan, args, kwargs) if described.kind == "attention" else None
         if packed is not None:
             self._blocks[len(self._rows)] = packed
-        if described.kind in HAVE_GRADIENTS and place[3] is None:
-            given = tensors_in((*args, *kwargs.values()))
-            self._needs[len(self._rows)] = needing_gradient(described.input_names, given)
-        self._rows.append((described, place, reads, writes))
+        if place[3] is None:
+            self._gradients.note(len(self._rows), described, (*args, *kwargs.values()))
+        else:
+            described = self._gradients.of_backward(place[3], described)
+        if described is not None:
+            self._rows.append((described, place, reads, writes))
 
     def _outside(self, name: str) -> None:
         """Work begins that is not shown: a call that no rule counts. What torch's own kernels do is not asked."""
@@ -341,7 +339,7 @@ class Recorder:
         node = _current_node()
         if node is None:
             return self.phase, self._paths.current, self._node_number(plan, args), None, False
-        if self.phase == "backward" and self._recomputes():
+        if self.phase == "backward" and (self._paths.depth > self._depth or in_checkpoint(self._step)):
             self._links.note_task()
             return "recompute", self._paths.current, self._node_number(plan, args), None, False
         number, forward_index = self._links.follow(node)
@@ -357,14 +355,13 @@ class Recorder:
         seen = plan.makes_node and any(tensor.requires_grad for tensor in tensors_in(args))
         return self._links.node_number(len(self._rows), seen)
 
-    def _recomputes(self) -> bool:
-        return self._paths.depth > self._depth or in_checkpoint(self._step)
-
     def _input(self, tensor: torch.Tensor) -> int:
         try:
             return self._numbers[id(tensor.untyped_storage())]
         except (KeyError, NotImplementedError):
-            return self._storages.number(tensor, BEFORE, self._role_of_unknown())
+            return self._storages.number(
+                tensor, BEFORE, ("input" if self.phase in ("forward", "loss") else "optimizer_state")
+            )
 
     def _output(self, tensor: torch.Tensor) -> int:
         try:
@@ -378,9 +375,6 @@ class Recorder:
             return (f"real tensors ({', '.join(devices)})",)
         fixed = {} if self._mode.shape_env is None else fixed_symbols(self._mode.shape_env)
         return (*self._mode.notes, *(f"{name} was fixed to {value}" for name, value in fixed.items()))
-
-    def _role_of_unknown(self) -> str:
-        return "input" if self.phase in ("forward", "loss") else "optimizer_state"
 
     def _state(self) -> list[Any]:
         """The tensors that the optimizer keeps from step to step, and those among its settings (a learning rate)."""

@@ -213,7 +213,9 @@ class _Makers:
         if maker is None or maker.index is None:
             return maker, None
         call = maker
-        while (parent := call.parent) is not None and _is_one_call(call, parent):
+        while (parent := call.parent) is not None and (
+            parent.index is not None and parent.number == call.number and parent.name != call.name and parent.nodes == 1
+        ):
             call = parent
         return maker, call
 
@@ -233,10 +235,6 @@ class _Makers:
 def _key(node: Frame) -> tuple[int, int]:
     """The thread that made a node, and its number there."""
     return node.event.fwd_thread_id(), node.number
-
-
-def _is_one_call(call: Frame, parent: Frame) -> bool:
-    return parent.index is not None and parent.number == call.number and parent.name != call.name and parent.nodes == 1
 
 
 class _Arguments:

@@ -53,7 +53,7 @@ def partial_lines(trace: Trace) -> list[str]:
     lines = [*dict.fromkeys(lost), *sentences.values()]
     if calls := trace.cleaned.assumed_gradients:
         many = f"the recording does not say which gradients {counted(calls, 'backward call')} were asked for"
-        lines.append(f"assumed: no layer is frozen; {many}")
+        lines.append(f"assumed: no layer is frozen, and all that fused kernels compute is needed; {many}")
     return lines
 
 

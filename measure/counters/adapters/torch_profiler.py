@@ -60,7 +60,11 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
     for event in listed:
         if event.flops:
             own[_path(event)][event.name, "flop"] += int(event.flops)
-        elif not _is_product(event) and bucket_of(_aten(event)) == "counted" and not _inside_arithmetic(event):
+        elif (
+            not _is_product(event)
+            and bucket_of(_aten(event)) == "counted"
+            and not any(bucket_of(_aten(above)) == "counted" for above in _above(event))
+        ):
             ignored[event.name] += 1
     roots = [event for event in listed if _is_product(event) and not any(_is_product(above) for above in _above(event))]
     missing = Counter(call.name for root in roots for call in _without_formula(root)[0])
@@ -121,8 +125,3 @@ def _is_product(event: Any) -> bool:
         return kind in PRODUCTS
     operator = "::" in event.name and not event.name.startswith(NO_OPERATOR)
     return operator and not any(kind_of(_aten(above)) for above in _above(event))
-
-
-def _inside_arithmetic(event: Any) -> bool:
-    """Whether this call is part of another that is listed, or counted, itself."""
-    return any(bucket_of(_aten(above)) == "counted" for above in _above(event))

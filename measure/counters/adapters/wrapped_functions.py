@@ -51,7 +51,9 @@ class FunctionListener:
         self._owners = owners
         self._paths = paths
         self._first_path = {id(module): path for path, module in model.named_modules()}
-        self._recurrent = {p for p, m in model.named_modules(remove_duplicate=False) if self._has_hook(m)}
+        self._recurrent = {
+            p for p, m in model.named_modules(remove_duplicate=False) if type(m) in self._library.MODULE_HOOK_MAPPING
+        }
         self._names = _names(owners)
         self._inside = 0  # wrapped functions that run now
         self._zero: Counter[str] = Counter()  # calls whose rule said 0
@@ -129,9 +131,6 @@ class FunctionListener:
         if flop != 2 * mac:
             beside = mac or name.startswith("F.conv")  # calflops finds no multiply-add in a depthwise transposed one
             own[f"{name}{ELEMENTS}" if beside else name, "flop"] += flop - 2 * mac
-
-    def _has_hook(self, module: torch.nn.Module) -> bool:
-        return type(module) in self._library.MODULE_HOOK_MAPPING
 
 
 def note_of(listener: FunctionListener, mac: int) -> str:

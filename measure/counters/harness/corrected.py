@@ -17,7 +17,7 @@ operators, which have no formula in either; sparse matrices, which count as dens
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from analysis.operators import names, products, registry
 from analysis.operators.operands import numel, shape
-from measure.dispatch.schemas import Plan, tensors_in
+from measure.dispatch.schemas import Gradients, Plan, tensors_in
 from results.records.operations import Operation
 
 __all__ = ["Formula", "flop_counter_mode", "mapping"]
@@ -46,7 +46,8 @@ def flop_counter_mode(*, executed_attention: bool = False, **options: Any) -> Fl
 def mapping(executed_attention: bool = False) -> dict[Any, Formula]:
     """Operator → formula for every convolution, product, attention and recurrent layer that this PyTorch has; what
     FlopCounterMode takes as `custom_mapping`."""
-    return {packet: Formula(packet, executed_attention) for packet in _products()}
+    gradients = Gradients()
+    return {packet: Formula(packet, gradients, executed_attention) for packet in _products()}
 
 
 class Formula:
@@ -58,13 +59,17 @@ class Formula:
 
     _get_raw = True
 
-    def __init__(self, packet: Any, executed_attention: bool = False) -> None:
-        self._packet = packet
+    def __init__(self, packet: Any, gradients: Gradients, executed_attention: bool = False) -> None:
+        self._packet, self._gradients = packet, gradients
         self._executed = executed_attention and packet.__name__ in names.ATTENTION_BACKWARD.split()
 
     def __call__(self, *args: Any, out_val: Any = None, **kwargs: Any) -> Any:
-        operation = _operation(_plan(self._packet, len(args), frozenset(kwargs)), args, kwargs, out_val)
-        return _executed(operation) if self._executed else registry.model_flop(operation)
+        plan, inputs = _plan(self._packet, len(args), frozenset(kwargs)), tensors_in((*args, *kwargs.values()))
+        call = plan.describe(None, args, kwargs, [tensor.shape for tensor in inputs], out_val)
+        if self._executed:
+            return _executed(call.operation())
+        needed = self._gradients.seen(call, inputs)
+        return 0 if needed is None else registry.model_flop(needed.operation())
 
 
 def _products() -> Iterator[Any]:
@@ -93,16 +98,6 @@ def _plan(packet: Any, positional: int, named: frozenset[str]) -> Plan:
         if positional <= len(arguments) and named <= set(arguments):
             return Plan(overload)
     raise ValueError(f"{packet}: expected an overload of {positional} arguments and {', '.join(sorted(named))}")
-
-
-def _operation(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Operation:
-    """One call as the record that formulas read; place and storages are left out."""
-    shapes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))]
-    d = plan.describe(None, args, kwargs, shapes, out)
-    return Operation(
-        0, d.name, d.kind, "", "", None, None, d.input_names, d.input_shapes, d.input_dtypes,
-        d.output_shapes, d.output_dtypes, d.attributes, (), (),
-    )  # fmt: skip
 
 
 def _executed(operation: Operation) -> Any:

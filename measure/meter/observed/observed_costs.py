@@ -85,7 +85,7 @@ class ObservedCosts:
         """What a step says of its calls; None where a call has no count to hold it against. is_new: whether a kind of
         call is so new that no step before can have been counted wrongly. Raises Unsteady."""
         costs, ran = self._costs.cost_by_key, _by_key(work.calls)
-        if not ran or any(key not in costs or not _is_comparable(costs[key]) for key in ran):
+        if not ran or any(key not in costs or not (costs[key].must_run or not costs[key].unknown_calls) for key in ran):
             return None
         self.outside_flop = max(self.outside_flop, work.outside_flop)
         seen = frozenset(ran)
@@ -203,7 +203,3 @@ def _expected(cost: CallCost, phase: str) -> int:
     if phase == AGAIN and not any(place[0] == AGAIN for place in cost.products):
         phase = FORWARD
     return sum(flop for place, flop in cost.products.items() if place[0] == phase)
-
-
-def _is_comparable(cost: CallCost) -> bool:
-    return cost.must_run or not cost.unknown_calls

@@ -28,12 +28,10 @@ from torch.utils._python_dispatch import (
 )
 
 from analysis.operators import registry
-from analysis.operators.operands import NEEDS
-from measure.dispatch.schemas import HAVE_GRADIENTS, Plan, needing_gradient, tensors_in
+from measure.dispatch.schemas import Gradients, Plan, tensors_in
 from measure.meter.calls import Call
 from measure.meter.forward_calls import Hook
 from measure.model.module_paths import in_checkpoint
-from results.records.operations import Operation
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
@@ -93,7 +91,7 @@ class StepObserver(TorchDispatchMode):
         self._ranges: list[tuple[int, int, ObservedCall]] = []
         self._made_again: dict[int, ObservedCall | None] = {}
         self._backward: list[tuple[int, bool, tuple[str, torch.dtype], int]] = []
-        self._needs: dict[int, list[str]] = {}
+        self._gradients = Gradients()
         self._is_complete = True
         self.fault: Exception | None = None
         self._is_on = False
@@ -162,13 +160,12 @@ class StepObserver(TorchDispatchMode):
         if any(issubclass(type(each), FakeTensor) or each.is_meta for each in tensors_in((out,))):
             return  # no work: DTensor works out sizes so, and another meter counts on meta tensors
         node = _current_node()
-        needs = None if node is None else self._needs.get(node._sequence_nr())
-        kind, flop = _product(plan, args, kwargs, shapes, out, needs)
         inputs = tensors_in((*args, *kwargs.values()))
-        what = kind, inputs[-1].dtype
-        if kind in HAVE_GRADIENTS and torch.is_grad_enabled():
-            names = plan.describe(None, args, kwargs, shapes, out).input_names
-            self._needs[_next_number() - 1] = needing_gradient(names, inputs)
+        call = self._gradients.seen(plan.describe(None, args, kwargs, shapes, out), inputs)
+        plan.described.clear()
+        if call is None:
+            return
+        what, flop = (call.kind, inputs[-1].dtype), registry.model_flop(call.operation())
         if self._depth:
             self._running[what] += flop
         elif node is None:
@@ -237,21 +234,6 @@ class StepObserver(TorchDispatchMode):
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             return True
         return self not in modes
-
-
-def _product(
-    plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any, needs: list[str] | None
-) -> tuple[str, int]:
-    """(kind, model FLOP) of a call that just ran. shapes: sizes of its input tensors as they were before; needs: inputs
-    of its forward call that need a gradient."""
-    call = plan.describe(None, args, kwargs, shapes, out)
-    plan.described.clear()
-    attributes = {**call.attributes, NEEDS: needs} if needs else call.attributes
-    operation = Operation(
-        0, call.name, call.kind, "forward", "", None, None, call.input_names, call.input_shapes, call.input_dtypes,
-        call.output_shapes, call.output_dtypes, attributes, (), (),
-    )  # fmt: skip
-    return call.kind, registry.model_flop(operation)
 
 
 _PLANS: dict[Any, Plan | None] = {}

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import flopledger
 from analysis.trace.kernel_names import fft_tiles
 from cleaning.trace.clean import STATES, CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
@@ -262,6 +263,32 @@ def test_every_gradient_on_this_cpu_finds_its_forward_product(own: Any) -> None:
         forward = found.instances[instance.forward_index]
         assert forward.phase == "forward"
         assert forward.unit_flop == instance.unit_flop
+
+
+def test_fused_gradients_count_as_they_are_computed_and_are_named(tmp_path: Path) -> None:
+    """conv_tbc: 10 steps of 2 rows, 3 taps of 5 × 7; then 20 tokens of an LSTM of 4 gates, (7 + 8) × 8. The kernels
+    compute the gradients of data and of the first state of zeros, 2 rows of 4 gates by 8 × 8, which no count needs."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    class Net(torch.nn.LSTM):
+        def forward(self, x: Any) -> Any:
+            return super().forward(torch.conv_tbc(x, weight, torch.zeros(7), 1))[0]
+
+    weight, net, x = torch.nn.Parameter(torch.randn(3, 5, 7)), Net(7, 8), torch.randn(10, 2, 5)
+    net.register_parameter("of_taps", weight)
+    convolution, recurrent = 2 * 20 * 3 * 5 * 7, 2 * 20 * 4 * 15 * 8
+    step = flopledger.count(net, x)
+    assert step.forward_flop == convolution + recurrent
+    assert step.backward_flop == convolution + 2 * recurrent - 2 * 2 * 4 * 8 * 8
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as recorded:
+        net(x).sum().backward()
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    recording = attribute(read(tmp_path / "trace.json"))
+    found = clean(recording.calls, recording.kernels)
+    assert found.totals["repaired"]["forward_flop"] == step.forward_flop
+    assert found.totals["repaired"]["backward_flop"] == 2 * step.forward_flop
+    assert found.assumed_gradients == 2
 
 
 @pytest.mark.gpu

@@ -163,10 +163,6 @@ def twice(x: torch.Tensor) -> list[Any]:
             (x, other(x, 1))]  # fmt: skip
 
 
-def softened(x: torch.Tensor) -> list[Any]:
-    return [(x, dim, widened) for dim in (-1, 0, 1, 7) for widened in (False, True)]
-
-
 CALLS: dict[Any, Callable[[torch.Tensor], Any]] = {
     **{getattr(aten, f"{name}{end}").Tensor: pairs for name in ("add", "sub", "mul", "div") for end in ("", "_")},
     **{getattr(aten, f"{name}{end}").Scalar: lambda x: [(x, n) for n in (2, 0.5, True)]
@@ -175,7 +171,8 @@ CALLS: dict[Any, Callable[[torch.Tensor], Any]] = {
                     lambda x: [(x,), *((x, {"memory_format": each}) for each in
                                (torch.contiguous_format, torch.preserve_format, torch.channels_last))]),
     **dict.fromkeys((aten.sum.dim_IntList, aten.mean.dim), dims),
-    **dict.fromkeys((aten._softmax.default, aten._log_softmax.default), softened),
+    **dict.fromkeys((aten._softmax.default, aten._log_softmax.default),
+                    lambda x: [(x, dim, widened) for dim in (-1, 0, 1, 7) for widened in (False, True)]),
     **dict.fromkeys((aten._softmax_backward_data.default, aten._log_softmax_backward_data.default),
                     lambda x: [(*two, dim, dtype) for two in twice(x) for dim in (0, -1, 9)
                                for dtype in (x.dtype, torch.float16)]),

@@ -78,18 +78,10 @@ def _gradients_of_the_input(model):
     torch.autograd.grad(model(x).sum(), x)
 
 
-def _one_head(model):
-    model(samples())[0].sum().backward()
-
-
 def _heads_one_by_one(model):
     left, right = model(samples())
     left.sum().backward(retain_graph=True)
     right.sum().backward()
-
-
-def _both_losses(model):
-    (model(samples()).sum() + model.loss).backward()
 
 
 def _forward_mode(model):
@@ -115,11 +107,15 @@ LOOPS = {
     # three forward; the inputs of three, and no weight's gradient
     "gradients of the input": (net, _gradients_of_the_input, 3 + 3),
     # three forward; the head's weight and input, the body's weight
-    "one of two outputs": (Two, _one_head, 3 + 3),
+    "one of two outputs": (Two, lambda model: model(samples())[0].sum().backward(), 3 + 3),
     # the body's weight twice
     "outputs one after the other": (Two, _heads_one_by_one, 3 + 2 * 3),
     # two forward, two weights: two layers side by side
-    "a part of the loss beside the output": (Side, _both_losses, 2 + 2),
+    "a part of the loss beside the output": (
+        Side,
+        lambda model: (model(samples()).sum() + model.loss).backward(),
+        2 + 2,
+    ),
     # each layer: its product, that with its input's tangent, and that with its weight's, zeros (as a profiler shows)
     "forward-mode differentiation": (net, _forward_mode, 3 * 3),
     # three forward; five times the products of two inputs and three weights
@@ -242,20 +238,19 @@ def _by_attribute(model, number):
     return model(samples())
 
 
-def _by_number(model, number):
-    return model(samples(), 1.0 + number % 2)
-
-
-def _by_function(model, number):
-    return model(lambda: samples(1 + number % 2))
-
-
 def _by_mode(model, number):
     model.layers[0].weight.requires_grad_(number % 2 == 0)
     return model(samples())
 
 
-@pytest.mark.parametrize("call", [_by_attribute, _by_number, _by_function])
+@pytest.mark.parametrize(
+    "call",
+    [
+        _by_attribute,
+        lambda model, number: model(samples(), 1.0 + number % 2),
+        lambda model, number: model(lambda: samples(1 + number % 2)),
+    ],
+)
 def test_calls_that_look_alike_and_differ_have_no_count(call):
     model = Varying()
     found = _measured(model, lambda number: call(model, number).sum().backward())

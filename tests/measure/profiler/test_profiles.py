@@ -95,14 +95,13 @@ def test_each_gradient_leads_to_the_forward_call_that_the_tracer_names(autocast:
     ):
         order = [o.index for o in exact if o.name == f"aten.{forward}" and o.phase == "forward"]
         expected = [(o.module, order.index(o.forward_index)) for o in exact if o.name == f"aten.{gradient}"]
-        inner = [row.index for row in named(calls, f"aten::{recorded}") if not has_twin_inside(calls, row)]
+        inner = [
+            row.index
+            for row in named(calls, f"aten::{recorded}")
+            if not any(other.parent == row.index and other.name == row.name for other in calls)  # autocast's twin
+        ]
         found = [(row.module, inner.index(row.forward_index)) for row in named(calls, f"aten::{gradient}")]
         assert found == expected != []
-
-
-def has_twin_inside(calls: Calls_, row: ProfiledOperation) -> bool:
-    """Whether autocast called the same operator again in it."""
-    return any(other.parent == row.index and other.name == row.name for other in calls)
 
 
 def test_the_modules_of_convolutions_in_order():

@@ -49,18 +49,35 @@ def test_a_compiled_model_or_layer_or_method_counts_as_its_code(make) -> None:
     assert (inside.forward_flop, inside.backward_flop) == (2 * LINEAR, 3 * LINEAR)
 
 
-def test_a_convolution_with_time_first() -> None:
-    """5 steps of 2 samples by windows of 3 without padding: 3 outputs, each of 7 channels from 3 × 10 numbers."""
+@pytest.mark.parametrize("gradients", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("padding", [0, 2])
+def test_a_convolution_with_time_first(padding: int, gradients: tuple[bool, bool]) -> None:
+    """5 steps of 2 samples by windows of 3: 3 outputs, 7 with the padding, each of 7 channels from 3 × 10 numbers. Each
+    gradient that is needed is as much, though the kernel computes both, and in pieces that leave the padding out."""
 
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight, self.bias = nn.Parameter(torch.randn(3, 10, 7)), nn.Parameter(torch.zeros(7))
+            self.weight, self.bias = nn.Parameter(torch.randn(3, 10, 7), gradients[1]), nn.Parameter(torch.zeros(7))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.conv_tbc(x, self.weight, self.bias, 0)
+            return torch.conv_tbc(x, self.weight, self.bias, padding)
 
-    assert flopledger.count(Net(), torch.randn(5, 2, 10)).forward_flop == 2 * (3 * 2 * 7) * (3 * 10)
+    model, x = Net(), torch.randn(5, 2, 10, requires_grad=gradients[0])
+    product = 2 * ((3 + 2 * padding) * 2 * 7) * (3 * 10)
+    step = flopledger.count(model, x)
+    assert (step.forward_flop, step.backward_flop) == (product, sum(gradients) * product)
+    with flopledger.flop_counter_mode(display=False) as mode:
+        loss = model(x).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert mode.get_total_flops() == product + 2 * sum(gradients) * product
+    with flopledger.UtilizationMeter(model, warm_up_steps=0, energy=False) as meter:
+        for _ in range(3):
+            with meter.step():
+                model(x).sum().backward()
+    found = meter.summary()
+    assert (found.model_flop_per_step, found.unverified_steps, len(found.warnings)) == (step.model_flop, 1, 1)
 
 
 @pytest.mark.filterwarnings("ignore")  # it is to move to another package

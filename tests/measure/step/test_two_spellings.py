@@ -31,13 +31,17 @@ def products(model, *inputs):
 
 
 @pytest.mark.parametrize(
-    ("gradients", "backward"), [((True, True), 3024), ((False, False), 1512), ((True, False), 2772)]
-)
-def test_a_bilinear_layer_is_its_einsum(gradients, backward):
+    ("gradients", "is_trained", "backward"),
+    [
+        ((True, True), True, 3024), ((False, False), True, 1512), ((True, False), True, 2772),
+        ((True, True), False, 1764), ((True, False), False, 1512), ((False, True), False, 252),
+    ],
+)  # fmt: skip
+def test_a_bilinear_layer_is_its_einsum(gradients, is_trained, backward):
     """3 rows, 5 × 6 inputs, 7 outputs: 2·3·7·5·6 with the first input and 2·3·7·6 with the second; two gradients each,
     of which the gradient between both products is needed for the weight and the first input."""
     inputs = [torch.randn(3, width, requires_grad=needs) for width, needs in zip((5, 6), gradients, strict=True)]
-    layer = nn.Bilinear(5, 6, 7, bias=False)
+    layer = nn.Bilinear(5, 6, 7, bias=False).requires_grad_(is_trained)
     einsum = Made(lambda m, a, b: torch.einsum("ni,kij,nj->nk", a, m.weight, b), layer)
     assert products(layer, *inputs) == products(einsum, *inputs) == (1512, backward)
 

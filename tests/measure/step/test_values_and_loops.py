@@ -100,11 +100,6 @@ def _loops(m, x, gradient=True):
         return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, m.a(y)), (torch.tensor(0), x))[1]
 
 
-def _scanned(m, x):
-    """Step t has x[t] and what came before; a's result of the last step is in the output alone."""
-    return scan(lambda h, e: (m.a(h) + e, m.b(h)), x[0].clone(), x)[1]
-
-
 def _cond(m, x, predicate):
     return torch.cond(predicate(x), lambda y: m.a(y), lambda y: m.b(m.c(y)), (x,))
 
@@ -126,7 +121,10 @@ OPERATORS = {
         (6 * ROW, 6 * ROW),
     ),
     # 6 steps of two products of a row. a: its last product has no gradient, and its first no gradient of the input
-    "scan": (lambda: count(_scanned), (12 * ROW, (5 + 4 + 6 + 5) * ROW)),
+    "scan": (
+        lambda: count(lambda m, x: scan(lambda h, e: (m.a(h) + e, m.b(h)), x[0].clone(), x)[1]),
+        (12 * ROW, (5 + 4 + 6 + 5) * ROW),
+    ),
     "map": (lambda: count(lambda m, x: map_over(lambda row, w: row @ w, x, m.a.weight)), (6 * ROW, 6 * ROW)),
     "while_loop": (lambda: count(_loops), (18 * ROW, (18 + 12) * ROW)),
     "while_loop without gradients": (lambda: count(lambda m, x: m.b(_loops(m, x, False))), (24 * ROW, 6 * ROW)),

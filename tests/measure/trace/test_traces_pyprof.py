@@ -316,11 +316,7 @@ def plain(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def zipped(path: Path, text: str) -> None:
-    path.write_bytes(gzip.compress(text.encode()))
-
-
-@pytest.mark.parametrize("put", [plain, zipped])
+@pytest.mark.parametrize("put", [plain, lambda path, text: path.write_bytes(gzip.compress(text.encode()))])
 def test_dicts_give_calls_with_all_arguments(tmp_path: Path, put: Callable[[Path, str], None]) -> None:
     path = tmp_path / "net.dict"
     put(path, DICT_LINES)

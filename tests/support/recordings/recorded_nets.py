@@ -26,14 +26,6 @@ def cnn() -> nn.Module:
     )
 
 
-def _one_dimension() -> nn.Module:
-    return nn.Sequential(nn.Conv1d(4, 6, 3, padding=1), nn.ConvTranspose1d(6, 4, 2, 2), nn.Flatten(), nn.Linear(64, 2))
-
-
-def _three_dimensions() -> nn.Module:
-    return nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv3d(4, 4, 1), nn.Flatten(), nn.Linear(108, 2))
-
-
 def _attention(mask: bool) -> nn.Module:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         q = self.q(x).unflatten(2, (2, 4)).transpose(1, 2)
@@ -56,8 +48,15 @@ NETS: dict[str, Build] = {
     "small": parts(Small),
     "cnn": parts(cnn),
     "cnn, bf16": parts(cnn, autocast=torch.bfloat16),
-    "1 dimension": parts(_one_dimension, (2, 4, 8)),
-    "3 dimensions": parts(_three_dimensions, (2, 2, 5, 5, 5)),
+    "1 dimension": parts(
+        lambda: nn.Sequential(
+            nn.Conv1d(4, 6, 3, padding=1), nn.ConvTranspose1d(6, 4, 2, 2), nn.Flatten(), nn.Linear(64, 2)
+        ),
+        (2, 4, 8),
+    ),
+    "3 dimensions": parts(
+        lambda: nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv3d(4, 4, 1), nn.Flatten(), nn.Linear(108, 2)), (2, 2, 5, 5, 5)
+    ),
     "attention, fused": parts(lambda: _attention(False), (2, 4, 8)),
     "attention, plain": parts(lambda: _attention(True), (2, 4, 8)),
     "products": parts(_products, (2, 4, 8)),

@@ -33,16 +33,21 @@ def totals(model, *inputs):
     return found["forward"], found["backward"]
 
 
-class Lstm(nn.Module):
-    """Its input and its first states need a gradient: what nothing needs is in no count of ours, and in this one."""
+class Values(nn.Linear):
+    """Attention of which the values alone need a gradient, though its kernel computes all three."""
 
     def __init__(self):
-        super().__init__()
-        self.before, self.body = nn.Linear(12, 12), nn.LSTM(12, 8, num_layers=2, bidirectional=True)
-        self.states = nn.ParameterList(torch.zeros(4, 3, 8) for _ in range(2))
+        super().__init__(32, 32)
 
     def forward(self, x):
-        return self.body(self.before(x), tuple(self.states))[0]
+        return F.scaled_dot_product_attention(x, x, super().forward(x))
+
+
+class Pairs(nn.Bilinear):
+    """Both inputs in one tensor; a weight that is frozen."""
+
+    def forward(self, x):
+        return super().forward(*x.split((5, 6), 1))
 
 
 MODELS = {
@@ -50,7 +55,9 @@ MODELS = {
     "efficientnet_b0": lambda: (zeroed("efficientnet_b0"), torch.randn(1, 3, 64, 64)),
     "convnext_tiny": lambda: (zeroed("convnext_tiny"), torch.randn(1, 3, 64, 64)),
     "vit_b_16": lambda: (zeroed("vit_b_16", image_size=32), torch.randn(1, 3, 32, 32)),
-    "lstm": lambda: (Lstm(), torch.randn(5, 3, 12)),
+    "lstm": lambda: (nn.LSTM(12, 8, num_layers=2, bidirectional=True), torch.randn(5, 3, 12)),
+    "values": lambda: (Values(), torch.randn(2, 4, 16, 32)),
+    "bilinear": lambda: (Pairs(5, 6, 7), torch.randn(3, 11, requires_grad=True)),
     "gru": lambda: (nn.GRU(12, 8), torch.randn(5, 3, 12)),
     "encoder": lambda: (
         nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False),
@@ -151,7 +158,9 @@ def test_deformable_convolutions():
     x, w, offsets = rows(1, 3, 8, 8), rows(4, 3, 3, 3), rows(1, 18, 6, 6)
     assert flop(lambda: deform_conv2d(x, offsets, w)) == 2 * 4 * 36 * 27
     w.requires_grad_()
-    assert flop(lambda: deform_conv2d(x, offsets, w).sum().backward()) == 3 * 2 * 4 * 36 * 27  # its kernel has no mask
+    assert flop(lambda: deform_conv2d(x, offsets, w).sum().backward()) == 2 * 2 * 4 * 36 * 27, (
+        "though the kernel has no mask"
+    )
 
 
 def test_attention_backward_is_twice_its_forward_or_as_executed():
