@@ -39,7 +39,7 @@ from analysis.utilization.placement import in_one_placement
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, disturbance
 from measure.timing.protocols import Protocol
-from measure.timing.stopping import Interleaved, Timing, is_narrow, step_time_s, timing_of, total_s
+from measure.timing.stopping import Interleaved, Timing, is_narrow, narrowing, step_time_s, timing_of, total_s
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results.errors import Inconsistent, Unavailable
 from results.records.samples import Sample
@@ -110,13 +110,15 @@ def measure_blocks(
     step_s: float | None = None,
     beside: Interleaved | None = None,
     announce: Announce | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
     beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
     with them (`measure/timing/ceiling_blocks.py`). The rule for the interval then holds for the ratio to it: a step
-    whose machine is slower and faster by turns has no narrow time of its own.
+    whose machine is slower and faster by turns has no narrow time of its own. tell: is told after each block how wide
+    the interval still is.
     """
     estimate_s = step_time_s(block_of(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
@@ -140,7 +142,10 @@ def measure_blocks(
                 again_s = math.inf  # also where they were before: what came since has widened their interval
             elif again_s == math.inf:
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
-            is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_with_s(len(blocks)), again_s)
+            left_s = min(protocol.cap_with_s(len(blocks)), again_s) - (now_s - origin_s)
+            is_last = now_s - begun_s > left_s
+            if tell is not None:
+                tell(narrowing(best, blocks, protocol, beside, left_s))
             if is_last or is_narrow(best, blocks, protocol, beside):
                 return timing_of(blocks, protocol, tuple(timed.suspended), beside)
 

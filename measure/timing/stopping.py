@@ -109,6 +109,23 @@ def _lacking(used: Sequence[Sample], measured: Sequence[Sample], protocol: Proto
     return f"a 95 % interval of {width} of the paired utilization, wider than ±{protocol.target_ci_ratio:.2%}"
 
 
+def narrowing(
+    used: Sequence[Sample],
+    measured: Sequence[Sample],
+    protocol: Protocol,
+    beside: Interleaved | None,
+    left_s: float,
+) -> str:
+    """How wide the interval is after these blocks, where measuring stops, and when at the latest."""
+    if beside is None:
+        ratio = _summary(used, protocol).half_width_ratio if used else None
+    else:
+        ratio = beside.half_width_ratio((*used, *_aside(measured, used)))
+    width = "" if ratio is None else f"±{100 * ratio:.2g} %, "
+    most = f"at most {max(0.0, left_s):.0f} s more"
+    return f"block {len(measured)}, {width}stops at ±{100 * protocol.target_ci_ratio:.2g} %, {most}"
+
+
 def is_narrow(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
 ) -> bool:
@@ -184,8 +201,8 @@ def disturbance_warning(timing: Timing) -> str:
             return counted
         waits_s = sum(block.run_wait_s or 0.0 for block in blocks)
         mean_s, least_s = (each / sum(b.steps for b in blocks) for each in (total_s(blocks), total_s(blocks) - waits_s))
-        least = f"{least_s * 1e3:.4g} ms without their waits" if least_s > 0 else "their waits add up to more than that"
-        return f"{counted}: {mean_s * 1e3:.4g} ms a step, {least}"
+        least = f", {least_s * 1e3:.4g} ms without their waits" if least_s > 0 else ""
+        return f"{counted}: {mean_s * 1e3:.4g} ms a step{least}"
     calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (others, blocks))
     return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
 

@@ -1,5 +1,6 @@
-"""Progress on stderr: of a sweep a bar with the time left on a terminal, a line a cell elsewhere; of other commands one
-line on a terminal, which the next one replaces. A terminal that says TERM=dumb, as notebooks do, gets a log's lines."""
+"""Progress on stderr: of a sweep a line with what narrows and the time left on a terminal, a line a cell elsewhere; of
+other commands one line on a terminal, which the next one replaces. A terminal that says TERM=dumb, as notebooks do,
+gets a log's lines."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Progress:
 
     def stage(self, cell: Cell, doing: str) -> None:
         """What happens to a cell now; a terminal shows it, a log does not."""
-        self._doing = (f"{title(cell)}: {doing}", f"{cell.model}: {doing}", title(cell), doing)
+        self._doing = (f"{title(cell)}: {doing}", f"{cell.model}: {doing}", doing, title(cell))
 
     def done(self, run: Run) -> None:
         """A cell is committed."""
@@ -117,14 +118,11 @@ class Progress:
     def line(self, width: int) -> str:
         """What is done now, how many cells are, the time since the beginning and the time left, in so many columns."""
         left = self.left_s()
-        eta = "–" if left is None else f"{'≥ ' if left[1] else ''}{_clock(left[0])}"
+        eta = "–" if left is None or not left[0] else f"{'≥ ' if left[1] else ''}{_clock(left[0])}"
         numbers = f"{self._done}/{self._total} {_clock(time.monotonic() - self._origin_s)} ETA {eta}"
         room = width - len(numbers) - 1
         doing = next((each for each in self._doing if len(each) <= room), "")
-        length = min(BAR_COLUMNS, room - len(doing) - 1)
-        full = round(min(1.0, self._done / self._total) * length)
-        bar = "" if length < LEAST_BAR else "━" * full + "─" * (length - full)
-        return " ".join(filter(None, (doing, bar, numbers)))
+        return f"{doing} {numbers}".strip()
 
     def _say_above(self, text: str) -> None:
         """A line above the bar, broken between words."""
@@ -139,10 +137,6 @@ class Progress:
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
-
-
-BAR_COLUMNS, LEAST_BAR = 20, 5
-"""Columns of the bar, at most and at least."""
 
 
 def _words(seconds: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from typing import Protocol as Interface
 
@@ -288,7 +289,8 @@ class Session:
         counted = replace(counted, warnings=tuple(f"trace: {note}" for note in notes))
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
-        self.progress.stage(cell, "measuring")
+        self.progress.stage(cell, "warming up")
+        self.measurer.heard = partial(self.progress.stage, cell)
         stopwatch = Stopwatch()
         answer = self._train(cell)
         if not isinstance(answer, WorkerFault) and answer.status in MEASURED:

@@ -15,13 +15,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
 
 from measure.device import processes
-from runners.workers.worker import WorkerFault
+from runners.workers.worker import Told, WorkerFault
 
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""
@@ -76,6 +76,7 @@ class Worker:
     def __init__(self, name: str, quiet: bool = True) -> None:
         self.name = name
         self.started = 0
+        self.heard: Callable[[str], object] = len  # is given what a task tells before its result
         self._quiet = quiet
         self._process: Any = None
         self._connection: Any = None
@@ -176,18 +177,23 @@ class Worker:
 
     def _answer(self, timeout_s: float) -> Any:
         """What the process answers within the limit, or the fault that it does not."""
-        try:
-            if not wait([self._connection, self._process.sentinel], timeout_s):
-                return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
-            if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
+        watch_s = Stopwatch()
+        while True:
+            try:
+                if not wait([self._connection, self._process.sentinel], max(0.0, timeout_s - watch_s.elapsed_s)):
+                    return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
+                if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
+                    return self._ended()
+                answer = self._connection.recv_bytes()
+            except (EOFError, OSError):
                 return self._ended()
-            answer = self._connection.recv_bytes()
-        except (EOFError, OSError):
-            return self._ended()
-        try:
-            return pickle.loads(answer)
-        except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
-            return WorkerFault("crashed", f"its result cannot be read: {_line(fault)}")
+            try:
+                result = pickle.loads(answer)
+            except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
+                return WorkerFault("crashed", f"its result cannot be read: {_line(fault)}")
+            if not isinstance(result, Told):
+                return result
+            self.heard(result.text)
 
     def _ended(self) -> WorkerFault:
         """The process died by itself."""

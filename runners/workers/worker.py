@@ -34,6 +34,23 @@ class WorkerFault:
     detail: str = ""
 
 
+@dataclass(frozen=True)
+class Told:
+    """How far a task is, sent before its result."""
+
+    text: str
+
+
+_PARENTS: list[Connection] = []
+"""Who waits for the result; nobody where the task runs in its caller's process."""
+
+
+def tell(text: str) -> None:
+    """Says how far the task is to the parent."""
+    for parent in _PARENTS:
+        _send(parent, Told(text))
+
+
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"
 """What torch says where every algorithm of cuDNN's failed: none can do it, none had room, or the device failed."""
@@ -55,6 +72,7 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     end_with(lifeline)
     _volunteer()
     redirect(noise_path)
+    _PARENTS.append(connection)
     while True:
         try:
             task, arguments = connection.recv()

@@ -238,11 +238,6 @@ def _by_attribute(model, number):
     return model(samples())
 
 
-def _by_mode(model, number):
-    model.layers[0].weight.requires_grad_(number % 2 == 0)
-    return model(samples())
-
-
 @pytest.mark.parametrize(
     "call",
     [

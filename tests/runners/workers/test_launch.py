@@ -60,6 +60,11 @@ class TestResults:
     def test_a_result_comes_back(self, worker):
         assert call(worker, "echo", 1, "two", {"three": (4.5, None)}) == (1, "two", {"three": (4.5, None)})
 
+    def test_what_a_task_tells_before_its_result_is_heard(self, worker):
+        worker.heard = (heard := []).append
+        assert worker.call("runners.workers.worker:tell", "block 7", timeout_s=SOON_S) is None
+        assert heard == ["block 7"]
+
     def test_a_result_larger_than_a_pipe(self, worker):
         assert len(call(worker, "large", 5_000_000)) == 5_000_000
 
