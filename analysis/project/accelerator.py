@@ -104,20 +104,14 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
 
     Its memory is that of the table of memories, None where that has none.
 
-    Raises ValueError for a device that is not in the table, a unit without a peak, a row without bandwidth.
+    Raises ValueError as `device_called`, for a unit without a peak, a row without bandwidth.
     """
-    row = peaks.lookup(device)
-    if row is None:
-        names = [known.name for known in peaks.all_devices()]
-        near = peaks.nearest(device)
-        raise ValueError(
-            f"{unknown_name('device', device, names).partition(', nearest')[0]}, nearest {' or '.join(near)}"
-        )
+    row = peaks.device_called(device)
     if unit not in row.peaks:
         raise ValueError(f"{row.name}: {unknown_name('dtype with a peak', unit, row.peaks)}")
     if row.bandwidth_bytes_per_s is None:
         raise ValueError(f"{row.name}: expected a bandwidth in the table of peaks, there is none")
-    memory = devices_memory.lookup(device)
+    memory = next(filter(None, map(devices_memory.lookup, (device, *row.names))), None)
     return replace(
         like,
         name=f"{row.name}, {unit}",

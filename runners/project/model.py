@@ -89,9 +89,9 @@ def _group(options: Namespace) -> Group | None:
     node = min(options.node or NODE_DEVICES, options.devices)
     if options.devices % node:
         raise Mistake(f"--devices: expected a multiple of {node}, the devices of a --node, got {options.devices}")
-    device = peaks.lookup(options.device) if options.device else None
-    if device is None:
+    if not options.device:
         raise Mistake("--devices: expected --device with it, whose links are known")
+    device = peaks.device_called(options.device)
     return Group(options.devices, node, within(device), between(device), ACHIEVED)
 
 

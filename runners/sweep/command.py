@@ -137,6 +137,10 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     resumed = resumed_run(options)
     options.begun = resumed
     stored = stored_options(resumed)
+    place = place_of(os.environ)
+    if place is not None and place.world > 1 and not chosen(options, stored, "parallel", ()):
+        options.parallel = [f"ddp={place.world}"]
+        say(f"no --parallel: {options.parallel[0]}, over all ranks of torchrun")
     check_options(options, stored)
     check_executor(options)
     if resumed is None and options.out is not None:

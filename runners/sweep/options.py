@@ -422,6 +422,8 @@ def chosen(options: argparse.Namespace, stored: dict[str, Any], name: str, defau
 def resumed_run(options: argparse.Namespace) -> Path | None:
     """The run to go on with; None for a new one. Raises ValueError if there is none to be found."""
     if options.resume is None:
+        if options.retry:
+            raise ValueError("--retry: expected --resume with it: cells of that run are measured again")
         return None
     if options.resume:
         if options.out is not None and options.out != Path(options.resume):

@@ -26,7 +26,7 @@ def add_options(group: Any) -> None:
         nargs="+",
         type=_plan,
         metavar="PLAN",
-        help=f"train on several ranks, under {TORCHRUN}: ddp=2, fsdp=4, ddp=1, one after another (docs/cluster.md)",
+        help=f"under {TORCHRUN}: ddp=2, fsdp=4, …, one after another (default: ddp over all ranks; docs/cluster.md)",
     )
     group.add_argument(
         "--scaling",
@@ -46,8 +46,6 @@ def _plan(text: str) -> str:
 def check(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) -> None:
     """Raises ValueError for plans that these processes or these options do not go with. values: option → its value."""
     if not plans:
-        if place is not None and place.world > 1:
-            raise ValueError(f"--parallel: expected a plan such as ddp={place.world} under torchrun, got none")
         return
     if place is None:
         raise ValueError(f"--parallel: expected to be started as {TORCHRUN}, got a single process")

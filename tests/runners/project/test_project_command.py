@@ -153,7 +153,7 @@ def test_a_paper_is_reproduced_in_three_formats(tmp_path: Path, capsys: pytest.C
         (("word_lmm",), "unknown domain: expected word_lm,"),
         (("nowhere.toml",), "nowhere.toml could not be read"),
         (("word_lm", "--target", "0"), "expected a number above 0, got 0"),
-        (("word_lm", "--device", "H9000"), "unknown device"),
+        (("word_lm", "--device", "H9000"), "expected a device of the table of peaks"),
         (("word_lm", "--device", "Tesla K80", "--dtype", "bf16"), "expected fp64 or fp32, got 'bf16'"),
         (("word_lm", "--dtype", "bf16"), "expected --device or --peak-tflops"),
         (("word_lm", "--peak-tflops", "3"), "expected both --peak-tflops and --bandwidth-gbs"),

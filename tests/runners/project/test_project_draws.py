@@ -134,6 +134,10 @@ def test_devices_add_up_their_gradients_in_a_ring(capsys: pytest.CaptureFixture[
         (("image", *A100, "--utilization", "1.5"), "--utilization: expected less than 1"),
         (("image", "--devices", "8"), "--devices: expected --device with it"),
         (("image", *A100, "--devices", "12"), "--devices: expected a multiple of 8, the devices of a --node, got 12"),
+        (
+            ("image", "--device", "A100", "--devices", "8"),
+            "several devices are called 'A100': NVIDIA A100-PCIE-40GB (bf16",
+        ),
         (("image", *A100, "--node", "4"), "--node: expected --devices of 2 or more with it"),
         (
             ("image", *A100, "--target", "0.19", "--devices", "800000"),

@@ -157,6 +157,7 @@ MISTAKES = [
     (("--profile", "kineto"), ["--profile: expected --methods with one or batch or epoch beside it, got theory,exact"]),
     (("--profile", "kineto", "--methods", "exact"), ["--profile: expected --methods with one", "got exact"]),
     (("--epoch-images", "0"), [f"--epoch-images: {NUMBER} '0'"]),
+    (("--retry", "failed"), ["--retry: expected --resume with it"]),
     (("--input-pipeline",), ["--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data"]),
     (("--cudnn-benchmark", "maybe"), ["--cudnn-benchmark: expected on or off, got 'maybe'"]),
     (("--target-ci", "5"), ["--target-ci: expected a number from", "got '5'"]),

@@ -204,7 +204,6 @@ def test_help_is_the_first_ranks_answer_and_the_others_end(
 TWO = Place(0, 2, 0, 2, ("host", 1))
 REFUSED = {
     "without torchrun": (("ddp=2",), {}, None, "expected to be started as torchrun"),
-    "without a plan": ((), {}, TWO, "expected a plan such as ddp=2 under torchrun"),
     "more ranks": (("ddp=2", "ddp=4"), {}, TWO, "at most 2 ranks, as torchrun started, got ddp=4"),
     "compiled": (("ddp=2",), {"compile": True}, TWO, "--compile: not with --parallel"),
     "images": (("ddp=2",), {"data": "cifar10:x"}, TWO, "--data: expected synthetic"),
