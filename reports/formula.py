@@ -13,11 +13,9 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.formula.algebra.constraints import amount
-from analysis.formula.algebra.evaluate import value
+from analysis.formula.algebra.evaluate import as_csv, value
 from analysis.formula.algebra.expressions import plain
-from analysis.formula.algebra.format import pretty
-from analysis.formula.algebra.parameter_grid import as_csv
-from analysis.formula.algebra.simplify import shortest
+from analysis.formula.algebra.simplify import pretty, shortest
 from analysis.formula.algebra.solve import Solution
 from analysis.formula.derivation.footprint import Piece
 from analysis.formula.derivation.interpolate import point_text

@@ -27,7 +27,7 @@ from runners.cli.progress import passing
 
 if TYPE_CHECKING:
     from analysis.devices.peaks import Device
-    from analysis.footprint.step.largest_batch import BatchFit
+    from analysis.footprint.largest_batch import BatchFit
     from analysis.reach.least_time import StepBound
     from analysis.reach.prediction import Prediction
     from reports.reach import ReachAnswer
@@ -117,7 +117,7 @@ def _run(options: Namespace) -> int:
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound, Untraced where it cannot be traced."""
-    from analysis.footprint.step.live_bytes import unsized
+    from analysis.footprint.live_bytes import unsized
     from analysis.reach.least_time import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
     from runners.footprint.command import Steps
@@ -187,7 +187,7 @@ def prediction_of(
     steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
     """The predicted time of the step, or why there is none."""
-    from analysis.footprint.step.largest_batch import SMALL
+    from analysis.footprint.largest_batch import SMALL
     from analysis.reach.prediction import predict
     from analysis.reach.step_amounts import amounts
     from analysis.reach.step_time import Setting, fitted_model, machine_of
@@ -266,7 +266,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 
 def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
     """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
-    from analysis.footprint.step.largest_batch import SMALL
+    from analysis.footprint.largest_batch import SMALL
     from runners.footprint.fit import fit
 
     asked = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.project.accelerator import Accelerator
-from analysis.project.domain import Domain
+from analysis.project.domain import Domain, Formulas
 from analysis.project.frontier import cost_of, grown_for
-from analysis.project.shipped_formulas import Formulas
 from analysis.stats.intervals import Ends, Input
 
 Array = NDArray[np.float64]

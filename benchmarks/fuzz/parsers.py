@@ -102,7 +102,7 @@ def _formula(path: Path) -> None:
 
 
 def _point(path: Path) -> None:
-    from analysis.formula.algebra.parameter_grid import axes
+    from analysis.formula.algebra.evaluate import axes
 
     axes(tables.text_of(path))
 

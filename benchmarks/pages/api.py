@@ -22,7 +22,7 @@ from typing import Any
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 MODULES = ("flopledger", "flopledger.lightning", "flopledger.transformers", "flopledger.loggers")
 RETURNED = (
-    "analysis.footprint.step.live_bytes:Footprint",
+    "analysis.footprint.live_bytes:Footprint",
     "results.records.step_profile:StepProfile",
     "measure.trace.attribution.recording:Recording",
     "results.store.reading:RunData",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from analysis.catamount.rules import optimizer_of
 from analysis.formula.algebra.expressions import plain
-from analysis.project.shipped_formulas import AT_LEAST, RULES
+from analysis.project.domain import AT_LEAST, RULES
 from runners.formula import command as formula_options
 from runners.formula.command import answer
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.devices.peaks import lookup
-from analysis.footprint.step.largest_batch import SMALL
+from analysis.footprint.largest_batch import SMALL
 from analysis.reach.least_time import IN_PARTS, StepCost, step_bound, step_cost
 from analysis.reach.step_amounts import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.footprint.step.live_bytes import unsized
+from analysis.footprint.live_bytes import unsized
 from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
 from analysis.profile.fusion import fused

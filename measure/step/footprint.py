@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from analysis.footprint.step import live_bytes
-from analysis.footprint.step.live_bytes import Footprint
+from analysis.footprint import live_bytes
+from analysis.footprint.live_bytes import Footprint
 from measure.step.step_trace import Optimizer, step_trace
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import GROUPS, figure3_groups, labels_of_types
-from analysis.characterize.heavy_tail import survival
 from analysis.characterize.operation_mix import steps_of
-from analysis.characterize.stationarity import Stationarity
-from analysis.characterize.thread_scaling import Scaling
-from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name
+from analysis.characterize.stationarity import Stationarity, survival
+from analysis.characterize.step_reconstruction import Scaling
+from reports.characterize.answer import CharacterizeAnswer, paper_label, paper_name
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import fitting, si_time
 from results.records.characterization import MODES, PLAIN, WorkloadRecording

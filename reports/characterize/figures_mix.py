@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import GROUPS
 from analysis.characterize.operation_mix import Mix, cumulative
-from reports.characterize import figures_execution, variants
+from reports.characterize import answer, figures_execution
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import fitting
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from reports.characterize.text import CharacterizeAnswer
+    from reports.characterize.answer import CharacterizeAnswer
 
 LEAST_RATIO = 0.01
 """Shares below are not drawn, as in the paper's Figure 3; of types, those below in every workload."""
@@ -41,7 +41,7 @@ def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
         "types": _types,
         "skew": _skew,
         "likeness": _likeness,
-        "likeness_variants": variants.figure,
+        "likeness_variants": answer.figure,
         "steps": figures_execution.steps,
         "training_inference": figures_execution.training_inference,
         "parallelism": figures_execution.parallelism,
@@ -173,7 +173,7 @@ def _likeness(seen: CharacterizeAnswer) -> Figure | None:
     joined = {name for merge in seen.linkage for name in merge.members}
     names = [each.label for each in seen.compared if each.label in joined]
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.6 + _CELL_IN * len(names), width_in=figure_style.COLUMN_IN * 1.5)
-    variants.tree(axes, names, seen.linkage)
+    answer.tree(axes, names, seen.linkage)
     axes.set_xlim(max(merge.height for merge in seen.linkage) * 1.08, 0)
     figure_panels.plain([axes])
     axes.spines["left"].set_visible(False)

@@ -1,7 +1,7 @@
 """The answer of `runners.characterize` as text, section by section: `to_text`.
 
 First shares by group, likeness, the paper, steps and inference; then threads, batches, cost, launches, calls and other
-ways. Prints nothing and reads no file; the numbers are calculated by `reports/characterize/text.py`.
+ways. Prints nothing and reads no file; the numbers are calculated by `reports/characterize/answer.py`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
-from analysis.characterize.heavy_tail import slow_steps
 from analysis.characterize.similarity import inverted
+from analysis.characterize.stationarity import slow_steps
+from analysis.characterize.step_reconstruction import Amdahl
 from analysis.characterize.summary import step_energy_j, ways
-from analysis.characterize.thread_scaling import Amdahl
-from reports.characterize import variants
-from reports.characterize.text import (
+from reports.characterize import answer
+from reports.characterize.answer import (
     CharacterizeAnswer,
     at_least_time,
     in_range,
@@ -43,7 +43,7 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
     sections = (
         _groups(seen),
         _likeness(seen),
-        variants.to_lines(seen),
+        answer.to_lines(seen),
         _reproduced(seen),
         _steady(seen),
         _against(seen),

@@ -20,7 +20,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analysis.footprint.step.live_bytes import peak_bytes
+from analysis.footprint.live_bytes import peak_bytes
 from analysis.operators import registry
 from analysis.operators.traffic import lacks_sizes
 from analysis.stats.comparison import ALARM_RATIO, resolution

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
-from reports.count.formulas import NAMED, StepTerms, formula_of
+from reports.count.references import NAMED, StepTerms, formula_of
 from reports.count.text import ModelCounts, native_number
 from reports.shared.layout import Hanging, Part
 from results.printable import shortened

@@ -15,9 +15,8 @@ from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS, Atten
 from analysis.operators.registry import registration
 from cleaning.accounts.account.backward_ratio import Backward
 from cleaning.accounts.vocabulary.causes import CONVENTION
-from reports.count import laws, step_peak
-from reports.count.formulas import StepTerms
-from reports.count.step_peak import StepPeak
+from reports.count import laws, references
+from reports.count.references import StepPeak, StepTerms
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
 from results.records.accounts import Account, AccountCause
@@ -105,7 +104,7 @@ def heading(counted: ModelCounts) -> list[str]:
     lines = [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
     lines += [f"attention: {words}"] if (words := attention_words(counted)) else []
     lines += [f"mixture: {words}"] if (words := mixture_words(counted)) else []
-    return lines if counted.peak is None else [*lines, step_peak.to_line(counted.peak)]
+    return lines if counted.peak is None else [*lines, references.to_line(counted.peak)]
 
 
 def attention_words(counted: ModelCounts) -> str:
@@ -343,7 +342,7 @@ def document(counted: ModelCounts) -> dict[str, Any]:
         },
         "attention": _attention(counted),
         "mixture": {**counted.mixture, "padding_flop": _padding(counted.mixture)} if counted.mixture else None,
-        "peak": None if counted.peak is None else step_peak.document(counted.peak),
+        "peak": None if counted.peak is None else references.document(counted.peak),
         "backward": None if counted.backward is None else laws.backward_document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),

@@ -1,6 +1,6 @@
 """What checkpointing would bring a step, as lines of a table, rows of CSV and JSON: each choice with its largest batch.
 
-Text around the choices of `analysis.footprint.step.checkpointing.curve`. It says nothing of the time that recomputation
+Text around the choices of `analysis.footprint.checkpointing.curve`. It says nothing of the time that recomputation
 takes.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.footprint.step.checkpointing import Choice
+from analysis.footprint.checkpointing import Choice
 from analysis.formula.algebra.constraints import amount
 from reports.shared.layout import Column, Part, TextTable
 from reports.shared.numbers import fitting, percent

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.footprint.step.live_bytes import CATEGORIES
+from analysis.footprint.live_bytes import CATEGORIES
 from analysis.formula.algebra.constraints import amount
 from reports.footprint.text import WORDS, FootprintAnswer
 from reports.shared.figure_style import PAGE_IN

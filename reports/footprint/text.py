@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.devices.memory import Memory
-from analysis.footprint.step.caching_allocator import Reserved
-from analysis.footprint.step.largest_batch import BatchFit
-from analysis.footprint.step.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
-from analysis.footprint.step.workspaces import Workspace
+from analysis.footprint.caching_allocator import Reserved, Workspace
+from analysis.footprint.largest_batch import BatchFit
+from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
 from analysis.formula.algebra.constraints import amount
 from reports.footprint import checkpoints as footprint_checkpoints
 from reports.footprint.checkpoints import Checkpoints

@@ -10,13 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.project import domain as frontier_domain
-from analysis.project import first_order, frontier, ppopp2019, ppopp2019_case_study
+from analysis.project import domain as domains
+from analysis.project import frontier, ppopp2019, ppopp2019_case_study
 from analysis.project import learning_curves as frontier_learning_curves
-from analysis.project import results as papers_results
 from analysis.project.accelerator import Accelerator, SubBatches
-from analysis.project.domain import Domain
-from analysis.project.shipped_formulas import Formulas, shipped
+from analysis.project.domain import Domain, Formulas, shipped_formulas
 from reports.shared import figure_style
 from reports.shared.figure_panels import plain
 
@@ -42,10 +40,8 @@ Subjects = Sequence[tuple[Domain, Formulas]]
 
 def paper_pictures() -> dict[str, bytes]:
     """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
-    target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
-    found = [
-        (domain, shipped()[domain.model]) for domain in map(frontier_domain.shipped, frontier_domain.shipped_names())
-    ]
+    target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
+    found = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
 
     def figures() -> Mapping[str, Figure]:
         return {
@@ -132,7 +128,7 @@ def _width_sweep(
     widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
     costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
     costs = [cost for cost in costs if cost["parameters"] >= LEAST_PARAMETERS] or costs
-    laws = first_order.fit_sweep(domain, formulas, target, top).laws
+    laws = frontier.fit_sweep(domain, formulas, target, top).laws
     sizes = [cost["parameters"] for cost in costs]
     exact = [(c["flop"] / batch, c["moved_bytes"], c["flop"] / c["moved_bytes"], c["footprint_bytes"]) for c in costs]
     by_law = [
@@ -188,8 +184,8 @@ def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most
 
 def data_parallel(target: Accelerator) -> Figure:
     """Days of an epoch and utilization over workers, as figure 12 of the paper."""
-    given, assumed = papers_results.inputs("ppopp2019"), papers_results.assumptions("ppopp2019")
-    model = ppopp2019_case_study.model_of(given, assumed, shipped())
+    given, assumed = ppopp2019.inputs("ppopp2019"), ppopp2019.assumptions("ppopp2019")
+    model = ppopp2019_case_study.model_of(given, assumed, shipped_formulas())
     samples = ppopp2019.samples_of(ppopp2019.ROWS[0], given, assumed) or math.nan
     workers = [2**power for power in range(15)]
     steps = [ppopp2019_case_study.data_parallel_s(model, target, count, assumed) for count in workers]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 
-from analysis.project.results import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
+from analysis.project.ppopp2019 import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats.printed_numbers import amount
 from reports.shared.layout import WIDTH, Column, Hanging, Part, TextTable, csv_text, page, strong
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from analysis.project.accelerator import Accelerator, SubBatches
 from analysis.project.domain import Domain
-from analysis.project.first_order import FirstOrderFit
-from analysis.project.frontier import DAY_S, ProjectionRange
+from analysis.project.frontier import DAY_S, FirstOrderFit, ProjectionRange
 from analysis.stats.intervals import Estimate, Uncertain
 from analysis.stats.printed_numbers import amount
 from reports.shared.layout import WIDTH, Part, csv_text, page, strong, table_of

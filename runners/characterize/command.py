@@ -38,7 +38,7 @@ from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
 from workloads.catalogue.entries import AS_CODED, AS_PAPER
 
 if TYPE_CHECKING:
-    from reports.characterize.text import CharacterizeAnswer
+    from reports.characterize.answer import CharacterizeAnswer
     from runners.characterize.task import RecordingRequest
     from runners.workers.devices import ProbeResult
 
@@ -183,14 +183,13 @@ def read_rows(directory: Path) -> Characterization:
 
 def write_report(seen: CharacterizeAnswer, out: Path) -> None:
     """The derived tables, the report, and the figures last, so that a picture that fails loses no table."""
-    from reports.characterize import data as characterize_data
-    from reports.characterize import figures_mix
+    from reports.characterize import answer, figures_mix
     from reports.characterize.sections import to_text
     from reports.shared import figure_style
 
-    for name, text in characterize_data.tables(seen).items():
+    for name, text in answer.tables(seen).items():
         put(out / name, text)
-    put(out / DATA, json.dumps(characterize_data.document(seen), indent=1, allow_nan=False) + "\n")
+    put(out / DATA, json.dumps(answer.document(seen), indent=1, allow_nan=False) + "\n")
     put(out / PAGE, to_text(seen))
     for name, content in figure_style.render_all(lambda: figures_mix.figures(seen)).items():
         put(out / FIGURES / name, content)
@@ -220,7 +219,7 @@ def _run(options: Namespace) -> int:
     else:
         _check(options)
         data, notes, interrupted = _record_all(options)
-    from reports.characterize.text import look
+    from reports.characterize.answer import look
 
     seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
@@ -364,13 +363,13 @@ def _say(request: RecordingRequest, place: int, count: int) -> None:
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     """Data on stdout, and everything where --out says. Raises StoreFault."""
-    from reports.characterize import data as characterize_data
+    from reports.characterize import answer
     from reports.characterize.sections import to_text
 
     if options.format == "json":
-        print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))
+        print(json.dumps(answer.document(seen), indent=1, allow_nan=False))
     elif options.format == "csv":
-        print(characterize_data.groups_csv(seen), end="")
+        print(answer.groups_csv(seen), end="")
     else:
         show_page(lambda width, colour: to_text(seen, width, colour))
     if options.out is not None:

@@ -157,7 +157,7 @@ def _compiled(step: ModelStep, asked: WorkloadRecording) -> ModelStep:
 
 def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
     """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
-    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.live_bytes import footprint
     from measure.operations.tracer import trace_step
     from measure.profile.step_kinds import traced_on_fakes
 

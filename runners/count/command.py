@@ -22,7 +22,7 @@ from runners.cli.progress import passing
 from runners.workers.any_model import FACTORY, FAST, TRAINER
 
 if TYPE_CHECKING:
-    from reports.count.step_peak import StepPeak
+    from reports.count.references import StepPeak
     from reports.count.text import ModelCounts
     from results.records.accounts import AccountLaw
     from results.records.calls import CallRecording
@@ -342,7 +342,7 @@ def _answer(
     from cleaning.accounts.account.backward_ratio import backward
     from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
     from cleaning.accounts.vocabulary.causes import CAUSES
-    from reports.count.formulas import step_terms
+    from reports.count.references import step_terms
     from reports.count.text import ModelCounts
 
     table = recording.training or recording.operations
@@ -385,7 +385,7 @@ def _peak(device: str, table: Sequence[Operation], is_whole: bool) -> StepPeak:
     from analysis.operators import registry
     from analysis.utilization.numerators import input_dtype
     from cleaning.accounts.account.reconcile import PHASES
-    from reports.count.step_peak import peak_of_step
+    from reports.count.references import peak_of_step
 
     phases = {phase for members in PHASES.values() for phase in members}
     flop: Counter[str] = Counter()

@@ -30,8 +30,8 @@ from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
-    from analysis.footprint.step.checkpointing import Choice
-    from analysis.footprint.step.largest_batch import BatchFit
+    from analysis.footprint.checkpointing import Choice
+    from analysis.footprint.largest_batch import BatchFit
     from reports.footprint.checkpoints import Checkpoints
     from reports.footprint.text import FootprintAnswer, MemoryFit
     from runners.footprint.step import StepOptions, StepTrace
@@ -220,10 +220,9 @@ def memory_of(name: str) -> Memory:
 
 
 def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
-    from analysis.footprint.schedule.minimum import minimal
-    from analysis.footprint.step.caching_allocator import replay
-    from analysis.footprint.step.live_bytes import footprint
-    from analysis.footprint.step.workspaces import allowance, unforeseen
+    from analysis.footprint.caching_allocator import allowance, replay, unforeseen
+    from analysis.footprint.live_bytes import footprint
+    from analysis.footprint.minimum import minimal
     from reports.footprint.text import FootprintAnswer
     from runners.footprint.fit import capability
 
@@ -325,8 +324,8 @@ def checkpoints(
 
     name: of the device, which decides the workspaces.
     """
-    from analysis.footprint.step.checkpointing import curve
-    from analysis.footprint.step.largest_batch import MOST
+    from analysis.footprint.checkpointing import curve
+    from analysis.footprint.largest_batch import MOST
     from reports.footprint.checkpoints import Checkpoints
     from runners.footprint.fit import capability
 
@@ -344,8 +343,8 @@ def _largest(
 ) -> int | None:
     """The largest batch up to `most` that fits with a choice of checkpoints; None where the model refuses a small one,
     or small ones differ in their operations."""
-    from analysis.footprint.step.checkpointing import checkpointed, stretches_of
-    from analysis.footprint.step.largest_batch import SMALL, Lines
+    from analysis.footprint.checkpointing import checkpointed, stretches_of
+    from analysis.footprint.largest_batch import SMALL, Lines
     from runners.footprint.fit import moments
 
     both = []

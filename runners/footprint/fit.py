@@ -1,5 +1,5 @@
 """The largest batch of a step that fits into a memory: traces at the batches that
-`analysis.footprint.step.largest_batch` asks for.
+`analysis.footprint.largest_batch` asks for.
 
 Of the batch that fits, that is what the allocator reserves, of the one that is given as "at most" the highest moment's
 live bytes; with either cuBLAS's workspaces. What the margin is for is not counted: the device's context and cuDNN's
@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from analysis.footprint.step.allocator_history import tensors_peak
-from analysis.footprint.step.caching_allocator import replay
-from analysis.footprint.step.largest_batch import SMALL, BatchFit, Lines, largest_batch, reserved_fits
-from analysis.footprint.step.live_bytes import BEFORE, footprint
-from analysis.footprint.step.workspaces import allowance
+from analysis.footprint.caching_allocator import allowance, replay, tensors_peak
+from analysis.footprint.largest_batch import SMALL, BatchFit, Lines, largest_batch, reserved_fits
+from analysis.footprint.live_bytes import BEFORE, footprint
 from runners.cli.exits import Mistake
 from runners.footprint.step import StepOptions, parts, trace_batch
 from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES

@@ -12,9 +12,8 @@ from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.formula.algebra.constraints import request
-from analysis.formula.algebra.evaluate import rows
+from analysis.formula.algebra.evaluate import MOST_POINTS, axes, parse_point, points, rows
 from analysis.formula.algebra.expressions import Expr, rational, symbol
-from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, parse_point, points
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation.totals import QUANTITIES
 from reports.formula import Solved, measure

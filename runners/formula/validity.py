@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from analysis.footprint.schedule.minimum import minimal
+from analysis.footprint.minimum import minimal
 from analysis.formula.derivation import footprint as derivation_footprint
 from analysis.formula.derivation.branches import change, difference
 from analysis.formula.derivation.derive import Derived, Uninterpolated

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
-from analysis.project.results import PAPERS
+from analysis.project.ppopp2019 import PAPERS
 from runners.cli.arguments import Parser, add_format, number, precision
 from runners.cli.exits import MISTAKE, Mistake, guarded
 from runners.cli.output import say, show_page

@@ -19,10 +19,8 @@ from runners.cli.progress import passing
 from runners.project.command import add_utilization, utilization_of
 
 if TYPE_CHECKING:
-    from analysis.project.accelerator import Accelerator
-    from analysis.project.data_parallel import Group
-    from analysis.project.domain import Domain
-    from analysis.project.shipped_formulas import Formulas
+    from analysis.project.accelerator import Accelerator, Group
+    from analysis.project.domain import Domain, Formulas
     from reports.project.text import DrawnAnswers, ProjectionAnswer, ReachedUtilization
 
 
@@ -37,7 +35,7 @@ def add_draws(made: Parser) -> None:
 def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
     from analysis.project import monte_carlo
-    from analysis.project.data_parallel import all_reduce_s
+    from analysis.project.accelerator import all_reduce_s
     from analysis.stats.intervals import Uncertain, answers
     from reports.project.text import DrawnAnswers
 
@@ -80,7 +78,7 @@ def _group(options: Namespace) -> Group | None:
     """The devices and their links, None for one device. Raises Mistake."""
     from analysis.devices import peaks
     from analysis.devices.memory import ACHIEVED, NODE_DEVICES, between, within
-    from analysis.project.data_parallel import Group
+    from analysis.project.accelerator import Group
 
     if options.devices == 1:
         if options.node is not None:
@@ -197,7 +195,7 @@ def _run(options: Namespace) -> int:
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
-    from analysis.project import first_order, frontier
+    from analysis.project import frontier
     from reports.project.text import ProjectionAnswer
 
     spread = frontier.spread(domain, formulas, target)
@@ -215,8 +213,8 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
         target=target,
         rules=formulas.rules,
         spread=spread,
-        fit=first_order.fit_sweep(domain, formulas, target, grown),
-        limits=first_order.asymptote(domain, formulas, target.element_bytes),
+        fit=frontier.fit_sweep(domain, formulas, target, grown),
+        limits=frontier.asymptote(domain, formulas, target.element_bytes),
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
         accelerators=frontier.accelerators_for(spread.middle.footprint_bytes, target),
@@ -227,9 +225,8 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
 def target_of(options: Namespace) -> Accelerator:
     """The accelerator that the options say. Raises ValueError for one that cannot be."""
     from analysis.project import accelerator, ppopp2019
-    from analysis.project import results as papers_results
 
-    target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
+    target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
     if options.device:
         target = accelerator.of_device(options.device, options.dtype, target)
     elif options.peak_tflops is None and options.dtype != "fp32":
@@ -251,7 +248,7 @@ def target_of(options: Namespace) -> Accelerator:
 
 def _domain(options: Namespace) -> Domain:
     """The file's domain, with what the options change. Raises ValueError or Mistake."""
-    from analysis.project import domain as frontier_domain
+    from analysis.project import domain as domains
 
     path = _path(options.file)
     tables = _tables(path)
@@ -261,7 +258,7 @@ def _domain(options: Namespace) -> Domain:
     if options.sub_batch is not None:
         tables = {**tables, "sub_batch": options.sub_batch}
     try:
-        domain = frontier_domain.from_tables(tables, path.stem)
+        domain = domains.from_tables(tables, path.stem)
     except ValueError as fault:
         raise Mistake(f"{path.name}: {fault}") from fault
     _check_code(domain.model, path, options.allow_code)
@@ -281,13 +278,13 @@ def _check_code(model: str, path: Path, is_allowed: bool) -> None:
 
 
 def _path(file: str | None) -> Path:
-    from analysis.project import domain as frontier_domain
+    from analysis.project import domain as domains
 
-    names = frontier_domain.shipped_names()
+    names = domains.shipped_names()
     if file is None:
         raise Mistake(f"expected a domain ({', '.join(names)}) or a .toml file, got none")
     if file in names:
-        return frontier_domain.FOLDER / f"{file}.toml"
+        return domains.FOLDER / f"{file}.toml"
     if not Path(file).suffix and not Path(file).exists():
         raise Mistake(f"{choice_error('domain', file, names)}, or a .toml file")
     return Path(file)
@@ -305,9 +302,9 @@ def _tables(path: Path) -> dict[str, object]:
 def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
     these are shipped, else ours."""
-    from analysis.project.shipped_formulas import shipped
+    from analysis.project.domain import shipped_formulas
 
-    known = shipped(rules or RULES[0]).get(domain.model)
+    known = shipped_formulas(rules or RULES[0]).get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
         return known
 
@@ -345,7 +342,7 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
     """
     from analysis.formula.derivation.sampling import Unfitted
-    from analysis.project.shipped_formulas import Formulas
+    from analysis.project.domain import Formulas
     from results.errors import Unavailable
     from runners.cli.model_options import check_models
     from runners.formula import command as formula_options

@@ -79,23 +79,22 @@ def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, acro
 
 def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:
     """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
-    from reports.compare import figure as compare_figure
-    from reports.compare import page as compare_page
+    from reports.compare import page
     from reports.shared import figure_style
     from reports.sweep.table import to_csv
     from results.records.comparisons import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
-    drawn = attempt("figures", lambda: figure_style.render_all(lambda: compare_figure.ratios(rows)), faults) or {}
+    drawn = attempt("figures", lambda: figure_style.render_all(lambda: page.ratios(rows)), faults) or {}
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
     if not faults:
         remove_others(out / FIGURES, drawn)
     pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
-    page = attempt(PAGE, lambda: compare_page.page(rows, sides, pictures, across), faults)
-    if page is not None:
-        put(out / PAGE, page)
+    text = attempt(PAGE, lambda: page.page(rows, sides, pictures, across), faults)
+    if text is not None:
+        put(out / PAGE, text)
     return faults
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.footprint.step.largest_batch import MOST, in_eights
+from analysis.footprint.largest_batch import MOST, in_eights
 from analysis.formula.algebra.constraints import amount
 from results.records.cell import Cell
 from runners.footprint.fit import Fitting

@@ -9,7 +9,7 @@ import torch
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS
 from workloads.catalogue import entries
 from workloads.catalogue.catalogue import entry
-from workloads.fathom.registry.registry import FAMILIES
+from workloads.fathom.registry import FAMILIES
 from workloads.sources import any_model
 from workloads.training.building import shapes
 

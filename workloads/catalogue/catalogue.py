@@ -351,7 +351,7 @@ FACTORIES = {
     "translation": "workloads.catamount.sequences:get",
     "speech": "workloads.catamount.sequences:get",
     "embedding": "workloads.catamount.sequences:get",
-    **dict.fromkeys(entries.TASKS, "workloads.fathom.registry.registry:get"),
+    **dict.fromkeys(entries.TASKS, "workloads.fathom.registry:get"),
 }
 """Task → the factory of its workloads; torchvision's for all others."""
 

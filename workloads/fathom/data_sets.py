@@ -35,7 +35,7 @@ Loader = Callable[[Path, Workload, int], Iterator[Batch]]
 LOADERS: Mapping[str, str] = {
     "seq2seq": "workloads.fathom.data_sets:wmt",
     "memnet": "workloads.fathom.data_sets:babi",
-    "fathom-speech": "workloads.fathom.sound_files:timit",
+    "fathom-speech": "workloads.fathom.speech:timit",
     "autoenc": "workloads.fathom.data_sets:mnist",
     "deepq": "workloads.fathom.data_sets:atari",
     **dict.fromkeys(("residual", "fathom-vgg", "fathom-alexnet", "vit"), "workloads.fathom.data_sets:imagenet"),

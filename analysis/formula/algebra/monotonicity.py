@@ -26,7 +26,7 @@ import sympy
 from analysis.formula.algebra.constraints import Candidates
 from analysis.formula.algebra.evaluate import Exact, compiled
 from analysis.formula.algebra.expressions import Expr, symbol
-from analysis.formula.algebra.format import pretty
+from analysis.formula.algebra.simplify import pretty
 
 _ROUNDED = (sympy.floor, sympy.ceiling)
 _EXTREMES = (sympy.Max, sympy.Min)

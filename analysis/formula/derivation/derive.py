@@ -16,18 +16,9 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from analysis.footprint.step.live_bytes import unsized
+from analysis.footprint.live_bytes import unsized
 from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, times, value_of
-from analysis.formula.derivation.sampling import (
-    Axis,
-    NoSample,
-    Sampler,
-    Sizes,
-    SizeSample,
-    Unfitted,
-    derive,
-    spread,
-)
+from analysis.formula.derivation.sampling import Axis, NoSample, Sampler, Sizes, SizeSample, Unfitted, derive, spread
 from analysis.formula.derivation.symbolic_table import OWN, Convention, CountKey, Counts, Key, counts_of, place_of
 from analysis.operators import registry
 

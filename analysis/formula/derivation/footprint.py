@@ -1,8 +1,8 @@
 """The footprint of a step as a formula: the largest of a few forms, each what is alive while one operation runs.
 
-* *eager*: the peak of live bytes in the eager order (`analysis/footprint/step/live_bytes.py`). Exact, for all sizes
+* *eager*: the peak of live bytes in the eager order (`analysis/footprint/live_bytes.py`). Exact, for all sizes
   that the step's other formulas hold for.
-* *minimal*: the peak in the order that `analysis/footprint/schedule/minimum.py` finds at the point that is asked for.
+* *minimal*: the peak in the order that `analysis/footprint/minimum.py` finds at the point that is asked for.
   At that point it is the minimal footprint; at others it is what that order needs, which another order may need less
   than.
 
@@ -20,7 +20,7 @@ from fractions import Fraction
 
 import sympy
 
-from analysis.footprint.step.live_bytes import BEFORE
+from analysis.footprint.live_bytes import BEFORE
 from analysis.formula.derivation.derive import STRUCTURE_DEGREE, Derived, partly_at
 from analysis.formula.derivation.footprint_terms import FootprintTable, Peak, Unalike, peak_of
 from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, point_text, times, value_of

@@ -1,7 +1,7 @@
 """The footprint of a table whose sizes are forms: what is alive while each operation runs, and where that can be most.
 
 At one order of operations live bytes are a sum of storages at every moment, and so a form; the peak is the largest of
-these. `eager_peaks` has the eager order, `ordered_peaks` one that `analysis/footprint/schedule/minimum.py` found at
+these. `eager_peaks` has the eager order, `ordered_peaks` one that `analysis/footprint/minimum.py` found at
 given sizes. Each gives a few operations with what is alive there, of which one is the peak at any sizes from given ones
 on.
 
@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy
 
-from analysis.footprint.schedule.dependencies import BEFORE, Graph, graph
-from analysis.footprint.schedule.minimum import Minimal, minimal
-from analysis.footprint.step.live_bytes import footprint, reuse_gradients
+from analysis.footprint.dependencies import BEFORE, Graph, graph
+from analysis.footprint.live_bytes import footprint, reuse_gradients
+from analysis.footprint.minimum import Minimal, minimal
 from analysis.formula.derivation.interpolate import Atom, Form, Monomial, Point, point_text, value_of
 from analysis.formula.derivation.sampling import Sizes, SizeSample
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from analysis.characterize.thread_scaling import amdahl, karp_flatt
+from analysis.characterize.step_reconstruction import amdahl, karp_flatt
 
 
 def exact(serial: float, parallel: float, counts: tuple[int, ...], steps: int = 3) -> dict[int, list[float]]:

@@ -13,8 +13,8 @@ import pytest
 
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
 from analysis.characterize.operation_mix import Mix
+from reports.characterize.answer import CharacterizeAnswer, look, paper_name
 from reports.characterize.sections import to_text
-from reports.characterize.text import CharacterizeAnswer, look, paper_name
 from results.records.characterization import PROFILED
 from runners.characterize.command import read_rows
 from workloads.catalogue import entries

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.characterize.fathom_groups import function_of, labels_of_types
-from analysis.characterize.heavy_tail import LawFit, survival, tail
+from analysis.characterize.stationarity import LawFit, survival, tail
 from analysis.characterize.step_reconstruction import reconstructed
 from results.records.characterization import AloneTime, Characterization, OperationCost
 from tests.support.made_up.made_up_characterization import NET, recording, rows

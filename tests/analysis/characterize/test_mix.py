@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from analysis.characterize.fathom_groups import FATHOM
-from analysis.characterize.group_costs import densities, group_costs
 from analysis.characterize.operation_mix import cumulative, mix, types_for, vectors
-from analysis.characterize.step_reconstruction import reconstructed
+from analysis.characterize.step_reconstruction import parallelism, reconstructed
 from analysis.characterize.summary import (
     comparable_mixes,
+    densities,
+    group_costs,
     launching,
     linkage,
     mixes,
@@ -20,7 +21,6 @@ from analysis.characterize.summary import (
     training_against_inference,
     ways,
 )
-from analysis.characterize.thread_scaling import parallelism
 from results.records.characterization import PROFILED, AloneTime
 from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows, together
 

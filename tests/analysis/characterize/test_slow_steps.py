@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.characterize.heavy_tail import slow_steps
+from analysis.characterize.stationarity import slow_steps
 from reports.characterize.sections import REASONS, _slow
 from results.records.characterization import PLAIN, PROFILED, WARM_UP, Characterization, RecordedStep
 from runners.characterize.command import read_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.characterize.group_costs import _group_cost
+from analysis.characterize.summary import _group_cost
 from results.records.characterization import OperationCost
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from analysis.characterize.similarity import distance_changes, pictures
 from analysis.characterize.summary import comparable_mixes, mixes
-from reports.characterize import variants as characterize_variants
+from reports.characterize import answer
+from reports.characterize.answer import figure as variants_figure
+from reports.characterize.answer import look
 from reports.characterize.sections import to_text
-from reports.characterize.text import look
-from reports.characterize.variants import figure as variants_figure
 from reports.shared import figure_style
 from results.records.characterization import Characterization
 from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows
@@ -59,10 +59,10 @@ def test_it_is_told_listed_and_drawn_on_one_scale(data):
     seen = look(data)
     lines = [line.split() for line in to_text(seen).splitlines()]
     assert ["net@small", "talk@small", f"{1 - OURS:.2f}", f"{1 - THEIRS:.2f}"] in lines
-    assert [row["variant"] for row in characterize_variants.rows(seen)] == ["as_coded", "as_paper"]
+    assert [row["variant"] for row in answer.rows(seen)] == ["as_coded", "as_paper"]
     with figure_style.theme():
-        drawn = characterize_variants.figure(seen)
-        reproduced = characterize_variants.figure(look(data, reproduce="fathom"))
+        drawn = answer.figure(seen)
+        reproduced = answer.figure(look(data, reproduce="fathom"))
     assert drawn is not None
     assert [axes.get_title("left") for axes in drawn.axes] == ["as coded", "as in the paper"]
     assert len({axes.get_xlim() for axes in drawn.axes}) == 1

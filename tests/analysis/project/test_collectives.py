@@ -10,7 +10,7 @@ import pytest
 
 from analysis.devices.memory import Link, between, links, within
 from analysis.devices.peaks import lookup
-from analysis.project.data_parallel import Group, all_reduce_s, half_s
+from analysis.project.accelerator import Group, all_reduce_s, half_s
 
 FAST = Link("fast", "nvlink", 100.0, 2.0)
 SLOW = Link("slow", "network", 10.0, 3.0)

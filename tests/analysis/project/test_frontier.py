@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from analysis.formula.algebra.expressions import parse
-from analysis.project import domain as frontier_domain
-from analysis.project import first_order, frontier
-from analysis.project import first_order as frontier_first_order
+from analysis.project import domain as domains
+from analysis.project import frontier
 from analysis.project.accelerator import Accelerator
-from analysis.project.domain import Domain
-from analysis.project.shipped_formulas import Formulas, shipped
+from analysis.project.domain import Domain, Formulas, shipped_formulas
 
 TARGET = Accelerator("a", 1e12, 1e10, memory_bytes=5e6, compute_ratio=0.5, memory_ratio=0.5)
 
@@ -44,7 +42,7 @@ TABLES: dict[str, Any] = {
 
 
 def made(**changes: Any) -> Domain:
-    return frontier_domain.from_tables({**TABLES, **changes}, "mine")
+    return domains.from_tables({**TABLES, **changes}, "mine")
 
 
 def test_a_projection_follows_its_chain_by_hand() -> None:
@@ -131,27 +129,27 @@ def test_a_dtype_changes_the_bytes_alone() -> None:
 
 def test_limits_are_those_of_the_formulas_and_the_fit_lies_near() -> None:
     domain = made()
-    limits = frontier_first_order.asymptote(domain, SQUARE)
+    limits = frontier.asymptote(domain, SQUARE)
     assert limits["gamma"] == pytest.approx(6.0)
     assert limits["lambda"] == pytest.approx(12.0)
     assert limits["mu"] == pytest.approx(8 / math.sqrt(2)), "8 b w, and √p = w √2"
     assert limits["delta"] == pytest.approx(4 + 4)
-    halves = frontier_first_order.asymptote(domain, SQUARE, element_bytes=2)
+    halves = frontier.asymptote(domain, SQUARE, element_bytes=2)
     assert {name: limits[name] / halves[name] for name in limits} == pytest.approx(
         {"gamma": 1.0, "lambda": 2.0, "mu": 2.0, "delta": 2.0}
     )
-    fit = frontier_first_order.fit_sweep(domain, SQUARE, TARGET, 4000)
+    fit = frontier.fit_sweep(domain, SQUARE, TARGET, 4000)
     assert fit.laws.gamma == pytest.approx(6.0, rel=1e-2)
     assert fit.laws.lambda_ == pytest.approx(12.0, rel=1e-2)
     assert fit.laws.mu == pytest.approx(8 / math.sqrt(2), rel=5e-2)
-    assert fit.points == frontier_first_order.WIDTHS * len(frontier_first_order.BATCHES)
-    assert isinstance(fit, first_order.FirstOrderFit)
+    assert fit.points == frontier.WIDTHS * len(frontier.BATCHES)
+    assert isinstance(fit, frontier.FirstOrderFit)
 
 
 def test_the_limits_of_the_word_model_are_its_leading_terms() -> None:
     """Of 16 h² parameters: 96 b q h² + 16 q h² + 48 h² FLOP, 384 q h² + 448 h² bytes, and b h (1,428 q + 56)."""
     domain = Domain("word", "wordlm", "hidden", 128, {}, {"vocab": 10004, "seq": 80})
-    limits = frontier_first_order.asymptote(domain, shipped()["wordlm"])
+    limits = frontier.asymptote(domain, shipped_formulas()["wordlm"])
     assert limits["gamma"] == pytest.approx((96 * 80 + (16 * 80 + 48) / 128) / 16, rel=1e-9)
     assert limits["lambda"] == pytest.approx((384 * 80 + 448) / 16, rel=1e-9)
     assert limits["mu"] == pytest.approx((1428 * 80 + 56) / 4, rel=1e-9)
@@ -170,7 +168,7 @@ BASE = {
 @pytest.mark.parametrize("model", BASE)
 def test_shipped_formulas_give_what_catamount_asserts(model: str) -> None:
     batch, *wanted = BASE[model]
-    formulas = shipped()[model]
+    formulas = shipped_formulas()[model]
     names = ("parameters", "all_flop", "bytes_accessed", "total_footprint_bytes")
     assert [formulas.exact(name, batch=batch) for name in names] == wanted
 
@@ -178,7 +176,7 @@ def test_shipped_formulas_give_what_catamount_asserts(model: str) -> None:
 @pytest.mark.parametrize("model", BASE)
 def test_both_rules_agree_on_the_products_and_differ_in_the_rest(model: str) -> None:
     """Catamount counts two or three scalar variables as parameters, and a gradient of the images."""
-    theirs, ours = (shipped(rules)[model] for rules in ("catamount", "flopledger"))
+    theirs, ours = (shipped_formulas(rules)[model] for rules in ("catamount", "flopledger"))
     batch = BASE[model][0]
     assert theirs.exact("model_flop", batch=batch) == ours.exact("model_flop", batch=batch)
     assert 0 <= theirs.exact("parameters") - ours.exact("parameters") <= 2 * 40 + 3, "and speech's means"
@@ -187,14 +185,14 @@ def test_both_rules_agree_on_the_products_and_differ_in_the_rest(model: str) -> 
 
 
 def test_shipped_formulas_are_those_that_the_command_makes() -> None:
-    from analysis.project.shipped_formulas import FILE, RULES
+    from analysis.project.domain import FILE, RULES
     from benchmarks.pages import frontier as pages_frontier
 
     lines = FILE.read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.startswith("wordlm,catamount,")]
     assert pages_frontier.table_of(pages_frontier.rows("wordlm", "catamount")).splitlines() == lines[:1] + kept
     for rules in RULES:
-        assert set(shipped(rules)) == set(pages_frontier.MODELS)
+        assert set(shipped_formulas(rules)) == set(pages_frontier.MODELS)
 
 
 def test_a_formula_is_asked_for_sizes_that_it_has() -> None:
@@ -245,10 +243,10 @@ def test_too_many_intervals_are_refused() -> None:
         made(**changes)
 
 
-@pytest.mark.parametrize("name", frontier_domain.shipped_names())
+@pytest.mark.parametrize("name", domains.shipped_names())
 def test_the_five_domains_can_be_projected(name: str) -> None:
-    domain = frontier_domain.shipped(name)
-    assert set(domain.sizes) | {domain.grows} <= set(shipped()[domain.model].sizes)
-    assert frontier.project(domain, shipped()[domain.model], TARGET).epoch_s > 0
+    domain = domains.shipped(name)
+    assert set(domain.sizes) | {domain.grows} <= set(shipped_formulas()[domain.model].sizes)
+    assert frontier.project(domain, shipped_formulas()[domain.model], TARGET).epoch_s > 0
     assert domain.error_unit
     assert domain.data_unit

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.project import domain as frontier_domain
+from analysis.project import domain as domains
 from analysis.project import ppopp2019, ppopp2019_case_study
-from analysis.project import results as papers_results
 from analysis.project.accelerator import Accelerator
-from analysis.project.projected_lstm_lm import ProjectedLM, time_s
-from analysis.project.results import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
-from analysis.project.shipped_formulas import shipped
+from analysis.project.domain import shipped_formulas
+from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
+from analysis.project.ppopp2019_case_study import ProjectedLM, time_s
 from analysis.stats.printed_numbers import Printed, amount, box
 from reports.project.paper import deviation, to_csv, to_json, to_text
 
@@ -30,7 +29,7 @@ def test_ours_stays_as_it_is_without_the_printed_results(
     cells: dict[tuple[str, str, str], PaperCell], tmp_path: Path
 ) -> None:
     folder = tmp_path / "papers" / "ppopp2019"
-    shutil.copytree(papers_results.FOLDER / "ppopp2019", folder)
+    shutil.copytree(ppopp2019.FOLDER / "ppopp2019", folder)
     with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
@@ -43,7 +42,7 @@ def test_ours_stays_as_it_is_without_the_printed_results(
 
 
 def keys(name: str) -> set[tuple[str, str, str]]:
-    with (papers_results.FOLDER / "ppopp2019" / name).open(encoding="utf-8", newline="") as file:
+    with (ppopp2019.FOLDER / "ppopp2019" / name).open(encoding="utf-8", newline="") as file:
         return {(row["table"], row["row"], row["column"]) for row in csv.DictReader(file)}
 
 
@@ -154,10 +153,10 @@ def test_a_verdict_by_its_rule(printed: str, ours: Ours | None, verdict: str, wo
     (folder / "results.csv").write_text(f"table,row,column,value,unit\nT,r,c,{printed},\n")
     (folder / "assumptions.csv").write_text("key,value,words\na,1,why\n")
     (folder / "reasons.csv").write_text("table,row,column,reason\nT,*,*,because\n")
-    (cell,) = papers_results.cells("p", {("T", "r", "c"): ours} if ours else {}, tmp_path)
+    (cell,) = ppopp2019.cells("p", {("T", "r", "c"): ours} if ours else {}, tmp_path)
     assert (cell.verdict, cell.assumption, cell.reason) == (verdict, words, "because" if verdict == NOT else "")
     with pytest.raises(ValueError, match="expected results that are printed"):
-        papers_results.cells("p", {("T", "r", "x"): Ours(1.0)}, tmp_path)
+        ppopp2019.cells("p", {("T", "r", "x"): Ours(1.0)}, tmp_path)
 
 
 def test_numbers_know_what_they_were_rounded_from() -> None:
@@ -176,7 +175,7 @@ def test_numbers_know_what_they_were_rounded_from() -> None:
 
 
 def test_the_case_study_is_wordlm_with_another_output_layer() -> None:
-    formulas = shipped()["wordlm"]
+    formulas = shipped_formulas()["wordlm"]
     plain = ProjectedLM(formulas, hidden=60, vocab=500, seq=7, batch=4)
     here = {"hidden": 60, "vocab": 500, "seq": 7, "batch": 4}
     assert plain.flop() == formulas.at("all_flop", **here)
@@ -192,7 +191,7 @@ def test_the_case_study_is_wordlm_with_another_output_layer() -> None:
 
 def test_the_case_studys_step_adds_up_to_all_its_bytes() -> None:
     """With memory alone as the bound, everything together takes what all bytes take."""
-    model = ProjectedLM(shipped()["wordlm"], hidden=60, vocab=500, seq=7, batch=4, projection=11)
+    model = ProjectedLM(shipped_formulas()["wordlm"], hidden=60, vocab=500, seq=7, batch=4, projection=11)
     slow = Accelerator("memory alone", 1e30, 1.0, compute_ratio=1.0, memory_ratio=1.0)
     assert model.step_s(slow, None) == pytest.approx(model.moved_bytes(), rel=1e-12)
     assert model.other_bytes() > 0
@@ -200,15 +199,15 @@ def test_the_case_studys_step_adds_up_to_all_its_bytes() -> None:
 
 
 def test_domains_have_the_papers_numbers() -> None:
-    given = papers_results.inputs("ppopp2019")
-    for row, name in zip(ppopp2019.ROWS, frontier_domain.shipped_names(), strict=True):
-        its = frontier_domain.shipped(name).values()
+    given = ppopp2019.inputs("ppopp2019")
+    for row, name in zip(ppopp2019.ROWS, domains.shipped_names(), strict=True):
+        its = domains.shipped(name).values()
         columns = ("current SOTA", "desired SOTA", "current samples", "alpha", "beta_g", "beta_p")
         wanted = [given("Table 1", row.name, column) for column in columns]
         assert [its[key] for key in ("error_now", "error_target", "data_now", "alpha", "beta_g", "beta_p")] == wanted
         if row.name != "character LM":
             assert its["sigma"] == pytest.approx(given("Table 1", row.name, "sigma") * 1e6)
-        domain = frontier_domain.shipped(name)
+        domain = domains.shipped(name)
         assert domain.sub_batch == given("Table 3", row.name, "sub-batch")
         assert (domain.model, domain.grows, dict(domain.sizes)) == (row.model, row.grows, dict(row.sizes))
 
@@ -218,7 +217,7 @@ def test_the_table_fits_a_terminal_and_says_every_note(cells: dict[tuple[str, st
     assert max(map(len, text.splitlines())) <= 100
     said = " ".join(text.split())
     for cell in cells.values():
-        for words in [cell.reason, *cell.assumption.split(papers_results.BETWEEN)]:
+        for words in [cell.reason, *cell.assumption.split(ppopp2019.BETWEEN)]:
             assert " ".join(words.split()) in said
     assert to_csv(cells.values()).count("\n") >= len(cells) + 1
     assert to_json("ppopp2019", list(cells.values())).count('"verdict"') == len(cells)

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from analysis.project import accelerator, data_parallel
+from analysis.project import accelerator
 from analysis.project.accelerator import Accelerator
-from analysis.project.projected_lstm_lm import Product, time_s
+from analysis.project.ppopp2019_case_study import Product, time_s
 
 TARGET = Accelerator("a", 1000.0, 100.0, 1e9, compute_ratio=0.8, memory_ratio=0.5)
 
@@ -89,18 +89,18 @@ def test_a_ring_sums_in_as_many_turns_as_it_is_said_to_take(workers: int) -> Non
             turns += 1
     assert all(held[w][c] == {(v, c) for v in range(workers)} for w in range(workers) for c in range(workers))
     nbytes, rate = 960.0, 10.0
-    assert data_parallel.ring_all_reduce_s(nbytes, workers, rate) == pytest.approx(turns * nbytes / workers / rate)
+    assert accelerator.ring_all_reduce_s(nbytes, workers, rate) == pytest.approx(turns * nbytes / workers / rate)
 
 
 def test_sparse_gradients_are_gathered_and_both_take_the_achieved_rate() -> None:
-    assert data_parallel.sparse_gradient_bytes(128, 20, 19968) == 128 * 20 * 19968 * 4
-    assert data_parallel.gather_s(100.0, 8, 50.0) == pytest.approx(16.0)
-    assert data_parallel.gather_s(100.0, 1, 50.0) == 0.0, "alone, nobody has anything to send"
-    assert data_parallel.communication_s(80.0, 100.0, 8, 100.0, 0.5) == pytest.approx(2 * 7 / 8 * 80 / 50 + 16)
+    assert accelerator.sparse_gradient_bytes(128, 20, 19968) == 128 * 20 * 19968 * 4
+    assert accelerator.gather_s(100.0, 8, 50.0) == pytest.approx(16.0)
+    assert accelerator.gather_s(100.0, 1, 50.0) == 0.0, "alone, nobody has anything to send"
+    assert accelerator.communication_s(80.0, 100.0, 8, 100.0, 0.5) == pytest.approx(2 * 7 / 8 * 80 / 50 + 16)
     with pytest.raises(ValueError, match="share of the link"):
-        data_parallel.communication_s(1.0, 1.0, 2, 1.0, 0.0)
+        accelerator.communication_s(1.0, 1.0, 2, 1.0, 0.0)
     with pytest.raises(ValueError, match="workers: expected 1 or more, got 0"):
-        data_parallel.ring_all_reduce_s(1.0, 0, 1.0)
+        accelerator.ring_all_reduce_s(1.0, 0, 1.0)
 
 
 @pytest.mark.parametrize("stages", [[2.0, 2.0], [1.0, 3.0, 2.0], [5.0]])
@@ -112,7 +112,7 @@ def test_a_pipeline_takes_what_going_through_its_schedule_takes(stages: list[flo
         before = 0.0
         for layer, time in enumerate(stages):
             done[layer] = before = max(before, done[layer]) + time
-    assert data_parallel.pipelined_s(stages, length, after_s=4.0) == pytest.approx(done[-1] + 4.0)
+    assert accelerator.pipelined_s(stages, length, after_s=4.0) == pytest.approx(done[-1] + 4.0)
 
 
 def test_what_is_divided_fills_the_emptiest_first() -> None:
@@ -123,11 +123,11 @@ def test_what_is_divided_fills_the_emptiest_first() -> None:
         split[1], drop = 0.0, pieces[1] / 4000
         for _ in range(drops):
             split[split.index(min(split))] += drop
-        assert data_parallel.evened(pieces, 1) == pytest.approx(tuple(split), abs=2 * max(drop, 1e-9))
-        assert sum(data_parallel.evened(pieces, 1)) == pytest.approx(sum(pieces))
+        assert accelerator.evened(pieces, 1) == pytest.approx(tuple(split), abs=2 * max(drop, 1e-9))
+        assert sum(accelerator.evened(pieces, 1)) == pytest.approx(sum(pieces))
 
 
 def test_an_epoch_is_its_steps_on_each_worker() -> None:
-    assert data_parallel.epoch_s(1000, 10, 5, 2.0) == pytest.approx(40.0)
+    assert accelerator.epoch_s(1000, 10, 5, 2.0) == pytest.approx(40.0)
     with pytest.raises(ValueError, match="batch"):
-        data_parallel.epoch_s(1000, 0, 5, 2.0)
+        accelerator.epoch_s(1000, 0, 5, 2.0)

@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from analysis.project import first_order, learning_curves
-from analysis.project.first_order import Laws, Point
+from analysis.project import frontier, learning_curves
+from analysis.project.frontier import Laws, Point
 from analysis.project.learning_curves import LearningCurve, ModelSize
-from analysis.project.projected_lstm_lm import Product
+from analysis.project.ppopp2019_case_study import Product
 
 
 def test_an_error_and_its_data_are_inverse() -> None:
@@ -57,7 +57,7 @@ def test_parameters_and_their_data_are_inverse() -> None:
         (lambda: LearningCurve(1.0, -0.1, guess=3.0).samples(3.5), "at most 3, the best guess"),
         (lambda: learning_curves.data_scale(0.3, 0.1, -0.2, 0.1), "above 0.1"),
         (lambda: LearningCurve(1.0, -0.1).error(0), "samples: expected a number above 0"),
-        (lambda: first_order.fit([Point(1, 1, 1, 1)]), "two sizes"),
+        (lambda: frontier.fit([Point(1, 1, 1, 1)]), "two sizes"),
     ],
 )
 def test_what_cannot_be_is_refused(made, words: str) -> None:
@@ -72,7 +72,7 @@ def exact(laws: Laws, p: float, b: float) -> Point:
 
 def test_a_fit_finds_the_laws_that_points_follow() -> None:
     laws = Laws(481, 1755, 30784, 11.94)
-    found = first_order.fit([exact(laws, p, b) for p in (1e8, 3e9) for b in (8, 128)])
+    found = frontier.fit([exact(laws, p, b) for p in (1e8, 3e9) for b in (8, 128)])
     assert found.laws.gamma == pytest.approx(481)
     assert (found.laws.lambda_, found.laws.mu) == pytest.approx((1755, 30784))
     assert found.laws.delta == pytest.approx(11.94)
@@ -91,7 +91,7 @@ def test_a_fit_is_the_least_squares_of_relative_residuals() -> None:
         [[p.parameters / p.moved_bytes, p.batch * math.sqrt(p.parameters) / p.moved_bytes] for p in points]
     )
     wanted = np.linalg.lstsq(columns, np.ones(6), rcond=None)[0]
-    found = first_order.fit(points)
+    found = frontier.fit(points)
     assert (found.laws.lambda_, found.laws.mu) == pytest.approx(tuple(wanted), rel=1e-6)
     ratios = np.array([[p.parameters * p.batch / p.flop] for p in points])
     assert found.laws.gamma == pytest.approx(np.linalg.lstsq(ratios, np.ones(6), rcond=None)[0][0])
@@ -101,7 +101,7 @@ def test_a_fit_is_the_least_squares_of_relative_residuals() -> None:
 
 def test_a_fit_takes_nothing_away() -> None:
     points = [Point(p, b, p * b, 10 * p * 1.0 / b) for p in (1e6, 1e8) for b in (1, 4)]  # fewer bytes in larger batches
-    assert first_order.fit(points).laws.mu == 0.0
+    assert frontier.fit(points).laws.mu == 0.0
 
 
 def test_an_intensity_has_its_limits() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.footprint.step.largest_batch import SMALL
+from analysis.footprint.largest_batch import SMALL
 from analysis.reach.least_time import step_cost
 from analysis.reach.published_steps import published_rows
 from analysis.reach.step_time import ARITHMETIC, LAUNCHES, MEMORY, Terms

@@ -116,14 +116,14 @@ def test_files_beside_the_page_are_the_rows_and_their_figure(out: Path) -> None:
 def test_the_same_runs_give_the_same_page(
     runs: tuple[Path, Path], out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reports.compare import figure as compare_figure
+    from reports.compare import page
     from reports.shared import figure_style
 
     svg = (out / "figures" / "step_time_ratio.svg").read_bytes()
     monkeypatch.setattr(figure_style, "render_all", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
     assert command.main([*map(str, runs), "--across", "torch_version", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").read_bytes() == (out / "report.html").read_bytes()
-    assert compare_figure.ratios([row(ONLY_B, None)]) == {}
+    assert page.ratios([row(ONLY_B, None)]) == {}
 
 
 def test_a_run_is_no_place_for_a_comparison(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from reports.count.formulas import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_of
 from reports.count.pasted import parse
+from reports.count.references import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_of
 from runners.count import command
 from tests.support.fakes.commands import running
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.footprint.step.checkpointing import Choice
+from analysis.footprint.checkpointing import Choice
 from reports.footprint.checkpoints import LINES, Checkpoints, columns, meaning, modules, parts
 from reports.shared.layout import page
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from analysis.footprint.step.checkpointing import Choice
-from analysis.footprint.step.live_bytes import CATEGORIES
+from analysis.footprint.checkpointing import Choice
+from analysis.footprint.live_bytes import CATEGORIES
 from reports.footprint.checkpoints import Checkpoints
 from reports.footprint.figures import curve, timeline
 from reports.shared import figure_style

@@ -13,10 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from reports.characterize import data as characterize_data
-from reports.characterize import figures_mix
+from reports.characterize import answer, figures_mix
+from reports.characterize.answer import look
 from reports.characterize.sections import to_text
-from reports.characterize.text import look
 from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
 from runners.characterize import command
@@ -239,7 +238,7 @@ def test_the_words_of_made_up_recordings():
     assert any(line.split()[:1] == ["lost"] for line in lines) or "not recorded: lost" in text
     assert "the worker died: it fell over" in text
     assert any(line.strip().startswith("0.") and "net" in line and "talk" in line for line in lines)
-    failed = characterize_data.document(look(together()))["workloads"][-1]
+    failed = answer.document(look(together()))["workloads"][-1]
     assert (failed["name"], failed["step_time_s"], failed["groups"]["A"]) == ("lost", None, None)
 
 

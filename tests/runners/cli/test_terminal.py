@@ -70,7 +70,7 @@ def profile(form: str) -> None:
 
 
 def characterize(form: str) -> None:
-    from reports.characterize.text import look
+    from reports.characterize.answer import look
     from runners.characterize import command as characterize_command
     from tests.support.made_up.made_up_characterization import together
 

@@ -318,8 +318,8 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
     The first choice is the step as it is. The largest batch of another is that of brute force over its lines: the steps
     of that batch and of the next, traced and changed in the same way.
     """
-    from analysis.footprint.step.checkpointing import checkpointed, stretches_of
-    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.checkpointing import checkpointed, stretches_of
+    from analysis.footprint.live_bytes import footprint
     from runners.footprint.command import checkpoints
     from runners.footprint.fit import fit
     from runners.footprint.step import StepOptions, StepTrace, trace_batch

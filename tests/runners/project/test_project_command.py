@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from analysis.project import domain as frontier_domain
-from analysis.project.shipped_formulas import Formulas, shipped
+from analysis.project import domain as domains
+from analysis.project.domain import Formulas, shipped_formulas
 from reports.project import figures as project_figures
 from runners.project import command, model
 
@@ -121,7 +121,7 @@ def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(
     with_rows = json.loads(told(capsys, str(file), "--format", "json"))
     assert with_rows["rules"] == "catamount"
     assert "no confidence interval" in " ".join(told(capsys, str(file)).split())
-    monkeypatch.setattr("analysis.project.shipped_formulas.shipped", lambda _rules: {})
+    monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
     derived = json.loads(told(capsys, str(file), "--format", "json"))
     assert derived["rules"] == "flopledger"
     ours, theirs = (each["projection"] for each in (derived, with_rows))
@@ -223,7 +223,7 @@ def test_a_model_without_formulas_ends_with_1(
         raise NotBuilt("it cannot be built")
 
     monkeypatch.setattr("runners.formula.command.answer", fail)
-    monkeypatch.setattr("analysis.project.shipped_formulas.shipped", lambda _rules: {})
+    monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)
     assert command.main([str(file)]) == 1
@@ -237,7 +237,7 @@ def test_a_model_of_which_a_part_is_counted_is_not_projected(
         not_understood={"their.product": 2}, totals={"model_flop": None, "all_flop": None}, point={}
     )
     monkeypatch.setattr("runners.formula.command.answer", lambda _options: found)
-    monkeypatch.setattr("analysis.project.shipped_formulas.shipped", lambda _rules: {})
+    monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)
     assert command.main([str(file)]) == 1
@@ -252,7 +252,7 @@ def test_products_that_stand_for_all_arithmetic_are_named(
     """Of the model's own formulas that of all FLOP is taken away: nobody knows the other arithmetic."""
     from runners.formula import command as formula_command
 
-    monkeypatch.setattr("analysis.project.shipped_formulas.shipped", lambda _rules: {})
+    monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)
     words = "FLOP are those of products alone"
@@ -276,11 +276,10 @@ def test_a_projection_needs_no_torch() -> None:
 def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Drawn without rendering: what each panel has."""
     from analysis.project import ppopp2019
-    from analysis.project import results as papers_results
 
-    target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
+    target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
     found: list[tuple[Any, Formulas]] = [
-        (domain, shipped()[domain.model]) for domain in map(frontier_domain.shipped, frontier_domain.shipped_names())
+        (domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())
     ]
     curves = project_figures.learning_curves([domain for domain, _ in found], sketch=True)
     assert [axes.get_title("left") or axes.get_title() for axes in curves.axes][1:] == [d.name for d, _ in found]

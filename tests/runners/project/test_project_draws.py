@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.project import domain as frontier_domain
+from analysis.project import domain as domains
 from analysis.project import frontier, monte_carlo
-from analysis.project.accelerator import Accelerator
-from analysis.project.data_parallel import ring_all_reduce_s
-from analysis.project.shipped_formulas import shipped
+from analysis.project.accelerator import Accelerator, ring_all_reduce_s
+from analysis.project.domain import shipped_formulas
 from analysis.stats.intervals import Ends, answers
 from tests.runners.project.test_project_command import TEN_LINES, refused, told
 
@@ -44,8 +43,8 @@ def test_the_ends_of_a_number_are_never_left_and_its_value_is_in_the_middle() ->
 @pytest.mark.parametrize("name", ["word_lm", "image"])
 def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
     """And at others, as near as reading between sizes that are √2 apart is."""
-    domain = frontier_domain.shipped(name)
-    formulas = shipped()[domain.model]
+    domain = domains.shipped(name)
+    formulas = shipped_formulas()[domain.model]
     function = monte_carlo.projected(domain, formulas, TARGET)
     for share, near in ((1.0, 1e-9), (1.07, 3e-3), (0.9, 3e-3)):
         numbers = {**domain.values(), "error_target": share * domain.values()["error_target"]}
@@ -61,8 +60,8 @@ def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
 def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> None:
     import tomllib
 
-    domain = frontier_domain.from_tables(tomllib.loads(TEN_LINES), "mine")
-    formulas = shipped()[domain.model]
+    domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
+    formulas = shipped_formulas()[domain.model]
     domain_box = frontier.spread(domain, formulas, TARGET)
     function = monte_carlo.projected(domain, formulas, TARGET)
     found = answers(function, monte_carlo.domain_inputs(domain), 0.9)
@@ -79,7 +78,7 @@ def test_a_utilization_takes_the_place_of_both_shares(tmp_path: Path, capsys: py
     used = found["time"]["reached"]["utilization"]
     assert (found["time"]["by"], found["projection"]["bound"]) == ("utilization", None)
     assert (used["low_ratio"], used["high_ratio"]) == pytest.approx((0.2, 0.4))
-    model_flop = shipped()["resnet152"].at(
+    model_flop = shipped_formulas()["resnet152"].at(
         "model_flop", width=found["sizes"]["width"], image=224, classes=1000, batch=32
     )
     step, other = found["projection"]["step_s"], {"value": "ratio", "low": "high_ratio", "high": "low_ratio"}
@@ -105,7 +104,7 @@ def test_devices_add_up_their_gradients_in_a_ring(capsys: pytest.CaptureFixture[
     """2 · 7/8 of the gradients' bytes over 300 GB/s, of which 0.8 is reached, and 14 steps of 3.4 µs."""
     one, eight = document(capsys, "image", *A100, "--utilization", "0.2"), ("--utilization", "0.2", "--devices", "8")
     many = document(capsys, "image", *A100, *eight)
-    model = shipped()["resnet152"].at("parameters", **many["sizes"])
+    model = shipped_formulas()["resnet152"].at("parameters", **many["sizes"])
     value = {name: each["value"] for name, each in many["projection"].items() if name != "bound"}
     alone = {name: each["value"] for name, each in one["projection"].items() if name != "bound"}
     assert value["reduce_s"] == pytest.approx(ring_all_reduce_s(2 * model, 8, 0.8 * 300e9) + 14 * 3.4e-6)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.footprint.step.largest_batch import Lines
+from analysis.footprint.largest_batch import Lines
 from results.store.manifest import read_manifest
 from results.store.store import read_run
 from runners.footprint.fit import Fitting, envelope, fitting

@@ -2,7 +2,7 @@
 
 The oracle knows no graph: two operations keep their order if one writes a storage that the other uses, if both draw
 random numbers, or if the first makes nothing; and a storage is there from its first use to its last, or, of those that
-stay, to the end. It is written anew from the definition in `analysis/footprint/schedule/dependencies.py`.
+stay, to the end. It is written anew from the definition in `analysis/footprint/dependencies.py`.
 """
 
 from __future__ import annotations

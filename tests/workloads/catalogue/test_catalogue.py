@@ -24,7 +24,7 @@ MODULES = {
 }
 
 
-LIBRARIES = {"workloads.catamount.sequences": "workloads.", "workloads.fathom.registry.registry": "workloads.fathom; "}
+LIBRARIES = {"workloads.catamount.sequences": "workloads.", "workloads.fathom.registry": "workloads.fathom; "}
 LIBRARIES["workloads.synthetic"] = "workloads; "
 
 
@@ -107,7 +107,7 @@ def test_the_factory_is_asked_by_name():
     assert factory("r3d_18") == "workloads.vision.models:get"
     assert factory("wordlm") == "workloads.catamount.sequences:get"
     assert factory("synthetic_copy") == "workloads.synthetic:get"
-    assert factory("residual@as_paper@small") == "workloads.fathom.registry.registry:get"
+    assert factory("residual@as_paper@small") == "workloads.fathom.registry:get"
     with pytest.raises(ValueError, match="unknown model"):
         factory("resnet5O")
     with pytest.raises(ValueError, match="unknown model"):

@@ -14,7 +14,7 @@ from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import entries
 from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, factory
-from workloads.fathom.registry.registry import FAMILIES, get
+from workloads.fathom.registry import FAMILIES, get
 from workloads.training.step import TrainingStep, optimizer_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -61,7 +61,7 @@ def parts(workload, batch_size=3):
 
 
 def test_the_names_are_the_papers_eight_and_what_lies_beside_them():
-    own = [name for name in ENTRIES if factory(name) == "workloads.fathom.registry.registry:get"]
+    own = [name for name in ENTRIES if factory(name) == "workloads.fathom.registry:get"]
     assert own == list(entries.ENTRIES)
     assert {entries.large(name) for name in own} == set(FAMILIES)
     assert {entries.base(name) for name in own} == {*entries.FATHOM, *entries.MODERN}

@@ -11,9 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from workloads.fathom import data_sets, memnet, sound_files
-from workloads.fathom.registry.fathom_api import FathomModel
-from workloads.fathom.registry.registry import get
+from workloads.fathom import data_sets, memnet, speech
+from workloads.fathom.registry import FathomModel, get
 from workloads.training.building import mismatch
 
 CPU = torch.device("cpu")
@@ -143,10 +142,10 @@ def test_sound_and_its_phonemes(tmp_path):
         assert sound.shape == (2, 96, 26)
         assert sound[0, :19].abs().sum(dim=1).gt(0).all(), "1 + (1600 - 160) / 80 frames"
         assert not sound[0, 19:].any()
-        assert [sound_files.PHONEMES[label] for label in labels[0, :4]] == ["h#", "sh", "iy", "h#"]
+        assert [speech.PHONEMES[label] for label in labels[0, :4]] == ["h#", "sh", "iy", "h#"]
         assert lengths.tolist() == [4, 3], "the third has more labels than there is room for"
         assert frames.tolist() == seen
-    assert len(sound_files.PHONEMES) == len(set(sound_files.PHONEMES)) == 61
+    assert len(speech.PHONEMES) == len(set(speech.PHONEMES)) == 61
 
 
 def test_coefficients_of_a_tone():
@@ -154,12 +153,12 @@ def test_coefficients_of_a_tone():
     Its power is in the filter around 1 kHz."""
     at = torch.arange(16000) / 16000
     tone = torch.sin(2 * math.pi * 1000 * at)
-    once, twice = (sound_files.coefficients(gain * tone, 16000) for gain in (0.25, 0.5))
+    once, twice = (speech.coefficients(gain * tone, 16000) for gain in (0.25, 0.5))
     assert once.shape == (199, 26)
     torch.testing.assert_close(once[:, 13:], torch.zeros(199, 13), atol=2e-2, rtol=0)
     torch.testing.assert_close(twice[:, 0] - once[:, 0], torch.full((199,), math.log(4)), atol=1e-4, rtol=0)
     torch.testing.assert_close(twice[:, 1:13], once[:, 1:13], atol=2e-2, rtol=0)
-    filters = sound_files._filters(256, 16000)
+    filters = speech._filters(256, 16000)
     loudest = int(filters[:, round(1000 / 16000 * 256)].argmax())
     edges = [700 * (10 ** (place * 2595 * math.log10(1 + 8000 / 700) / 27 / 2595) - 1) for place in range(28)]
     assert edges[loudest] < 1000 < edges[loudest + 2]

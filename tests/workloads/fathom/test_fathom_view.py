@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workloads.catalogue.base import Batch
-from workloads.fathom.registry.fathom_api import FathomModel
+from workloads.fathom.registry import FathomModel
 from workloads.sources import any_model
 from workloads.training.building import mismatch
 

@@ -12,7 +12,7 @@ from tests.support.oracles.fathom_formulas import TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import entries as table
 from workloads.fathom import deepq, image_nets, memnet, seq2seq, speech
-from workloads.fathom.registry.registry import FAMILIES, get
+from workloads.fathom.registry import FAMILIES, get
 from workloads.fathom.seq2seq import clipped_with_noise, with_clipped_gradients
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.footprint.schedule import lower_bound
-from analysis.footprint.schedule.minimum import Minimal, minimal
-from analysis.footprint.step.live_bytes import footprint
+from analysis.footprint import minimum
+from analysis.footprint.live_bytes import footprint
+from analysis.footprint.minimum import Minimal, minimal
 from tests.support.made_up_operations.made_up_steps import (
     Step,
     least_peak,
@@ -155,14 +155,14 @@ def test_a_gradient_goes_once_the_optimizer_has_used_it(outlives: bool) -> None:
 def test_a_bound_without_what_is_before_and_after_is_never_above(step: Step) -> None:
     found = of(step)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lower_bound, "MOST_REACHED", 0)
+        patch.setattr(minimum, "MOST_REACHED", 0)
         assert of(step).lower_bound_bytes <= found.lower_bound_bytes
 
 
 TIED = """
 import random
 from tests.support.made_up_operations.made_up_steps import ledger, operation
-from analysis.footprint.schedule.minimum import minimal
+from analysis.footprint.minimum import minimal
 
 dice = random.Random(5)
 rows = [operation(n, dice.sample(range(n + 2), 2), [n + 2]) for n in range(60)]

@@ -8,9 +8,8 @@ from functools import cache
 import pytest
 import torch
 
-from analysis.footprint.schedule.dependencies import graph, with_views
-from analysis.footprint.schedule.list_scheduling import PREFERENCES, listed
-from analysis.footprint.schedule.minimum import Minimal, minimal
+from analysis.footprint.dependencies import graph, with_views
+from analysis.footprint.minimum import PREFERENCES, Minimal, listed, minimal
 from measure.operations.tracer import Trace
 from results.errors import Inconsistent
 from tests.support.fakes.replayed import recorded

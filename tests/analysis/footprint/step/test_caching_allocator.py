@@ -10,8 +10,8 @@ from itertools import groupby
 
 import pytest
 
-from analysis.footprint.step.caching_allocator import Pools, Reserved, replay, rounded, segment
-from analysis.footprint.step.live_bytes import CAST, CATEGORIES, live_bytes
+from analysis.footprint.caching_allocator import Pools, Reserved, replay, rounded, segment
+from analysis.footprint.live_bytes import CAST, CATEGORIES, live_bytes
 from results.records.operations import Storage
 
 MIB = 2**20

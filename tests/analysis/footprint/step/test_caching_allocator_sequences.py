@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.footprint.step.caching_allocator import Pools
-from analysis.footprint.step.workspaces import HOPPER_BYTES
+from analysis.footprint.caching_allocator import HOPPER_BYTES, Pools
 
 SIZES = {
     "weight": 10_000 * 50_000 * 4,

@@ -9,9 +9,9 @@ from statistics import fmean
 
 import pytest
 
-from analysis.footprint.schedule.minimum import minimal
-from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of, units
-from analysis.footprint.step.live_bytes import footprint, live_bytes
+from analysis.footprint.checkpointing import checkpointed, curve, stretches_of, units
+from analysis.footprint.live_bytes import footprint, live_bytes
+from analysis.footprint.minimum import minimal
 from analysis.operators import registry
 from measure.operations.tracer import Trace
 from tests.support.nets.checkpoint_nets import BLOCKS, NETS, Stretches

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from analysis.footprint.step.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
+from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
 from analysis.optables.builder import Table
 from results.errors import Inconsistent
 from results.records.operations import Operation, Storage

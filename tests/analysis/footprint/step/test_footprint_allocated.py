@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 
-from analysis.footprint.step.live_bytes import footprint, live_bytes
+from analysis.footprint.live_bytes import footprint, live_bytes
 from measure.operations.tracer import Trace
 from tests.support.nets.memory_steps import NETS, accumulated, met
 from tests.support.nets.small_steps import Build, fake_trace, parts, real_trace

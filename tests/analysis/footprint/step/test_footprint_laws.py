@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.footprint.step.caching_allocator import replay
-from analysis.footprint.step.live_bytes import Footprint, StepPlace, footprint
+from analysis.footprint.caching_allocator import replay
+from analysis.footprint.live_bytes import Footprint, StepPlace, footprint
 from measure.operations.tracer import Trace
 from tests.support.nets.memory_steps import NETS, accumulated
 from tests.support.nets.small_steps import fake_trace, parts, product, run

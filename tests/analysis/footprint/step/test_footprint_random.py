@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.footprint.step.largest_batch import largest_batch
-from analysis.footprint.step.live_bytes import Footprint, footprint
+from analysis.footprint.largest_batch import largest_batch
+from analysis.footprint.live_bytes import Footprint, footprint
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import Trace, trace_step
 from tests.support.nets.small_steps import fake_trace, parts

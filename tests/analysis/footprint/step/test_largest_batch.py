@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.footprint.step.largest_batch import BatchFit, Lines, in_eights, largest_batch, reserved_fits
+from analysis.footprint.largest_batch import BatchFit, Lines, in_eights, largest_batch, reserved_fits
 
 
 def brute(need, available: int, most: int) -> int:

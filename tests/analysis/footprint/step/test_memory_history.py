@@ -5,7 +5,7 @@ That real devices record these names is for a GPU to say.
 
 from __future__ import annotations
 
-from analysis.footprint.step.allocator_history import tensors_peak
+from analysis.footprint.caching_allocator import tensors_peak
 
 PRODUCT = [
     {"name": "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)"},

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.footprint.step.caching_allocator import replay
-from analysis.footprint.step.live_bytes import BEFORE, footprint
+from analysis.footprint.caching_allocator import replay
+from analysis.footprint.live_bytes import BEFORE, footprint
 from runners.footprint.step import StepOptions, trace_batch
 
 MEASURED = {

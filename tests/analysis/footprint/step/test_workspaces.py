@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.footprint.step.workspaces import allowance, unforeseen
+from analysis.footprint.caching_allocator import allowance, unforeseen
 from tests.support.made_up_operations.made_up_operations import operation
 
 PRODUCT = replace(operation("aten.mm", {"self": (2, 3), "mat2": (3, 4)}, [(2, 4)]), kind="matmul")

@@ -9,8 +9,7 @@ import sympy
 from hypothesis import given, settings
 
 from analysis.formula.algebra.expressions import names, parse, plain, symbol
-from analysis.formula.algebra.format import degree, pretty
-from analysis.formula.algebra.simplify import collected, expanded, factored, monomials, shortest
+from analysis.formula.algebra.simplify import collected, degree, expanded, factored, monomials, pretty, shortest
 from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas, polynomials
 
 B, H, S = SYMBOLS

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.formula.algebra.evaluate import rows
+from analysis.formula.algebra.evaluate import as_csv, axes, parse_point, points, rows, span
 from analysis.formula.algebra.expressions import parse
-from analysis.formula.algebra.parameter_grid import as_csv, axes, parse_point, points, span
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 import sympy
 
-from analysis.footprint.schedule.minimum import minimal
-from analysis.footprint.step.live_bytes import footprint
+from analysis.footprint.live_bytes import footprint
+from analysis.footprint.minimum import minimal
 from analysis.formula.algebra.constraints import request
 from analysis.formula.algebra.evaluate import partly
 from analysis.formula.algebra.evaluate import value as value_at

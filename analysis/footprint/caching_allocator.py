@@ -16,16 +16,43 @@ in torch 2.11 and 2.15 (`c10/core/AllocatorConfig.h`). Histories that others rec
 number. So live ≤ allocated ≤ reserved. Not claimed: what earlier steps left cached, what kernels and libraries ask for
 themselves, the device's context, and the addresses of segments, which decide among free blocks of one size. A device
 out of memory frees cached segments before it fails: a step that fits may be one whose reserved bytes here do not.
+
+What of a device's memory is tensors and not libraries' workspaces, from the history of PyTorch's CUDA allocator.
+
+The history is `torch.cuda.memory._snapshot()["device_traces"][i]`, recorded from before the model was made, with
+stacks: entries with action, addr, size (as it was asked for, without rounding) and frames. A workspace is what a
+function of cuBLAS's or cuDNN's asked the allocator for: one of the frames says so, but for a convolution's gradients,
+whose functions have no symbols in PyTorch's builds: there it is what did not come through `empty`. What did is a
+tensor, also where torch's own `cudnn_convolution` made it, its output. Pure: made-up recordings will do.
+
+Not claimed: that each version of torch keeps the names of these functions. What has no symbols is taken for a tensor's.
+
+What libraries take of a device's memory beside the tensors of a step: an allowance, each row with its source.
+
+On CUDA, cuBLAS has a workspace for each of its handles, of which torch makes one a thread: the forward pass runs on
+one thread, the backward pass on autograd's. torch (aten/src/ATen/cuda/CublasHandlePool.cpp; "CUDA semantics: cuBLAS
+workspaces" in its documentation) takes it from the caching allocator and keeps it: `:4096:2:16:8`, that is
+2 × 4096 + 16 × 8 KiB, and 32 MiB from compute capability 9.0 on; `CUBLAS_WORKSPACE_CONFIG` changes that.
+
+Histories that others published agree: one block of 33,554,432 bytes in one, two of one size for the two threads of a
+training step in another, whose torch of 2022 took 4 MiB each. A product with a bias takes 1 MiB
+more for cublasLt while it runs, which is not in the allowance.
+
+Not claimed: cuDNN's and oneDNN's, which are not known before. cuDNN takes what its algorithms need where there is room,
+and an algorithm that needs less where there is none. Versions of torch whose cuBLAS allocates for itself have the same
+bytes outside of the caching allocator.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from analysis.footprint.step.live_bytes import BEFORE
-from results.records.operations import Storage
+from analysis.footprint.live_bytes import BEFORE
+from results.records.operations import Operation, Storage
 
 BLOCK = 512
 SMALL = 2**20
@@ -152,3 +179,94 @@ def replay(storages: Iterable[Storage], operations: int) -> Reserved:
         for number in died.get(index, ()):
             pools.give(number)
     return Reserved(allocated, pools.reserved, pools.segments)
+
+
+_WORKSPACE = re.compile(r"workspace|cudnn|cublas", re.IGNORECASE)
+_KEPT = re.compile(r"at::native::cudnn_batch_norm|_cudnn_rnn|reserve", re.IGNORECASE)
+"""Functions of cuDNN whose outputs are tensors."""
+_EMPTY = re.compile(r"at::(detail|native)::empty|at::empty")
+"""The functions by which torch makes every tensor; libraries' own memory does not come through them."""
+_GRADIENTS = "at::native::convolution_backward"
+"""The innermost function with a name around what cuDNN asks for to calculate a convolution's gradients."""
+_CUBLAS = "at::cuda::blas::"
+"""What makes its workspace as a tensor, of bytes: no output is made there."""
+
+ALLOCATED, FREED = "alloc", "free_completed"
+
+
+def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
+    """The most bytes that were asked for by tensors, from entry `since` on."""
+    living: dict[int, int] = {}
+    tensors = most = 0
+    for position, entry in enumerate(history):
+        if entry["action"] == ALLOCATED and not _is_workspace(entry.get("frames", ())):
+            living[entry["addr"]] = entry["size"]
+            tensors += entry["size"]
+        elif entry["action"] == FREED:
+            tensors -= living.pop(entry["addr"], 0)
+        if position >= since:
+            most = max(most, tensors)
+    return most
+
+
+def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a library asked: the innermost frames up to the operator's own, which is at::native's or at::_ops'."""
+    names = [str(frame.get("name", "")) for frame in frames]
+    if any(map(_EMPTY.search, names)):
+        return any(name.startswith(_CUBLAS) for name in names)
+    for name in names:
+        if name.startswith(_GRADIENTS):
+            return True
+        if name.startswith(("at::_ops::", "at::meta::", "torch::autograd::")):
+            return False
+        if _WORKSPACE.search(name) and not _KEPT.search(name):
+            return True
+    return False
+
+
+KIB = 1024
+CUBLAS_BYTES = (2 * 4096 + 16 * 8) * KIB
+HOPPER_BYTES = 32 * 1024 * KIB
+"""Of one handle, from compute capability 9.0 on; of an unknown device, too."""
+
+SOURCE = "allowance: torch's default, threads: {}"
+
+_PRODUCTS = ("matmul", "attention", "recurrent")
+"""Kinds of operations that may call cuBLAS."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What one library takes. source: of the number."""
+
+    library: str
+    nbytes: int
+    source: str
+
+
+def allowance(
+    operations: Sequence[Operation], device: str, compute_capability: str | None = None
+) -> tuple[Workspace, ...]:
+    """What is to be added to a step's tensors. device: "cuda" or "cpu". compute_capability: "8.0"; None: not known."""
+    if device != "cuda":
+        return ()
+    threads = {operation.phase in ("backward", "recompute") for operation in operations if operation.kind in _PRODUCTS}
+    if not threads:
+        return ()
+    return (Workspace("cuBLAS", len(threads) * _handle_bytes(compute_capability), SOURCE.format(len(threads))),)
+
+
+def _handle_bytes(compute_capability: str | None) -> int:
+    if compute_capability is None or not compute_capability[0].isdigit():
+        return HOPPER_BYTES
+    return HOPPER_BYTES if float(compute_capability) >= 9 else CUBLAS_BYTES
+
+
+def unforeseen(operations: Sequence[Operation], device: str) -> str:
+    """What is known to come on top without a number, in one line; "" for nothing."""
+    kinds = {operation.kind for operation in operations}
+    if device == "cuda":
+        cudnn = kinds & {"convolution", "recurrent"}
+        return "what cuDNN's kernels take for themselves is not known before: 0 here" if cudnn else ""
+    heavy = kinds & {"convolution", "recurrent", "matmul", "attention", "normalization"}
+    return "what kernels take for themselves on a CPU is not known before: 0 here" if heavy else ""

@@ -12,7 +12,7 @@ How long a block of memory lives is not what Python's references made of it, but
   has used goes, though the eager step holds it until the next `zero_grad`;
 * what outlives the step and nobody used is a result of it and stays, as does a gradient that no optimizer has read;
 * where two gradients meet in the backward pass the sum takes the place of one
-  (`analysis.footprint.step.live_bytes.reuse_gradients`).
+  (`analysis.footprint.live_bytes.reuse_gradients`).
 
 A storage of unknown size counts as 0, as in the footprint.
 """
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.footprint.step.live_bytes import reuse_gradients
+from analysis.footprint.live_bytes import reuse_gradients
 from results.errors import Inconsistent
 from results.records.operations import Operation, Storage
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any, TypeVar
 
-from analysis.footprint.step.live_bytes import peak_bytes
+from analysis.footprint.live_bytes import peak_bytes
 from analysis.operators import registry
 from results.records.operations import Operation, Storage
 
@@ -213,7 +213,7 @@ def _unit(module: str, holders: frozenset[str]) -> str:
 def curve(operations: Sequence[Operation], storages: Sequence[Storage], most: int = MOST) -> tuple[Choice, ...]:
     """Choices of stretches, from none on: each needs less memory, and no fewer FLOP, than the one before.
 
-    Raises what `analysis.footprint.step.live_bytes.footprint` raises.
+    Raises what `analysis.footprint.live_bytes.footprint` raises.
     """
     chain = units(operations)
     flop = [_flop(each) for each in operations]

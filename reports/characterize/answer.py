@@ -1,0 +1,418 @@
+"""What the answer of `runners.characterize` is worked out of, and how its numbers look in text.
+
+`look` works shares, likeness, steadiness, inference, parallelism and cost out of the recorded rows; `sections.py` says
+them. Prints nothing and knows no file.
+
+A characterization as data: the JSON document of `python -m runners.characterize`, and its derived tables as CSV.
+
+Ratios run from 0 to 1; unknown is null, or an empty field. Every table's columns are the keys of its rows.
+
+How much of the likeness of workloads is a matter of their variant: as text, as rows, and drawn side by side.
+
+Of recordings of the same workloads in two variants alone. The picture of the paper's own Figure 3 stands beside ours
+where it is reproduced: same workloads, other operation types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.characterize.fathom_groups import FATHOM, GROUPS, Grouping, figure3
+from analysis.characterize.operation_mix import Mix, types_for
+from analysis.characterize.similarity import DistanceChange, Merge, centroid_linkage, distance_changes, matrix, pictures
+from analysis.characterize.stationarity import Stationarity, Tail, tail
+from analysis.characterize.step_reconstruction import Reconstructed, Scaling, over_batch, parallelism, reconstructed
+from analysis.characterize.summary import (
+    Against,
+    Density,
+    GroupCost,
+    Launching,
+    comparable_mixes,
+    densities,
+    group_costs,
+    launching,
+    linkage,
+    mixes,
+    steadiness,
+    training_against_inference,
+)
+from reports.shared import figure_panels
+from reports.shared.layout import Part, csv_text, table_of
+from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
+from results.records.characterization import Characterization, WorkloadRecording
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def whole(ratio: float) -> str:
+    """Per cent as the paper has them, without a sign: 0.4 is "<1"."""
+    return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
+
+
+def ratio(value: float | None) -> str:
+    return DASH if value is None else percent(value)
+
+
+def in_range(low: float | None, high: float | None, signed: bool = False) -> str:
+    if low is None or high is None:
+        return DASH
+    if signed:
+        return f"{100 * low:+.0f} to {100 * high:+.0f} %"
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+
+def times(ratio: float | None) -> str:
+    return DASH if ratio is None else digits(ratio, 2)
+
+
+def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
+    """A time; where only a part of it is known, that it is at least so much."""
+    if time_s is not None:
+        return si_time(time_s)
+    return f"≥ {si_time(at_least_s)}" if at_least_s else DASH
+
+
+def joules(energy_j: float | None) -> str:
+    return DASH if energy_j is None else si(energy_j, "J")
+
+
+SUFFICIENT = 0.9
+"""The part of the time in operations that "types for 90 %" is about."""
+
+
+@dataclass(frozen=True)
+class CharacterizeAnswer:
+    """The whole text. compared: the mixes that stand for their workloads; pictures: variant → its linkage."""
+
+    data: Characterization
+    mixes: tuple[Mix, ...]
+    compared: tuple[Mix, ...]
+    linkage: tuple[Merge, ...]
+    pictures: Mapping[str, tuple[Merge, ...]]
+    distance_changes: tuple[DistanceChange, ...]
+    steadiness: tuple[tuple[WorkloadRecording, Stationarity], ...]
+    against: tuple[Against, ...]
+    parallelism: tuple[Scaling, ...]
+    over_batch: tuple[tuple[WorkloadRecording, Mix], ...]
+    costs: tuple[GroupCost, ...]
+    densities: tuple[Density, ...]
+    launching: tuple[Launching, ...]
+    tails: tuple[tuple[Mix, Tail], ...]
+    reconstructed: tuple[Reconstructed, ...]
+    peaks: Mapping[str, float]
+    notes: tuple[str, ...] = ()
+    reproduce: str = ""
+
+
+def look(
+    data: Characterization,
+    grouping: Grouping = FATHOM,
+    notes: Sequence[str] = (),
+    *,
+    reproduce: str = "",
+    peaks: Mapping[str, float] | None = None,
+) -> CharacterizeAnswer:
+    """Work it all out. reproduce: "fathom" to tell the paper's numbers beside ours; peaks: unit → FLOP/s."""
+    found = mixes(data, grouping)
+    chosen = comparable_mixes(found)
+    varied = pictures(chosen)
+    return CharacterizeAnswer(
+        data=data,
+        mixes=tuple(found),
+        compared=tuple(chosen),
+        linkage=tuple(linkage(chosen)),
+        pictures={variant: tuple(linkage(mine)) for variant, mine in varied.items()},
+        distance_changes=tuple(distance_changes(varied)),
+        steadiness=tuple(steadiness(data)),
+        against=tuple(training_against_inference(data)),
+        parallelism=tuple(parallelism(data, grouping)),
+        over_batch=tuple(over_batch(data, grouping)),
+        costs=tuple(group_costs(data, grouping)),
+        densities=tuple(densities(data, grouping)),
+        launching=tuple(launching(found)),
+        tails=tuple(_tails(data, chosen)),
+        reconstructed=tuple(reconstructed(data, grouping)),
+        peaks=dict(peaks or {}),
+        notes=tuple(notes),
+        reproduce=reproduce,
+    )
+
+
+def _tails(data: Characterization, chosen: Sequence[Mix]) -> Iterator[tuple[Mix, Tail]]:
+    for each in chosen:
+        found = tail([call.time_s for call in data.calls if call.recording == each.recording.recording])
+        if found is not None:
+            yield each, found
+
+
+def shown_types(mix: Mix) -> int | None:
+    """How many operation types make 90 % of the time in operations; None where none has any."""
+    shares = [each.share_ratio for each in mix.operations]
+    return types_for(shares, SUFFICIENT) if any(shares) else None
+
+
+def paper_name(mix: Mix) -> str:
+    """The paper's name of a workload: "speech" of "fathom-speech@small"."""
+    return mix.recording.workload.partition("@")[0].removeprefix("fathom-")
+
+
+def paper_label(mix: Mix) -> str:
+    """The paper's name of a workload, and its variant where that is not the code's."""
+    variant = mix.recording.variant
+    return paper_name(mix) if variant in ("", "as_coded") else f"{paper_name(mix)} {variant}"
+
+
+Row = dict[str, Any]
+
+
+def document(seen: CharacterizeAnswer) -> dict[str, Any]:
+    """The JSON document. A workload that was not recorded is there with its name and nulls."""
+    known = [_workload(each) for each in seen.compared]
+    names = {each.recording.workload for each in seen.compared}
+    failed = {each.workload: each for each in seen.data.recordings if each.workload not in names}
+    return {
+        "workloads": known
+        + [
+            {
+                "name": each.workload,
+                "variant": each.variant or None,
+                "parameters": each.parameters,
+                "step_time_s": None,
+                "profiled_step_time_s": None,
+                "groups": dict.fromkeys(GROUPS),
+                "unclassified_ratio": None,
+                "types_for_90_percent": None,
+            }
+            for each in failed.values()
+        ],
+        "linkage": [_merge(merge) for merge in seen.linkage],
+    }
+
+
+def _workload(mix: Mix) -> Row:
+    recording = mix.recording
+    return {
+        "name": recording.workload,
+        "variant": recording.variant or None,
+        "parameters": recording.parameters,
+        "step_time_s": mix.step_s,
+        "profiled_step_time_s": mix.profiled_s,
+        "groups": {group: mix.groups[group].ratio for group in GROUPS},
+        "unclassified_ratio": mix.unclassified_ratio,
+        "types_for_90_percent": shown_types(mix),
+    }
+
+
+def _merge(merge: Merge) -> Row:
+    return {"left": "+".join(merge.left), "right": "+".join(merge.right), "height": merge.height}
+
+
+def tables(seen: CharacterizeAnswer) -> dict[str, str]:
+    """File name → CSV of what was derived; a table without rows is empty."""
+    derived = "flop_per_byte", "flop_per_s", "bytes_per_s"
+    return {
+        "groups.csv": groups_csv(seen),
+        "types.csv": _csv(
+            [
+                {
+                    **_identity(each),
+                    "type": one.name,
+                    "group": one.group,
+                    "share_ratio": one.share_ratio,
+                    "time_s": one.time_s,
+                    "calls": one.calls,
+                    "launches": one.launches,
+                }
+                for each in seen.mixes
+                for one in each.types
+            ]
+        ),
+        "linkage.csv": _csv([_merge(merge) for merge in seen.linkage]),
+        "variants.csv": _csv(rows(seen)),
+        "stationarity.csv": _csv(
+            [
+                {
+                    "recording": recording.recording,
+                    "workload": recording.workload,
+                    "mode": recording.mode,
+                    "device": recording.device,
+                    **vars(each),
+                    "verdict": each.verdict,
+                }
+                for recording, each in seen.steadiness
+            ]
+        ),
+        "training_inference.csv": _csv([vars(each) for each in seen.against]),
+        "parallelism.csv": _csv(_parallel_rows(seen)),
+        "group_costs.csv": _csv(
+            [
+                {
+                    **vars(each),
+                    "bytes": None if each.unsized_calls else each.bytes,
+                    "at_least_bytes": each.bytes,
+                    **{name: getattr(each, name) for name in derived},
+                    "utilization_ratio": each.utilization_ratio(seen.peaks),
+                }
+                for each in seen.costs
+            ]
+        ),
+        "densities.csv": _csv([vars(each) for each in seen.densities]),
+        "tails.csv": _csv(
+            [
+                {
+                    "workload": mix.label,
+                    "calls": each.calls,
+                    "median_s": each.median_s,
+                    "longest_s": each.longest_s,
+                    "top_1_ratio": each.top_1_ratio,
+                    "top_10_ratio": each.top_10_ratio,
+                    "law": fit.law,
+                    "parameters": dict(fit.parameters),
+                    "aic": fit.aic,
+                    "distance": fit.distance,
+                }
+                for mix, each in seen.tails
+                for fit in each.fits
+            ]
+        ),
+        "reconstructed.csv": _csv([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
+        "launches.csv": _csv([vars(each) for each in seen.launching]),
+    }
+
+
+def groups_csv(seen: CharacterizeAnswer) -> str:
+    """A row a mix and group: its share of the step with the interval."""
+    return _csv(
+        [
+            {
+                **_identity(each),
+                "group": group,
+                "share_ratio": share.ratio,
+                "low_ratio": share.low,
+                "high_ratio": share.high,
+                "unclassified_ratio": each.unclassified_ratio,
+                "step_time_s": each.step_s,
+                "profiled_step_time_s": each.profiled_s,
+            }
+            for each in seen.mixes
+            for group, share in each.groups.items()
+        ]
+    )
+
+
+def _identity(mix: Mix) -> Row:
+    names = ("recording", "workload", "variant", "mode", "device", "threads", "batch_size")
+    return {name: getattr(mix.recording, name) for name in names}
+
+
+def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
+    rows = []
+    for each in seen.parallelism:
+        law = each.law
+        for threads, time_s in each.times_s.items():
+            rows.append(
+                {
+                    "workload": each.workload,
+                    "type": each.name,
+                    "group": each.group,
+                    "threads": threads,
+                    "time_s": time_s,
+                    "fitted_s": None if law is None else law.time_s(threads),
+                    "serial_ratio": None if law is None else law.serial_ratio,
+                    "serial_low_ratio": None if law is None else law.serial_low,
+                    "serial_high_ratio": None if law is None else law.serial_high,
+                    "karp_flatt_ratio": None if law is None else law.karp_flatt.get(threads),
+                    "lack_of_fit": None if law is None else law.lack_of_fit,
+                }
+            )
+    return rows
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = list(next(iter(rows), {}))
+    return csv_text(names, ([row[name] for name in names] for row in rows)) if names else ""
+
+
+PAPER = "the paper's Figure 3"
+TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
+MOST_PAIRS = 8
+"""Listed of those that moved."""
+
+LEAST_CHANGE = 0.02
+
+_LEAF_IN = 0.21
+_LABEL_LETTERS = 24
+
+
+def to_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
+    """The linkage of each variant, and the pairs that it moves most."""
+    for variant, merges in seen.pictures.items():
+        yield f"Likeness, {variant} where there are two: cosine distance, centroid linkage"
+        rows = [["distance", "joins", "with"]]
+        rows += [[f"{merge.height:.4f}", _short(merge.left), _short(merge.right)] for merge in merges]
+        yield table_of(rows, words=(1, 2), wraps=(1, 2))
+    changes = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
+    if changes:
+        yield "Distances that differ most between the variants"
+        rows = [["workload", "and", *seen.pictures]]
+        rows += [[each.left, each.right, *(f"{each.distances[one]:.2f}" for one in seen.pictures)] for each in changes]
+        yield table_of(rows, words=(0, 1), wraps=(0, 1))
+
+
+def _short(names: Sequence[str]) -> str:
+    return " + ".join(names)
+
+
+def rows(seen: CharacterizeAnswer) -> list[dict[str, Any]]:
+    """A row a pair of workloads and variant."""
+    return [
+        {"left": each.left, "right": each.right, "variant": variant, "distance": distance}
+        for each in seen.distance_changes
+        for variant, distance in each.distances.items()
+    ]
+
+
+def figure(seen: CharacterizeAnswer) -> Figure | None:
+    """A tree of each variant, on one scale; the paper's own before them where it is reproduced."""
+    trees = {name: merges for name, merges in trees_of(seen).items() if merges}
+    if len(seen.pictures) < 2 or not all(seen.pictures.values()):
+        return None
+    leaves = max(len(leaves_of(merges)) for merges in trees.values())
+    made, drawn, _ = figure_panels.grid(len(trees), len(trees), 0.3 + _LEAF_IN * leaves, share_y=False)
+    furthest = max(merge.height for merges in trees.values() for merge in merges)
+    for axes, (name, merges) in zip(drawn, trees.items(), strict=True):
+        tree(axes, leaves_of(merges), merges, size=6.5)
+        axes.set_xlim(furthest * 1.08, 0)
+        figure_panels.title(axes, TITLES.get(name, name), len(trees))
+    figure_panels.plain(drawn)
+    for axes in drawn:
+        axes.spines["left"].set_visible(False)
+    figure_panels.say_below(made, "cosine distance of the shares by operation type; clusters by their centroids")
+    return made
+
+
+def trees_of(seen: CharacterizeAnswer) -> dict[str, Sequence[Merge]]:
+    """Name of a panel → its merges."""
+    rows = {name: tuple(cells.values()) for name, cells in figure3().items()}
+    paper = {PAPER: centroid_linkage(rows)} if seen.reproduce else {}
+    return {**paper, **seen.pictures}
+
+
+def leaves_of(merges: Sequence[Merge]) -> list[str]:
+    """The names of a linkage, in the order of the last merge."""
+    return list(merges[-1].members) if merges else []
+
+
+def tree(axes: Axes, names: Sequence[str], merges: Sequence[Merge], size: float = 7) -> None:
+    """A dendrogram whose leaves are on the right; distances grow to the left."""
+    from scipy.cluster.hierarchy import dendrogram
+
+    dendrogram(
+        matrix(names, merges), labels=[fitting(name, _LABEL_LETTERS) for name in names], orientation="left", ax=axes,
+        link_color_func=lambda _: "0.25", leaf_font_size=size,
+    )  # fmt: skip
+    axes.grid(axis="y", visible=False)
