@@ -3,7 +3,7 @@
 The rules are those of torch's `c10/cuda/CUDACachingAllocator.cpp` and of "CUDA semantics: memory management" in its
 documentation, with their default settings (no expandable segments, no rounding to powers of two, one stream), the same
 in torch 2.11 and 2.15 (`c10/core/AllocatorConfig.h`). Histories that others recorded on a GPU make the same segments
-(`tests/analysis/footprint/step/test_caching_allocator_sequences.py`). The rules:
+(`tests/analysis/footprint/test_caching_allocator.py`). The rules:
 
 * a request is rounded up to a multiple of 512 bytes;
 * a request of up to 1 MiB is served from small segments of 2 MiB, one below 10 MiB from large ones of 20 MiB, a larger

@@ -9,7 +9,7 @@ where two gradients of one tensor meet, it adds in place, unless a dispatch mode
 gradients that zero_grad lets go are still there.
 
 Not claimed. On a CPU the ledger was compared with the allocator at each operation
-(`tests/analysis/footprint/step/test_footprint_allocated.py`): as an operation begins they agree but for the second and
+(`tests/analysis/footprint/test_footprint_random.py`): as an operation begins they agree but for the second and
 third of these, and while it runs but for the first:
 
 * what a kernel allocates and frees inside itself (repacked operands, scratch, a sum per thread): no tensor shows it;

@@ -1,10 +1,17 @@
-"""Likeness of workloads: the paper's own figure gives the heights of its own dendrogram, and what cannot be is said."""
+"""Likeness of workloads: the paper's own figure gives the heights of its own dendrogram, and what cannot be is said.
+
+Likeness in one variant and in another: who is in a picture, and which pairs it moves, from made-up shares.
+
+The serial share of made-up times is found again, exactly without noise, and as often as promised with it.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,10 +19,21 @@ from analysis.characterize.fathom_groups import COLUMNS_OF_GROUPS, figure3, figu
 from analysis.characterize.similarity import (
     centroid_linkage,
     cosine_distance,
+    distance_changes,
     distances,
     inverted,
     matrix,
+    pictures,
 )
+from analysis.characterize.step_reconstruction import amdahl, karp_flatt
+from analysis.characterize.summary import comparable_mixes, mixes
+from reports.characterize import answer
+from reports.characterize.answer import figure as variants_figure
+from reports.characterize.answer import look
+from reports.characterize.sections import to_text
+from reports.shared import figure_style
+from results.records.characterization import Characterization
+from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows
 
 HEIGHTS = (0.0029, 0.0150, 0.0262, 0.0422, 0.1100, 0.4365, 0.9226)
 """Of the merges of Figure 3's rows; computed by numpy from cluster means before this code was written."""
@@ -118,3 +136,151 @@ def test_all_pairs():
     found = distances(cells())
     assert len(found) == 28
     assert found["residual", "vgg"] == pytest.approx(0.0029, abs=5e-5)
+
+
+TURNED = {call: {2.0: 0.0, 4.0: 0.0, 1.0: 4.0}.get(time, time) for call, time in NET.items()}
+"""NET without its convolutions: two products of 4 each, and 0.5 each of two others."""
+
+OURS = 2 * 6 / math.sqrt(4 + 16 + 4 + 0.25 + 0.25) / math.sqrt(36 + 1 + 4)
+"""Cosine of NET (convolution 2 and 4, products 2, relu .5, Adam .5) and TALK (products 6, embedding 1, spin 2)."""
+
+THEIRS = 8 * 6 / math.sqrt(64 + 0.25 + 0.25) / math.sqrt(36 + 1 + 4)
+
+
+@pytest.fixture(scope="module")
+def data() -> Characterization:
+    """net as coded and as in the paper, talk in the one form that it has."""
+    parts = [
+        rows(recording(0, "net@small", variant="as_coded"), NET),
+        rows(recording(1, "talk@small"), TALK),
+        rows(recording(2, "net@as_paper@small", variant="as_paper"), TURNED),
+    ]
+    return parts[0].with_rows(parts[1]).with_rows(parts[2])
+
+
+def test_a_picture_has_each_workload_once_and_the_only_form_of_those_that_have_one(data):
+    found = pictures(comparable_mixes(mixes(data)))
+    assert {variant: [each.label for each in mine] for variant, mine in found.items()} == {
+        "as_coded": ["net@small", "talk@small"],
+        "as_paper": ["net@small", "talk@small"],
+    }
+    assert [each.recording.recording for each in found["as_coded"]] == [0, 1]
+    assert [each.recording.recording for each in found["as_paper"]] == [2, 1]
+
+
+def test_a_pair_is_as_far_apart_as_counted_by_hand_in_each(data):
+    (pair,) = distance_changes(pictures(comparable_mixes(mixes(data))))
+    assert (pair.left, pair.right) == ("net@small", "talk@small")
+    assert pair.distances == {"as_coded": pytest.approx(1 - OURS), "as_paper": pytest.approx(1 - THEIRS)}
+    assert pair.change == pytest.approx(THEIRS - OURS)
+
+
+def test_it_is_told_listed_and_drawn_on_one_scale(data):
+    seen = look(data)
+    lines = [line.split() for line in to_text(seen).splitlines()]
+    assert ["net@small", "talk@small", f"{1 - OURS:.2f}", f"{1 - THEIRS:.2f}"] in lines
+    assert [row["variant"] for row in answer.rows(seen)] == ["as_coded", "as_paper"]
+    with figure_style.theme():
+        drawn = answer.figure(seen)
+        reproduced = answer.figure(look(data, reproduce="fathom"))
+    assert drawn is not None
+    assert [axes.get_title("left") for axes in drawn.axes] == ["as coded", "as in the paper"]
+    assert len({axes.get_xlim() for axes in drawn.axes}) == 1
+    assert reproduced is not None
+    assert len(reproduced.axes) == 3
+
+
+def test_nothing_is_told_of_variants_where_no_workload_has_two_or_stands_alone(data):
+    without = [each for each in mixes(data) if each.recording.recording < 2]
+    assert pictures(comparable_mixes(without)) == {}
+    alone = [each for each in mixes(data) if each.recording.recording != 1]
+    assert pictures(comparable_mixes(alone)) == {}
+
+
+def test_one_variant_is_no_picture_of_two() -> None:
+    merge = SimpleNamespace(members=("a", "b"), height=0.1)
+    for trees in ({"own": (merge,)}, {"own": (merge,), "as_paper": ()}):
+        seen: Any = SimpleNamespace(pictures=trees, reproduce=False)
+        assert variants_figure(seen) is None
+
+
+def exact(serial: float, parallel: float, counts: tuple[int, ...], steps: int = 3) -> dict[int, list[float]]:
+    return {count: [serial + parallel / count] * steps for count in counts}
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (1, 2, 4, 8), (2, 4)])
+def test_the_law_is_found_again_without_noise(counts: tuple[int, ...]):
+    law = amdahl(exact(0.3, 0.9, counts))
+    assert law is not None
+    assert (law.serial_s, law.parallel_s) == (pytest.approx(0.3), pytest.approx(0.9))
+    assert law.serial_ratio == pytest.approx(0.25)
+    assert law.time_s(3) == pytest.approx(0.6)
+    assert law.speed_up == pytest.approx((0.3 + 0.9 / counts[0]) / (0.3 + 0.9 / counts[-1]))
+    assert law.lack_of_fit < 1e-3
+
+
+def test_two_counts_from_one_thread_are_karp_and_flatts_share():
+    """1.0 s and 0.8 s: the speed-up is 1.25, the share (0.8 - 0.5) ÷ 0.5 = 0.6; the line meets 0 at 0.6 s."""
+    law = amdahl({1: [0.99, 1.01], 2: [0.79, 0.81]})
+    assert law is not None
+    assert law.serial_ratio == pytest.approx(0.6)
+    assert law.karp_flatt == {2: pytest.approx(0.6)}
+    assert karp_flatt(4.0, 4) == 0
+    assert karp_flatt(1.0, 4) == 1
+    with pytest.raises(ValueError, match="two threads"):
+        karp_flatt(1.0, 1)
+
+
+def test_a_line_that_is_none_shows():
+    straight = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.6, 4: 0.4}.items()})
+    bent = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.4, 4: 0.9}.items()})
+    assert straight is not None
+    assert bent is not None
+    assert straight.lack_of_fit < 1e-6
+    assert bent.lack_of_fit > 10
+
+
+def test_the_interval_holds_the_truth_nineteen_times_in_twenty():
+    numbers = random.Random(7)
+    held, widths = 0, []
+    for _ in range(300):
+        noisy = {
+            count: [(0.2 + 0.8 / count) * (1 + 0.05 * numbers.gauss(0, 1)) for _ in range(8)] for count in (1, 2, 4)
+        }
+        law = amdahl(noisy)
+        assert law is not None
+        assert law.serial_low is not None
+        assert law.serial_high is not None
+        held += law.serial_low <= 0.2 <= law.serial_high
+        widths.append(law.serial_high - law.serial_low)
+    assert 0.91 * 300 <= held <= 0.99 * 300
+    assert sum(widths) / len(widths) < 0.15
+
+
+def test_slower_with_more_threads_is_a_share_above_one():
+    law = amdahl(exact(1.2, -0.2, (1, 2)))
+    assert law is not None
+    assert law.serial_ratio == pytest.approx(1.2)
+
+
+def test_an_interval_that_noise_leaves_open_is_unknown():
+    law = amdahl({1: [0.1, 3.0], 2: [0.1, 5.0]})
+    assert law is None or law.serial_low is None
+
+
+def test_too_little_is_refused():
+    for times in ({1: [1.0, 1.0]}, {1: [1.0], 2: [0.5, 0.5]}, {0: [1.0, 1.0], 2: [0.5, 0.5]}):
+        with pytest.raises(ValueError, match="expected two thread counts"):
+            amdahl(times)
+    assert amdahl({1: [0.0, 0.0], 2: [0.0, 0.0]}) is None
+
+
+def test_a_step_that_others_slowed_down_moves_nothing():
+    times = {count: [(0.2 + 0.8 / count) * (1 + 0.001 * place) for place in range(10)] for count in (1, 2)}
+    clean = amdahl(times)
+    slowed = amdahl({**times, 2: [50.0, *times[2][1:]]})
+    assert clean is not None
+    assert slowed is not None
+    assert slowed.serial_ratio == pytest.approx(clean.serial_ratio, abs=0.01)
+    assert slowed.serial_high is not None
+    assert slowed.serial_high < 0.3

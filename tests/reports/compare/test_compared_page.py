@@ -1,4 +1,7 @@
-"""report.html of a comparison: what is said first, a row for each cell, the machines' differences, warnings of both."""
+"""report.html of a comparison: what is said first, a row for each cell, the machines' differences, warnings of both.
+
+The figure of a comparison: its legend.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.compare import page
 from reports.compare.page import sentence
 from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from runners.report import command
@@ -139,3 +143,9 @@ def test_a_run_is_no_place_for_a_comparison(
     code, out, err = run(a, a, "--out", tmp_path / "file" / "below")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "could not be written" in err
+
+
+def test_the_legend_says_what_b_is_and_leaves_out_what_is_not_there() -> None:
+    verdicts = [verdict for verdict in page._LOOKS if verdict != page.UNKNOWN]
+    labels = [mark.get_label() for mark in page._marks({*verdicts[:2], page.UNKNOWN})]
+    assert labels == [*(f"B is {verdict}" for verdict in verdicts[:2]), page.UNKNOWN]

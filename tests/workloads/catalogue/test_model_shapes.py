@@ -1,11 +1,21 @@
-"""The grammar of --input, and the tensors that come of it."""
+"""The grammar of --input, and the tensors that come of it.
+
+The checksum of a model's files: what changes it, what does not, and which models have none.
+
+Configurations of transformers that ask for millions of layers are refused before anything is built.
+"""
 
 from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
 
 import pytest
 import torch
 
-from workloads.catalogue.model_names import Shape, parse_shapes
+from workloads.catalogue.files import model_digest
+from workloads.catalogue.model_names import Shape, parse, parse_shapes, read_config
 from workloads.training.building import draw
 
 CPU = torch.device("cpu")
@@ -70,3 +80,140 @@ def test_tensors_have_the_batch_in_front_and_are_random_and_repeat():
     assert (bits.dtype, bits.unique().tolist()) == (torch.bool, [False, True])
     assert made(Shape((), "int64", 3)).shape == (5,)
     assert made(Shape((2,), "bfloat16")).dtype == torch.bfloat16
+
+
+def net(directory: Path, text: str = "def build(): pass\n") -> str:
+    (directory / "net.py").write_text(text)
+    return f"{directory}/net.py:build"
+
+
+def test_the_digest_is_of_name_length_and_content(tmp_path: Path) -> None:
+    content = b"def build(): pass\n"
+    expected = hashlib.sha256(b"net.py 18\n" + content).hexdigest()[:16]
+    assert model_digest(net(tmp_path)) == expected
+    assert model_digest(net(tmp_path).replace(":build", ":other")) == expected, "of the file, not of the function"
+
+
+def test_a_module_beside_the_file_counts_if_it_is_imported_at_any_depth(tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text("SIZE = 1\n")
+    (tmp_path / "blocks").mkdir()
+    (tmp_path / "blocks" / "__init__.py").write_text("from .layer import Layer\n")
+    (tmp_path / "blocks" / "layer.py").write_text("import deep\n")
+    (tmp_path / "unused.py").write_text("A = 1\n")
+    text = net(tmp_path, "def build():\n    from blocks import Layer\n    return Layer()\n")
+    first = model_digest(text)
+    (tmp_path / "unused.py").write_text("A = 2\n")
+    assert model_digest(text) == first
+    (tmp_path / "deep.py").write_text("SIZE = 2\n")
+    second = model_digest(text)
+    assert second != first
+    (tmp_path / "blocks" / "layer.py").write_text("import deep  # changed\n")
+    assert model_digest(text) not in (first, second)
+
+
+def test_configurations_have_one_and_names_of_libraries_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    in_directory, in_file = model_digest(f"hf:{tmp_path}"), model_digest(f"hf:{tmp_path}/config.json")
+    assert in_directory == in_file != ""
+    assert [model_digest(name) for name in ("resnet18", "timm:resnet10t", "hf:bert")] == ["", "", ""]
+
+
+def test_a_module_that_is_imported_by_name_is_looked_up_without_running_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "digested_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('was run')\n")
+    (package / "inner.py").write_text("def build(): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = model_digest("digested_package.inner:build")
+    assert first
+    (package / "inner.py").write_text("def build(): return 1\n")
+    assert model_digest("digested_package.inner:build") != first
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        model_digest(f"{tmp_path}/net.py:build")
+
+
+def test_a_module_that_is_not_there_has_no_digest() -> None:
+    assert model_digest("no_such_package.inner:build") == ""
+
+
+def config(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps({"model_type": "bert", **values}))
+    return parse(f"hf:{path}")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"num_hidden_layers": 10_000_000},
+        {"text_config": {"num_hidden_layers": 10_000_000}},
+        {"n_layer": 20_001},
+        {"depths": [10_000, 10_001]},
+        {"layer_types": ["full_attention"] * 20_001},
+        {"num_hidden_layers": 10_000, "num_local_experts": 10_000},
+    ],
+    ids=str,
+)
+def test_more_layers_than_the_limit_are_refused(tmp_path, values):
+    with pytest.raises(ValueError, match=r"FLOPLEDGER_LIMITS=config_(layers|modules)=N raises the limit") as fault:
+        read_config(config(tmp_path, **values))
+    assert len(str(fault.value)) < 400
+
+
+def test_what_counts_no_modules_may_be_large(tmp_path, monkeypatch):
+    read_config(config(tmp_path, num_hidden_layers=61, n_routed_experts=256, block_size=1_048_576, vocab_size=10**6))
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "config_layers=60")
+    with pytest.raises(ValueError, match="num_hidden_layers is 61: more than 60"):
+        read_config(config(tmp_path, num_hidden_layers=61))
+
+
+def test_one_expert_a_layer_makes_no_more_modules(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "config_modules=60")
+    read_config(config(tmp_path, num_hidden_layers=60, num_experts=1))
+    with pytest.raises(ValueError, match="its layers and experts are 120: more than 60"):
+        read_config(config(tmp_path, num_hidden_layers=60, num_experts=2))
+
+
+def test_a_large_or_endless_file_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="expected JSON"):
+        read_config(parse(f"hf:{path}"))
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "config_bytes=1000")
+    with pytest.raises(ValueError, match="config_bytes=N"):
+        read_config(parse(f"hf:{path}"))
+
+
+KERNEL = "somebody/kernel"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"attn_implementation": KERNEL},
+        {"_attn_implementation": KERNEL},
+        {"_attn_implementation_internal": f"{KERNEL}:attention"},
+        {"attn_implementation": {"": "sdpa", "text_config": KERNEL}},
+        {"experts_implementation": KERNEL},
+        {"text_config": {"_attn_implementation": KERNEL}},
+        {"parts": [{"_attn_implementation": KERNEL}]},
+        {"attn_implementation": "flash_attention_2"},
+        {"attn_implementation": [KERNEL]},
+    ],
+    ids=str,
+)
+def test_a_kernel_of_the_hub_is_refused(tmp_path, values):
+    """transformers would load it, and run its code, from the hub or from its cache."""
+    with pytest.raises(ValueError, match=r"_implementation.*: expected one of eager, sdpa, .*, got ") as fault:
+        read_config(config(tmp_path, **values))
+    assert len(str(fault.value)) < 400
+
+
+@pytest.mark.parametrize("values", [{"attn_implementation": "eager"}, {"_attn_implementation": None}], ids=str)
+def test_implementations_of_pytorch_are_taken(tmp_path, values):
+    assert read_config(config(tmp_path, **values)) == {"model_type": "bert", **values}

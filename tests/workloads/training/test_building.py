@@ -1,13 +1,30 @@
-"""What the author's code raises while a model is built becomes one line."""
+"""What the author's code raises while a model is built becomes one line.
+
+A model built on meta without initialisation is the model that is built with it: nothing but time is saved.
+
+Inputs by name brought into positions, examples brought to a batch size, and the loss of any output.
+"""
 
 from __future__ import annotations
 
+import random
 import sys
+import threading
+from typing import NamedTuple
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
+from torchvision.models import get_model
+from torchvision.models.regnet import BlockParams
 
 from results.errors import Unavailable
-from workloads.training.building import building
+from tests.workloads.vision.test_vision import FAST, NAMES, marked
+from workloads.catalogue.base import mean_loss, tensors
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.training.building import INITIALISERS, building, positional, resized, split, takes, without_values
+from workloads.vision import models as vision_models
 
 
 def test_a_build_that_ends_the_program_is_a_fault_of_the_build() -> None:
@@ -26,3 +43,207 @@ def test_a_package_that_is_not_there_is_no_mistake() -> None:
 def test_memory_that_runs_out_stays_that() -> None:
     with pytest.raises(MemoryError), building("net.py"):
         raise MemoryError
+
+
+META = torch.device("meta")
+
+
+def described(model):
+    """Modules, in order, with their types and plain settings, and all that a tensor is but its values."""
+    modules = [(name, type(m), m.training, _settings(m)) for name, m in model.named_modules(remove_duplicate=False)]
+    tensors = [
+        (name, type(t), t.shape, t.stride(), t.dtype, t.device, t.requires_grad, t.is_leaf)
+        for named in (model.named_parameters, model.named_buffers)
+        for name, t in named(remove_duplicate=False)
+    ]
+    return modules, tensors, list(model.state_dict())
+
+
+def _settings(module):
+    return {name: value for name, value in vars(module).items() if type(value) in (int, float, str, tuple)}
+
+
+@pytest.mark.parametrize("name", marked(NAMES, fast=FAST | {"regnet_y_400mf"}))
+def test_the_model_is_the_one_that_is_built_with_initialisation(name):
+    options = vision_models._options(name, ENTRIES[name].hyper)
+    with torch.device("cpu" if name.startswith("regnet") else "meta"):
+        expected = get_model(name, **options).train().to(META)
+    states = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist()
+    with META:
+        built = vision_models.build(name, **ENTRIES[name].hyper)
+    assert described(built) == described(expected)
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
+    assert np.random.get_state()[1].tolist() == states[2]
+
+
+def test_no_function_of_initialisation_is_missing():
+    """All that torch.nn.init names with a final underscore, of this torch."""
+    found = {n for n, f in vars(nn.init).items() if n.endswith("_") and not n.startswith("_") and callable(f)}
+    assert found == set(INITIALISERS)
+
+
+def _functions():
+    return [vars(nn.init)[name] for name in INITIALISERS] + [vars(BlockParams)["from_init_params"]]
+
+
+def test_functions_are_as_before_also_after_a_failure():
+    before, inside = _functions(), []
+
+    def fail():
+        with META, without_values(reading=vision_models._READING):
+            inside.extend(_functions())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert all(now is not then for now, then in zip(inside, before, strict=True))
+    assert all(now is then for now, then in zip(_functions(), before, strict=True))
+
+
+def test_nested_and_in_two_threads_they_are_as_before():
+    before, begun, done = _functions(), threading.Event(), []
+
+    def second():
+        begun.set()
+        with META, without_values():
+            done.append(nn.init.ones_ is not before[INITIALISERS.index("ones_")])
+
+    other = threading.Thread(target=second)
+    with META, without_values(), without_values():
+        other.start()
+        begun.wait()
+        assert not done  # it waits
+    other.join()
+    assert done == [True]
+    assert all(now is then for now, then in zip(_functions(), before, strict=True))
+
+
+def test_real_tensors_are_initialised_as_ever():
+    torch.manual_seed(0)
+    expected = nn.Linear(3, 2)
+    torch.manual_seed(0)
+    with META, without_values():
+        real = nn.Linear(3, 2, device="cpu")
+        assert nn.init.constant_(tensor=real.bias, val=7.0) is real.bias
+    assert torch.equal(real.weight, expected.weight)
+    assert real.bias.tolist() == [7.0, 7.0]
+
+
+CPU = torch.device("cpu")
+
+
+class Named(nn.Module):
+    def forward(self, ids, mask=None, scale=2.0, *more, late=None, **rest):
+        return ids, mask, scale, more, late
+
+
+class Needs(nn.Module):
+    def forward(self, ids, mask, scale=2.0):
+        return ids, mask, scale
+
+
+def bound(model, inputs, **named):
+    return positional(takes(model), inputs, named)
+
+
+def test_names_become_positions_with_the_defaults_between():
+    assert bound(Named(), (), ids=1) == (1,)
+    assert bound(Named(), (), scale=3, ids=1) == (1, None, 3)
+    assert bound(Named(), (1,), scale=3) == (1, None, 3)
+    assert bound(Named(), (1, 2)) == (1, 2)
+    assert bound(Named, (), mask=5, ids=1) == (1, 5), "a class takes what its instances take"
+    assert Named()(*bound(Named(), (), scale=3, ids=1)) == Named()(ids=1, scale=3)
+
+
+def test_a_model_whose_forward_was_replaced_takes_what_the_new_one_takes():
+    model = Named()
+    model.forward = lambda tokens, width=4: (tokens, width)
+    assert bound(model, (), width=1, tokens=2) == (2, 1)
+
+
+def test_what_has_no_position_is_refused():
+    with pytest.raises(Unavailable, match="forward takes 'late' by name only"):
+        bound(Named(), (), ids=1, late=3)
+    with pytest.raises(Unavailable, match=r"forward takes 'msk' by name only.*nearest: mask"):
+        bound(Named(), (), ids=1, msk=3)
+    with pytest.raises(Unavailable, match="forward needs 'ids', which is not among the inputs: mask"):
+        bound(Named(), (), mask=1)
+    with pytest.raises(Unavailable, match="forward needs 'mask'"):
+        bound(Needs(), (1,), scale=1)
+    with pytest.raises(ValueError, match="forward takes no 'msk'; it takes ids, mask, scale; nearest: mask"):
+        bound(Needs(), (), ids=1, msk=3)
+    with pytest.raises(ValueError, match="input 'ids' is given twice: by its name and as input 1"):
+        bound(Needs(), (1,), ids=1)
+
+
+def test_what_a_function_gives_as_inputs():
+    x = torch.ones(1)
+    assert split(x) == ((x,), {})
+    assert split([x, 2]) == ((x, 2), {})
+    assert split({"a": x}) == ((), {"a": x})
+    assert split((x, {"a": 1})) == ((x,), {"a": 1})
+    assert split(({"a": 1}, {})) == (({"a": 1},), {}), "an empty dict at the end: the one before is an input itself"
+    for wrong in (3, "text", {1: x}, None):
+        with pytest.raises(ValueError, match="expected inputs: a tensor, a dict of names, or a tuple"):
+            split(wrong)
+
+
+def test_an_example_is_brought_to_a_batch_size():
+    example = {"ids": torch.tensor([[1, 2], [3, 4], [5, 6]]), "scale": torch.tensor(2.0), "mode": "mean"}
+    larger = resized(example, 4, CPU)
+    assert larger["ids"].tolist() == [[1, 2], [3, 4], [5, 6], [1, 2]]
+    assert (larger["scale"], larger["mode"]) == (2.0, "mean")
+    assert resized(example, 1, CPU)["ids"].tolist() == [[1, 2]]
+    more = resized((torch.ones(2, 3, requires_grad=True),), 5, CPU)[0]
+    assert (more.shape, more.requires_grad) == ((5, 3), True)
+    with pytest.raises(ValueError, match="dimension 0 is the batch, all the same; got 1 and 3"):
+        resized((torch.ones(1, 4), torch.ones(3)), 2, CPU)
+    with pytest.raises(ValueError, match="one sample or more"):
+        resized(torch.ones(0, 4), 2, CPU)
+
+
+def test_an_example_is_used_as_it_was_given():
+    """Whether it needs a gradient, is a leaf, has hooks, how it lies in memory, and which tensor comes twice."""
+    leaf = torch.ones(2, 3, requires_grad=True)
+    leaf.register_hook(lambda gradient: gradient)
+    image = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    for size in (2, 5):
+        one, again, derived, seen = resized((leaf, leaf, leaf * 2, image), size, CPU)
+        assert one is again
+        assert one.is_leaf
+        assert len(one._backward_hooks) == 1
+        assert (derived.requires_grad, derived.is_leaf) == (True, False)
+        assert seen.is_contiguous(memory_format=torch.channels_last)
+        assert seen.shape[0] == one.shape[0] == size
+
+
+def test_what_has_no_rectangular_form_is_refused_with_what_to_give():
+    rows = [torch.ones(3, 8), torch.ones(5, 8)]
+    with pytest.raises(ValueError, match=r"a nested tensor is not counted.*give them padded"):
+        resized((torch.nested.nested_tensor(rows, layout=torch.jagged),), 2, CPU)
+    with pytest.raises(ValueError, match=r"layout torch\.sparse_coo is not counted: give a dense one"):
+        resized((torch.eye(4).to_sparse(),), 4, CPU)
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Cache:
+    """An object that is no mapping, as a cache of keys and values is."""
+
+
+def test_the_loss_is_the_mean_of_each_output_that_has_a_gradient():
+    """Means 2 and 5 of the two that have one: 7. The gradient of a mean of n elements is 1/n."""
+    first = torch.tensor([1.0, 3.0], requires_grad=True)
+    second = torch.tensor([5.0], dtype=torch.float64, requires_grad=True)
+    output = {"pair": Pair(first, second), "cache": Cache(), "counted": [torch.tensor(3), torch.ones(2)], "none": None}
+    assert len(list(tensors(output))) == 4
+    loss = mean_loss(output)
+    loss.backward()
+    assert loss.item() == 7
+    assert first.grad.tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="expected an output that depends on a parameter; got list"):
+        mean_loss([torch.ones(2)])

@@ -1,14 +1,37 @@
-"""Sizes as expressions: found from values, exactly, or not at all."""
+"""Sizes as expressions: found from values, exactly, or not at all.
+
+The largest of many forms: never another than that of all, at any sizes, and few where few suffice.
+
+Where operations change between two points: tables made by hand, and the lines of code that two calls part at.
+"""
+
+from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
 
+import numpy
 import pytest
 import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.derivation.interpolate import ONE, Atom, Fitter, plus, scaled, solve, through, times, value_of
+from analysis.formula.derivation.branches import change, difference
+from analysis.formula.derivation.footprint_terms import Basis, above, largest
+from analysis.formula.derivation.interpolate import (
+    ONE,
+    Atom,
+    Fitter,
+    Form,
+    plus,
+    scaled,
+    solve,
+    through,
+    times,
+    value_of,
+)
+from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
+from results.records.operations import Operation, Storage
 
 B, W, IMAGE = Atom("b"), Atom("w"), Atom("i")
 POINTS = [
@@ -119,3 +142,190 @@ def test_equations_with_no_solution_or_many_have_none():
     assert solve(rows, [Fraction(x) for x in (3, 6, 1)]) == [1, 2]
     assert solve(rows, [Fraction(x) for x in (3, 7, 1)]) is None
     assert solve(rows[:2], [Fraction(x) for x in (3, 6)]) is None
+
+
+LEAST = {"batch": 1, "image": 5}
+ATOMS = (
+    Atom("batch"), Atom("image"), Atom("image", 2, 1), Atom("image", 4, 3), Atom("image", 4, -3), Atom("image", 6, 5),
+)  # fmt: skip
+
+monomials = st.dictionaries(st.sampled_from(ATOMS), st.integers(1, 2), max_size=3).map(
+    lambda d: tuple(sorted(d.items()))
+)
+forms = st.dictionaries(monomials, st.builds(Fraction, st.integers(-9, 40).filter(bool), st.sampled_from((1, 4))))
+points = st.fixed_dictionaries({"batch": st.integers(1, 10**5), "image": st.integers(5, 10**4)})
+
+
+def kept(known: list[Form]) -> list[Form]:
+    basis = Basis(known)
+    rows = numpy.array([basis.row(form) for form in known], dtype=numpy.int64).reshape(len(known), -1)
+    return [basis.form(rows[place]) for place in largest(basis, rows, LEAST)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(forms, min_size=1, max_size=8), st.lists(points, min_size=1, max_size=6))
+def test_the_largest_of_what_is_kept_is_the_largest_of_all(known: list[Form], where: list[dict[str, int]]) -> None:
+    found = kept(known)
+    assert all(form in known for form in found)
+    for point in (LEAST, *where):
+        assert max(value_of(form, point) for form in found) == max(value_of(form, point) for form in known)
+
+
+@given(points)
+def test_roundings_in_variables_that_are_never_below_0(point: dict[str, int]) -> None:
+    """Each variable is what its atom has beyond the rest of its expression: read off the atoms from coarse to fine."""
+    found = above(ATOMS, LEAST)
+    known: dict[int, int] = {}
+    for number, atom in sorted(enumerate(ATOMS), key=lambda pair: (pair[1].symbol, -pair[1].by, pair[1].add)):
+        rest = sum(c * known[key[0]] if key else c for key, c in found[atom].items() if key != (number,))
+        known[number] = atom(point[atom.symbol]) - rest
+        assert known[number] >= 0
+        assert found[atom][number,] == 1
+
+
+def test_a_layer_between_others_is_dropped() -> None:
+    """a · (5 - k) + b · k for k in 0 … 5: for any a and b the largest is at an end."""
+    batch, image = ((Atom("batch"), 1),), ((Atom("image"), 1),)
+    layers = [{batch: Fraction(64 * (5 - k) + 8), image: Fraction(12 * k + 3), ONE: Fraction(7)} for k in range(6)]
+    assert kept(layers) == [layers[0], layers[5]]
+    higher = {**layers[2], ONE: Fraction(8)}
+    assert kept([*layers, higher]) == [layers[0], layers[5], higher]
+
+
+def test_of_equal_forms_one_is_kept_and_a_rounding_is_below_its_size() -> None:
+    size, half = ((Atom("image"), 1),), ((Atom("image", 2, 1), 1),)
+    same = {size: Fraction(3)}
+    assert kept([same, dict(same)]) == [same]
+    assert kept([same, {half: Fraction(3)}]) == [same]
+    assert kept([same, {half: Fraction(5)}]) == [same]  # 5 ⌈image/2⌉ ≤ 3 image from 5 on: 15 ≤ 15, 15 ≤ 18, 20 ≤ 21, …
+    assert len(kept([same, {half: Fraction(6)}])) == 2  # 3 image ≤ 6 ⌈image/2⌉, which is not seen
+
+
+def row(index, name, shape, module=""):
+    return Operation(
+        index, f"aten.{name}", "elementwise", "forward", module, None, None, ("self",), (shape,), ("float32",),
+        (shape,), ("float32",), {}, (index,), (index + 1,),
+    )  # fmt: skip
+
+
+def table(point, names, shape=(2, 2), parameters=(("weight", (2, 2)),)):
+    rows = tuple(row(i, name, shape, f"layer{i}") for i, name in enumerate(names))
+    storages = tuple(Storage(i + 1, 16, "temporary", i, None) for i in range(len(rows)))
+    return SizeSample(point, rows, storages, tuple(parameters))
+
+
+def branching(point):
+    """Another operation from n 37 on, whatever m is; no step of an m that is no multiple of 3."""
+    if point["m"] % 3:
+        raise ValueError("only threes")
+    return table(point, ["mul", "tanh" if point["n"] >= 37 else "relu", "add"])
+
+
+def test_the_neighbours_between_which_operations_change():
+    found = change(branching, {"m": 3, "n": 5}, {"m": 9, "n": 1000}, {"m": 3})
+    assert (found.before.point, found.after.point) == ({"m": 9, "n": 36}, {"m": 9, "n": 37})
+    assert str(found) == (
+        "the operations change between n 36 and 37: aten.tanh in layer1 (forward) comes instead of aten.relu in "
+        "layer1 (forward)"
+    )
+
+
+def test_downwards_and_in_steps():
+    """In steps of 10 from 1000 down: 40 has the other operation, 30 has not."""
+    found = change(branching, {"m": 3, "n": 1000}, {"m": 3, "n": 0}, {"n": 10})
+    assert (found.before.point["n"], found.after.point["n"]) == (40, 30)
+
+
+def test_points_that_cannot_be_had_leave_the_two_further_apart():
+    """From m 3, n 5 over m 4 (not there) to the end, which differs in both."""
+
+    def odd(point):
+        if point == {"m": 4, "n": 5}:
+            raise ValueError("not there")
+        return table(point, ["mul"] * (1 if point["m"] == 3 else 2))
+
+    found = change(odd, {"m": 3, "n": 5}, {"m": 4, "n": 6}, {})
+    assert found.symbols == ("m", "n")
+    assert str(found) == (
+        "the operations change between m 3, n 5 and m 4, n 6: aten.mul in layer1 (forward) comes after all others"
+    )
+
+
+def test_no_change_is_none():
+    assert change(branching, {"m": 3, "n": 5}, {"m": 9, "n": 36}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (table({}, ["mul"]), "aten.add in layer1 (forward) does not come any more"),
+        (table({}, ["mul", "add", "neg"]), "aten.neg in layer2 (forward) comes after all others"),
+        (table({}, ["mul", "add"], shape=(2, 2, 2)), "aten.mul in layer0 (forward) has tensors of other dimensions"),
+        (table({}, ["mul", "add"], parameters=[("bias", (2,))]), "the parameter bias comes instead of weight"),
+        (table({}, ["mul", "add"], parameters=[]), "there are 0 parameters instead of 1"),
+        (SizeSample({}, table({}, ["mul", "add"]).operations, (), (("weight", (2, 2)),)),
+         "the same operations keep other tensors"),
+    ],
+)  # fmt: skip
+def test_what_differs_first(after, words):
+    assert difference(table({}, ["mul", "add"]), after) == words
+
+
+def rounded(point):
+    """A size of floor(n ÷ 16) beside one of m: alike from n 224 to 239."""
+    return table(point, ["mul"], shape=(point["m"], point["n"] // 16))
+
+
+def test_a_rounding_that_no_near_point_shows_is_found():
+    """Bytes of a storage are 16 throughout; of the points of n, 224 to 235, none has another size."""
+    sizes = derive(rounded, [Axis("m", 3), Axis("n", 224)], {})
+    values = tuple(sample.point["n"] // 16 for sample in sizes.samples)
+    form = sizes.form(values)
+    for n in (224, 239, 240, 1000, 4096):
+        assert value_of(form, {"m": 1, "n": n}) == n // 16
+
+
+def test_sizes_that_end_are_checked_as_far_as_they_go():
+    def ending(point):
+        if point["n"] > 60:
+            raise ValueError("too large")
+        return rounded({"m": point["m"], "n": 16 * point["n"]})
+
+    sizes = derive(ending, [Axis("m", 3), Axis("n", 5)], {})
+    assert len(sizes.samples) - sizes.fitted == 2
+
+
+def test_a_branch_far_out_is_told_with_both_points():
+    with pytest.raises(Restructured) as fault:
+        derive(branching, [Axis("m", 3, 3), Axis("n", 5)], {})
+    assert fault.value.base == {"m": 3, "n": 5}
+    assert fault.value.point["n"] >= 37
+
+
+CODE = """
+def forward(n):
+    total = 0
+    for step in range(n):
+        total += step
+    return 1 if n > 3 else sum(other(n) for _ in range(2))
+
+def other(n):
+    return n * 2 if n % 2 else n
+
+def built(n):
+    if n > 5:
+        n += 1
+    return forward(2)
+
+def fails():
+    return other(None)
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    path = tmp_path / "code.py"
+    path.write_text(CODE)
+    names: dict = {}
+    exec(compile(CODE, str(path), "exec"), names)
+    return names

@@ -1,20 +1,35 @@
-"""Formulas of a step: what the count of whole numbers gives at any point, and derived by hand where that is short."""
+"""Formulas of a step: what the count of whole numbers gives at any point, and derived by hand where that is short.
+
+Where symbols change the operations themselves: how often a step is looked at, and that nothing wrong is told.
+
+Formulas against PyTorch's own symbolic shapes: another route to the same counts, where it has one.
+"""
+
+from __future__ import annotations
 
 import random
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from analysis.formula.derivation.derive import formulas
-from analysis.formula.derivation.interpolate import value_of
+from analysis.formula.derivation.interpolate import Atom, times, value_of
 from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted, derive
 from analysis.formula.derivation.symbolic_table import Convention, CountKey
 from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
 from analysis.operators import registry
+from measure.dispatch.sizes import symbol
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import trace_step
 from results.records.operations import Operation, Storage
 from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
 from runners.workers.any_model import get
+from workloads.catalogue.base import Batch
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)
 
@@ -255,3 +270,71 @@ def test_samples_that_checked_a_form_had_no_part_in_it():
     late = [sample.point for sample in sizes.samples[sizes.fitted :]]
     assert len(late) == 2
     assert not [point for point in late if point in fitted]
+
+
+def layered(point, k=lambda point: 4):
+    """layers times the mm of (n × k) and (k × n)."""
+    row = product(point, k(point)).operations[0]
+    rows = tuple(replace(row, index=i, module=f"layers.{i}") for i in range(point["layers"]))
+    return replace(product(point, k(point)), operations=rows)
+
+
+LAYERS = [Axis("n", 3), Axis("layers", 2, loops=True)]
+
+
+def test_more_layers_are_looked_at_and_the_last_confirms_the_formulas_of_the_others():
+    """2, 3 and 4 layers have forms, and 5 check them: 2·4·n² FLOP a layer."""
+    found = formulas(layered, LAYERS)
+    assert found.total("model_flop") == times({((Atom("n"), 2),): Fraction(8)}, {((Atom("layers"), 1),): Fraction(1)})
+    assert [fixed["layers"] for fixed, _ in found.levels] == [2, 3, 4, 5]
+    assert {point["layers"] for point in found.checked} == {2, 5}
+
+
+def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
+    """k is 4, and 5 where three layers or more are wider than where the first of them were looked at."""
+    narrow = formulas(layered, LAYERS).levels[1][1].samples[1].point["n"]
+    with pytest.raises(Unfitted):
+        formulas(lambda point: layered(point, lambda at: 5 if at["layers"] > 2 and at["n"] > narrow else 4), LAYERS)
+
+
+def by_shape_env(model, hints, shape):
+    """The cost of a step with plain SGD whose input's sizes are torch's symbols. hints: a size that no other has."""
+    workload = get(model, num_classes=10)
+    with torch.device("meta"):
+        module = workload.build(**workload.hyper).train()
+    env = ShapeEnv()
+    mode = fake_mode(env)
+    sizes = {name: symbol(env, name, hint) for name, hint in hints.items()}
+    to_fake(module, mode)
+    with mode:
+        inputs = torch.randn(shape(**sizes))
+        batch = Batch((inputs,), torch.zeros(inputs.shape[0], dtype=torch.long))
+        optimizer = OPTIMIZERS["sgd-plain"](module.parameters())
+    step = TrainingStep(module, workload.loss, optimizer, [batch], "cpu")
+    found = trace_step(step, model=module, optimizer=optimizer, inputs=(inputs, batch.target), mode=mode)
+    return registry.total(found.operations), found.notes
+
+
+def ours(model, axes):
+    sizes = get(model, num_classes=10).hyper
+    subject = Subject(model, sizes, {}, names_of(sizes), 2, "sgd-plain")
+    return totals(formulas(sampler(subject), axes))
+
+
+def test_a_batch():
+    cost, notes = by_shape_env("resnet18", {"batch": 41}, lambda batch: (batch, 3, 224, 224))
+    assert notes == ()
+    mine = ours("resnet18", [Axis("batch", 3)])
+    theirs = {"model_flop": cost.model_flop, "all_flop": cost.all_flop, "bytes_accessed": cost.moved_bytes}
+    for name, counted in theirs.items():
+        assert sympy.expand(mine[name] - counted) == 0, name
+
+
+def test_an_image_that_is_strided_and_padded():
+    """Their floors of floors and our ceilings are equal at every size, whatever they look like."""
+    cost, _ = by_shape_env("squeezenet1_1", {"batch": 37, "image": 203}, lambda batch, image: (batch, 3, image, image))
+    mine = ours("squeezenet1_1", [Axis("batch", 3), Axis("image", 64)])
+    batch, image = (sympy.Symbol(name, integer=True, positive=True) for name in ("batch", "image"))
+    for size in range(64, 64 + 2 * 16 + 1):  # it halves four times: two periods
+        at = {batch: 5, image: size}
+        assert mine["model_flop"].subs(at) == cost.model_flop.subs(at), size

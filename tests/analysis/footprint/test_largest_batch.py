@@ -1,7 +1,12 @@
-"""Predictions of checkpointing against steps that torch checkpoints, to the byte; and the curve's laws."""
+"""The largest batch that fits: by brute force, over memory that is a line, bends, jumps or does not grow.
+
+Predictions of checkpointing against steps that torch checkpoints, to the byte; and the curve's laws.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -10,12 +15,139 @@ from statistics import fmean
 import pytest
 
 from analysis.footprint.checkpointing import checkpointed, curve, stretches_of, units
+from analysis.footprint.largest_batch import BatchFit, Lines, in_eights, largest_batch, reserved_fits
 from analysis.footprint.live_bytes import footprint, live_bytes
 from analysis.footprint.minimum import minimal
 from analysis.operators import registry
 from measure.operations.tracer import Trace
 from tests.support.nets.checkpoint_nets import BLOCKS, NETS, Stretches
 from tests.support.nets.small_steps import check_laws, fake_trace, parts
+
+
+def brute(need, available: int, most: int) -> int:
+    """The last batch before the first that does not fit."""
+    for batch in range(1, most + 1):
+        found = need(batch)
+        if (found if isinstance(found, int) else max(found)) > available:
+            return batch - 1
+    return most
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("whole", [False, True])
+def test_equals_brute_force(seed: int, whole: bool) -> None:
+    """Moments that are lines, of which another one is the highest at another batch."""
+    dice = random.Random(seed)
+    lines = [(dice.randint(0, 500), dice.randint(0, 40)) for _ in range(dice.randint(1, 6))]
+    available = dice.randint(0, 4000)
+
+    def need(batch: int):
+        moments = [at + slope * batch for at, slope in lines]
+        return max(moments) if whole else moments
+
+    most = 2000
+    found = largest_batch(need, available, most=most)
+    assert found.largest_batch == brute(need, available, most)
+    assert found.capped == (found.largest_batch == most)
+    edge = {found.largest_batch, found.largest_batch + 1} & set(range(1, most + 1))
+    assert edge <= found.needed.keys(), "the largest that fits and the next were looked at themselves"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_jumps_are_found(seed: int) -> None:
+    """A step that takes another course from some batch on: no line predicts it."""
+    dice = random.Random(seed)
+    jumps = sorted((dice.randint(1, 300), dice.randint(1, 900)) for _ in range(3))
+
+    def need(batch: int) -> int:
+        return 7 * batch + sum(more for start, more in jumps if batch >= start)
+
+    available = dice.randint(10, 4000)
+    assert largest_batch(need, available, most=1000).largest_batch == brute(need, available, 1000)
+
+
+def test_a_line_needs_four_looks_beside_the_first() -> None:
+    """12 bytes a sample and 100: 1,000,000 hold 83,325 samples (999,900 ÷ 12 = 83,325)."""
+    found = largest_batch(lambda batch: [100 + 12 * batch, 50], 1_000_000)
+    assert (found.largest_batch, found.predicted) == (83_325, 83_325)
+    assert sorted(found.needed) == [1, 2, 4, 83_325, 83_326]
+    assert found.needed[83_325] == 1_000_000
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, 0), (3, 0)])
+def test_nothing_fits(least: int, expected: int) -> None:
+    found = largest_batch(lambda batch: 10 * batch, 9, least=least)
+    assert (found.largest_batch, found.predicted, found.needed) == (expected, None, {least: 10 * least})
+
+
+def test_a_step_that_takes_no_single_sample_starts_at_its_least() -> None:
+    def need(batch: int) -> int:
+        if batch < 2:
+            raise ValueError("more than one value a channel")
+        return 5 * batch
+
+    assert largest_batch(need, 52, least=2).largest_batch == 10
+
+
+@pytest.mark.parametrize(("most", "available"), [(1, 10**6), (2, 10**6), (3, 10**6), (57, 10**6), (57, 200), (57, 8)])
+def test_a_step_that_takes_no_larger_batch(most: int, available: int) -> None:
+    """3 bytes a sample, up to a batch that an exported graph may have as its largest: that one, or what fits below."""
+
+    def need(batch: int):
+        if batch > most:
+            raise ValueError(f"batch of 1 to {most}, got {batch}")
+        return [3 * batch, 2]
+
+    found = largest_batch(need, available)
+    assert found.largest_batch == min(most, available // 3)
+    assert found.capped == (found.largest_batch == most)
+    assert found.refused == (f"batch of 1 to {most}, got {most + 1}" if found.capped else "")
+    assert found.capped or found.largest_batch + 1 in found.needed
+
+
+def test_what_the_step_says_of_its_least_batch_is_raised() -> None:
+    def need(_batch: int):
+        raise ValueError("a batch of 4 alone")
+
+    with pytest.raises(ValueError, match="a batch of 4 alone"):
+        largest_batch(need, 10)
+
+
+def test_memory_that_does_not_grow_is_capped() -> None:
+    found = largest_batch(lambda batch: 8, 8, most=64)
+    assert (found.largest_batch, found.capped) == (64, True)
+
+
+def test_the_highest_of_lines() -> None:
+    """(10, 4) and (20, 1) at batches 2 and 4: 10 + 4 (b − 2) ÷ 2 · … given as values 18, 26 and 22, 24."""
+    lines = Lines((2, (18, 22)), (4, (26, 24)))
+    assert [lines.at(batch) for batch in (2, 4, 6)] == [22, 26, 34]
+    assert lines.largest(34) == 6
+    assert lines.largest(33) == 5
+
+
+@pytest.mark.parametrize(
+    ("at_most", "reserved", "expected"),
+    [
+        (83, lambda n: 12 * n, (80, 960)),  # the segments of 83 would fit; the multiple of eight below it does
+        (83, lambda n: 15 * n, (64, 960)),  # 80 takes 1,200 of 1,000: 80 · 1,000 ÷ 1,200 = 66, and 64 of that
+        (83, lambda n: 900 + 15 * n, (6, 990)),  # below eight no rounding: 6 fits, 7 would take 1,005
+        (7, lambda n: 100 * n, (7, 700)),
+        (83, lambda n: 2000, (0, 0)),  # a pool that is too large for any batch
+        (0, lambda n: 1, (0, 0)),  # no batch fits by live bytes
+    ],
+)
+def test_a_batch_fits_by_what_the_allocator_reserves(
+    at_most: int, reserved: Callable[[int], int], expected: tuple[int, int]
+) -> None:
+    fit = reserved_fits(BatchFit(at_most, 1000, {}, None), reserved, 1)
+    assert (fit.fits, fit.reserved_bytes) == expected
+    assert fit.largest_batch == at_most
+
+
+def test_eights() -> None:
+    assert [in_eights(n) for n in (0, 3, 7, 8, 9, 15, 16, 827)] == [0, 3, 7, 8, 8, 8, 16, 824]
+
 
 ALL = tuple((number, number) for number in range(BLOCKS))
 CHOICES: dict[str, Stretches] = {

@@ -1,0 +1,414 @@
+"""The caching allocator's rules: rounding by hand, small runs by hand, and any run against one that marks every block.
+
+That real devices follow the same rules is for a GPU to say.
+
+Sequences of allocations that others recorded on a GPU and published, taken through our rules: the same segments.
+
+Sizes are facts of their sources; addresses there are told as the order of requests here. The histories are those of
+torch.cuda.memory for three forward passes of one linear layer, profile_grad.pkl and profile_no_grad.pkl of
+https://github.com/shreyansh26/MLSys-Experiments (model_memory_usage).
+
+The allowance for libraries' workspaces, from the sizes that torch's documentation prints.
+
+The history of a CUDA allocator, made up in the shape that torch records: tensors, workspaces and the highest moment.
+
+That real devices record these names is for a GPU to say.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+
+from analysis.footprint.caching_allocator import (
+    HOPPER_BYTES,
+    Pools,
+    Reserved,
+    allowance,
+    replay,
+    rounded,
+    segment,
+    tensors_peak,
+    unforeseen,
+)
+from analysis.footprint.live_bytes import CAST, CATEGORIES, live_bytes
+from results.records.operations import Storage
+from tests.support.made_up_operations.made_up_operations import operation
+
+MIB = 2**20
+ROLES = [category for category in CATEGORIES if category != CAST]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "block"), [(0, 0), (1, 512), (512, 512), (513, 1024), (MIB, MIB), (MIB + 1, MIB + 512)]
+)
+def test_a_request_is_rounded_up(nbytes: int, block: int) -> None:
+    assert rounded(nbytes) == block
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "made"),
+    [
+        (0, 0),
+        (512, 2 * MIB),
+        (MIB, 2 * MIB),
+        (MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB),
+        (10 * MIB + 512, 12 * MIB),
+        (31 * MIB, 32 * MIB),
+    ],
+)
+def test_the_segment_that_a_request_makes(nbytes: int, made: int) -> None:
+    assert segment(nbytes) == made
+
+
+def kept(*sizes: int) -> list[Storage]:
+    """Storages that are born one after another and stay."""
+    return [Storage(i, size, "activation", i, None) for i, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ((4, 4, 4), Reserved(1536, 2 * MIB, 1)),  # three blocks of one small segment
+        ((MIB, MIB, 1), Reserved(2 * MIB + 512, 4 * MIB, 2)),  # the first is full
+        ((MIB, MIB + 1), Reserved(2 * MIB + 512, 22 * MIB, 2)),  # small and large do not share
+        ((9 * MIB, 9 * MIB, 2 * MIB), Reserved(20 * MIB, 20 * MIB, 1)),  # all of one large segment
+        ((9 * MIB, 10 * MIB), Reserved(20 * MIB, 20 * MIB, 1)),  # 1 MiB is left, too little to split off
+        ((9 * MIB, 10 * MIB - 512), Reserved(19 * MIB - 512, 20 * MIB, 1)),  # a block more than that is
+        ((0, 11 * MIB), Reserved(12 * MIB, 12 * MIB, 1)),  # nothing takes nothing; 1 MiB stays with the block
+    ],
+)
+def test_runs_by_hand(sizes: tuple[int, ...], found: Reserved) -> None:
+    assert replay(kept(*sizes), len(sizes)) == found
+
+
+def test_a_freed_block_joins_both_neighbours() -> None:
+    """Three of 5 MiB and one of 4 fill 20 MiB but one; freed in any order, the whole holds 9 + 9 again."""
+    for order in ((0, 1, 2, 3), (1, 3, 2, 0), (2, 0, 3, 1)):
+        pools = Pools()
+        for number, size in enumerate((5, 5, 5, 4)):
+            pools.take(number, size * MIB)
+        for number in order:
+            pools.give(number)
+        assert pools.allocated == 0
+        pools.take(10, 9 * MIB)
+        pools.take(11, 9 * MIB)
+        assert (pools.reserved, pools.segments) == (20 * MIB, 1)
+
+
+def test_the_smallest_block_that_fits_is_taken() -> None:
+    """Free: 6 MiB in front of 3 MiB. 3 MiB takes the second, so that 6 MiB still fits."""
+    pools = Pools()
+    for number, size in enumerate((6, 2, 3, 9)):
+        pools.take(number, size * MIB)
+    pools.give(0)
+    pools.give(2)
+    pools.take(10, 3 * MIB)
+    pools.take(11, 6 * MIB)
+    assert pools.segments == 1
+
+
+def test_what_dies_and_what_is_born_meet_while_an_operation_runs() -> None:
+    """The input of operation 1 is there as its output is made; the output of operation 2 takes its place."""
+    storages = [
+        Storage(0, MIB, "input", -1, 1),
+        Storage(1, MIB, "activation", 1, None),
+        Storage(2, MIB, "activation", 2, 2),
+    ]
+    assert replay(storages, 3) == Reserved(2 * MIB, 2 * MIB, 1)
+
+
+class Marked:
+    """The same rules over segments whose every 512 bytes are marked with the number that has them."""
+
+    def __init__(self) -> None:
+        self.segments: list[tuple[bool, list[int | None]]] = []
+
+    def take(self, number: int, nbytes: int) -> None:
+        """Mark the shortest free run that is long enough."""
+        cells = -(-nbytes // 512)
+        if not cells:
+            return
+        small = cells <= 2048
+        runs = sorted(run for run in self.runs(small) if run[0] >= cells)
+        if not runs:
+            whole = 4096 if small else 40960 if cells < 20480 else -(-cells // 4096) * 4096
+            self.segments.append((small, [None] * whole))
+            runs = [(whole, len(self.segments) - 1, 0)]
+        length, where, start = runs[0]
+        left = length - cells
+        end = start + (cells if left and (small or left > 2048) else length)
+        self.segments[where][1][start:end] = [number] * (end - start)
+
+    def runs(self, small: bool) -> list[tuple[int, int, int]]:
+        """(length, segment, start) of each free run."""
+        found = []
+        for where, (of_small, cells) in enumerate(self.segments):
+            start = 0
+            for owner, group in groupby(cells):
+                length = len(list(group))
+                if owner is None and of_small == small:
+                    found.append((length, where, start))
+                start += length
+        return found
+
+    def give(self, number: int) -> None:
+        """Unmark what the number has."""
+        for _small, cells in self.segments:
+            cells[:] = [None if owner == number else owner for owner in cells]
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of all segments."""
+        return sum(len(cells) for _small, cells in self.segments) * 512
+
+    @property
+    def allocated(self) -> int:
+        """Bytes that are marked."""
+        return sum(owner is not None for _small, cells in self.segments for owner in cells) * 512
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equals_the_run_that_marks_every_block(seed: int) -> None:
+    dice = random.Random(seed)
+    pools, marked, living = Pools(), Marked(), []
+    for number in range(60):
+        nbytes = dice.choice([0, 3, 700, MIB // 2, MIB, MIB + 1, 3 * MIB, 5 * MIB + 9, 9 * MIB, 10 * MIB, 13 * MIB])
+        for each in (pools, marked):
+            each.take(number, nbytes)
+        living.append(number)
+        while len(living) > 6 or (living and dice.random() < 0.3):
+            gone = living.pop(dice.randrange(len(living)))
+            for each in (pools, marked):
+                each.give(gone)
+        assert (pools.allocated, pools.reserved) == (marked.allocated, marked.reserved)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_never_below_the_live_bytes(seed: int) -> None:
+    dice = random.Random(seed)
+    storages = []
+    for number in range(40):
+        born = dice.randint(-1, 29)
+        died = dice.choice([None, dice.randint(born, 29)])
+        storages.append(Storage(number, dice.randrange(12 * MIB), dice.choice(ROLES), born, died))
+    found = replay(storages, 30)
+    assert max(live_bytes(storages, 30)) <= found.allocated_bytes <= found.reserved_bytes
+    assert found.reserved_bytes <= sum(segment(rounded(each.nbytes)) for each in storages)
+
+
+def test_storages_of_unknown_size_are_left_out() -> None:
+    assert replay([Storage(0, None, "gradient", 0, 0), Storage(1, 4, "weight", -1, None)], 1).allocated_bytes == 512
+
+
+SIZES = {
+    "weight": 10_000 * 50_000 * 4,
+    "bias": 50_000 * 4,
+    "inputs": 5_000 * 10_000 * 4,
+    "outputs": 5_000 * 50_000 * 4,
+    "cublasLt": 2**20,  # while it multiplies
+    "cublas": HOPPER_BYTES,
+}
+SEGMENTS = (2_000_683_008, 2_097_152, 201_326_592, 1_000_341_504, 33_554_432, 201_326_592, 1_000_341_504)
+RESERVED, ALLOCATED = 4_439_670_784, 3_234_779_136
+"""At the end: the sum of total_size, and of allocated_size, of the snapshot's segments."""
+
+FIRST = "weight bias inputs outputs cublasLt cublas -4 "
+HISTORIES = {
+    "with gradients": FIRST + "inputs outputs cublasLt -8 -2 -3 inputs outputs cublasLt -11 -6 -7",
+    "without": FIRST + "inputs -2 outputs cublasLt -8 -3 inputs -6 outputs cublasLt -11 -7",
+}
+"""Requests by what they are for, numbered from 0; -4: the one numbered 4 is released."""
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_recorded_history_makes_the_segments_that_the_gpu_made(name: str) -> None:
+    """Every segment in its place, and what is allocated and reserved at the end, to the byte."""
+    pools, made, grown = Pools(), 0, []
+    for entry in HISTORIES[name].split():
+        before = pools.reserved
+        if entry in SIZES:
+            pools.take(made, SIZES[entry])
+            made += 1
+        else:
+            pools.give(-int(entry))
+        if pools.reserved > before:
+            grown.append(pools.reserved - before)
+    assert tuple(grown) == SEGMENTS
+    assert (pools.allocated, pools.reserved, pools.segments) == (ALLOCATED, RESERVED, len(SEGMENTS))
+
+
+def test_what_is_left_of_a_block_stays_with_it_or_not() -> None:
+    """Of the same snapshot: of 1,000,341,504 bytes 341,504 are left, too few to split off; of 201,326,592
+    1,326,592 are."""
+    pools = Pools()
+    pools.take(0, SIZES["outputs"])
+    assert pools.allocated == 1_000_341_504
+    pools.take(1, SIZES["inputs"])
+    assert pools.allocated == 1_000_341_504 + 200_000_000
+
+
+def test_blocks_lie_where_a_recorded_trace_has_them() -> None:
+    """The first tensors of a ResNet-18, offsets in a segment of 2 MiB: "Visualizing PyTorch memory usage over time", at
+    https://github.com/zdevito/zdevito.github.io."""
+    pools = Pools()
+    for number, nbytes in enumerate((37_632, 256, 256, 256, 256, 8)):
+        pools.take(number, nbytes)
+    places = [pools.place(number) for number in range(6)]
+    assert [start for _segment, start, _size in places] == [0, 37_888, 38_400, 38_912, 39_424, 39_936]
+    assert {segment for segment, _start, _size in places} == {0}
+    assert (pools.reserved, pools.place(0)[2]) == (2**21, 37_888)
+
+
+def test_a_workspace_has_the_segment_that_was_made_for_it() -> None:
+    """The same author's snapshot of a forward pass: 26,218,496 bytes of cuDNN's are in a segment of 27,262,976."""
+    pools = Pools()
+    pools.take(0, 26_218_496)
+    assert (pools.reserved, pools.segments) == (27_262_976, 1)
+
+
+PRODUCT = replace(operation("aten.mm", {"self": (2, 3), "mat2": (3, 4)}, [(2, 4)]), kind="matmul")
+BACK = replace(PRODUCT, phase="backward")
+AGAIN = replace(PRODUCT, phase="recompute")
+PLAIN = operation("aten.relu", {"self": (1,)}, [(1,)])
+
+HANDLE = 8_519_680
+"""Bytes of `:4096:2:16:8`: what torch.cuda.memory_snapshot() shows after one product on devices before Hopper."""
+
+
+@pytest.mark.parametrize(
+    ("operations", "capability", "nbytes"),
+    [
+        ([PRODUCT], "8.0", HANDLE),
+        ([PRODUCT, PRODUCT, BACK], "8.0", 2 * HANDLE),
+        ([PRODUCT, BACK, AGAIN], "7.5", 2 * HANDLE),  # what is calculated again runs on autograd's thread
+        ([PRODUCT, BACK], "9.0", 2 * 32 * 2**20),
+        ([PRODUCT, BACK], "12.0", 2 * 32 * 2**20),
+        ([PRODUCT], None, 32 * 2**20),  # an unknown device: the larger
+    ],
+)
+def test_cublas(operations, capability: str | None, nbytes: int) -> None:
+    assert [each.nbytes for each in allowance(operations, "cuda", capability)] == [nbytes]
+
+
+def test_none_without_products_or_on_a_cpu() -> None:
+    assert allowance([PLAIN], "cuda", "8.0") == ()
+    assert allowance([PRODUCT], "cpu") == ()
+
+
+def test_what_has_no_number_is_said() -> None:
+    convolution = replace(PRODUCT, kind="convolution")
+    for kind in ("convolution", "recurrent"):
+        assert "cuDNN" in unforeseen([replace(PRODUCT, kind=kind)], "cuda")
+    assert unforeseen([PRODUCT], "cuda") == ""
+    assert "not known before" in unforeseen([convolution], "cpu")
+    assert unforeseen([PLAIN], "cpu") == ""
+
+
+PRODUCT_FRAME = [
+    {"name": "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)"},
+    {"name": "at::cuda::getNewWorkspace()"},
+    {"name": "at::cuda::getCurrentCUDABlasHandle()"},
+    {"name": "at::native::structured_mm_out_cuda::impl(...)"},
+]
+CONVOLUTION = [
+    {"name": "at::native::raw_cudnn_convolution_forward_out(...)"},
+    {"name": "at::_ops::cudnn_convolution::call(...)"},
+]
+TENSOR = [
+    {"name": "at::detail::empty_generic(...)"},
+    {"name": "at::native::empty_cuda(...)"},
+    {"name": "at::_ops::empty_memory_format::redispatch(...)"},
+    {"name": "at::native::cudnn_convolution(...)"},
+]
+"""What cuDNN's operator makes for its output is asked for through `empty`, which comes first."""
+
+
+OUTPUT = [
+    {"name": "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)"},
+    {"name": "at::detail::empty_generic(c10::ArrayRef<long>, ...)"},
+    {"name": "at::detail::empty_cuda(c10::ArrayRef<long>, ...)"},
+    {"name": "at::native::cudnn_convolution(at::Tensor const&, ...)"},
+    {"name": "at::_ops::cudnn_convolution::call(...)"},
+]
+"""The output of a convolution, as torch 2.15 records it: `empty` without its operator."""
+
+GRADIENTS_WORKSPACE = [
+    {"name": "torch::CapturedTraceback::gather(bool, bool, bool)"},
+    {"name": "??"},
+    {"name": "at::native::convolution_backward(at::Tensor const&, ...)"},
+    {"name": "at::_ops::convolution_backward::redispatch(c10::DispatchKeySet, ...)"},
+    {"name": "torch::autograd::generated::ConvolutionBackward0::apply(...)"},
+]
+"""What cuDNN asks for in a convolution's backward pass, as torch 2.15 records it: between the allocator and the
+operator no function has a symbol. A gradient itself comes through `empty`."""
+
+GRADIENT = [{"name": "at::detail::empty_cuda(...)"}, *GRADIENTS_WORKSPACE[1:]]
+
+PRODUCTS_OWN = [
+    {"name": "at::detail::empty_cuda(...)"},
+    {"name": "at::empty(...)"},
+    {"name": "at::cuda::blas::gemm_and_bias<float>(...)"},
+    {"name": "at::native::addmm_out_cuda_impl(...)"},
+]
+"""A workspace of cuBLASLt's that torch makes as a tensor of bytes."""
+
+
+def entry(action: str, addr: int, size: int, frames=()) -> dict:
+    return {"action": action, "addr": addr, "size": size, "frames": list(frames), "stream": 0, "time_us": 0}
+
+
+def test_tensors_and_workspaces_by_hand() -> None:
+    """Weights 100, before the step; output 40 with a workspace of 64 kept and one of 30 that goes; then 50 for 40."""
+    history = [
+        entry("segment_alloc", 0, 2048),
+        entry("alloc", 1, 100, TENSOR),
+        entry("alloc", 2, 64, PRODUCT_FRAME),
+        entry("alloc", 3, 40, TENSOR),  # from here on the step: 204
+        entry("alloc", 4, 30, CONVOLUTION),  # 234, the highest: 140 of tensors
+        entry("free_requested", 4, 30),
+        entry("free_completed", 4, 30),
+        entry("alloc", 5, 50, TENSOR),  # 254: 190 of tensors
+        entry("free_completed", 3, 40),
+        entry("alloc", 3, 20, TENSOR),  # the address again: 234
+    ]
+    assert tensors_peak(history, 3) == 190
+    assert tensors_peak(history[:7], 3) == 140
+    assert tensors_peak(history[:3], 0) == 100
+
+
+def test_the_output_of_a_convolution_is_a_tensor_and_a_products_bytes_are_a_workspace() -> None:
+    history = [entry("alloc", 1, 700, OUTPUT), entry("alloc", 2, 30, CONVOLUTION), entry("alloc", 3, 5, PRODUCTS_OWN)]
+    assert tensors_peak(history) == 700
+
+
+def test_a_workspace_of_a_convolutions_gradients_is_none_of_its_tensors() -> None:
+    """900 of a gradient and 60 beside it; 60 from an operator that is not cuDNN's stay a tensor's."""
+    other = [{"name": "??"}, {"name": "at::_ops::resize_::call(...)"}]
+    history = [entry("alloc", 1, 900, GRADIENT), entry("alloc", 2, 60, GRADIENTS_WORKSPACE)]
+    assert tensors_peak(history) == 900
+    assert tensors_peak([history[0], entry("alloc", 2, 60, other)]) == 960
+
+
+def test_tensors_alone_may_be_highest_at_another_moment() -> None:
+    """100 of tensors with 64 of a workspace are 164; later 150 of tensors without it."""
+    history = [
+        entry("alloc", 1, 100, TENSOR),
+        entry("alloc", 2, 64, CONVOLUTION),
+        entry("free_completed", 2, 64),
+        entry("alloc", 3, 50, TENSOR),
+    ]
+    assert tensors_peak(history) == 150
+
+
+def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> None:
+    assert tensors_peak([entry("free_completed", 9, 500), entry("alloc", 1, 8, TENSOR)]) == 8
+
+
+def test_an_entry_without_frames_is_a_tensors() -> None:
+    assert tensors_peak([entry("alloc", 1, 8), {"action": "alloc", "addr": 2, "size": 4}]) == 12

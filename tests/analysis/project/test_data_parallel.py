@@ -1,0 +1,350 @@
+"""What collectives move, against rings and trees that are walked message by message.
+
+Learning curves, model sizes, first-order laws, tiles: against the definitions, and against counting one by one.
+
+Accelerators, sub-batches and several accelerators, against schedules that are gone through step by step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+
+from analysis.devices.memory import Link, between, links, within
+from analysis.devices.peaks import lookup
+from analysis.project import accelerator, frontier, learning_curves
+from analysis.project.accelerator import Accelerator, Group, all_reduce_s, half_s
+from analysis.project.frontier import Laws, Point
+from analysis.project.learning_curves import LearningCurve, ModelSize
+from analysis.project.ppopp2019_case_study import Product, time_s
+
+FAST = Link("fast", "nvlink", 100.0, 2.0)
+SLOW = Link("slow", "network", 10.0, 3.0)
+
+
+def ring(devices: int, total: int) -> tuple[list[int], int]:
+    """An all-reduce of `total` bytes walked: (bytes that each device sent, steps). The sums must be right."""
+    size = total // devices
+    data = [np.arange(total, dtype=float) * (device + 1) for device in range(devices)]
+    right, sent, steps = sum(data), [0] * devices, 0
+    for phase, step in itertools.product((0, 1), range(devices - 1)):
+        # a device sends one chunk to its right: first sums on their way, then finished ones
+        moves = [(device, (device - step + phase) % devices) for device in range(devices)]
+        chunks = [data[device][chunk * size : (chunk + 1) * size].copy() for device, chunk in moves]
+        for (device, chunk), values in zip(moves, chunks, strict=True):
+            place = slice(chunk * size, (chunk + 1) * size)
+            neighbour = data[(device + 1) % devices]
+            neighbour[place] = values + neighbour[place] if phase == 0 else values
+            sent[device] += size
+        steps += 1
+    assert all(np.array_equal(each, right) for each in data)
+    return sent, steps
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 8])
+def test_a_ring_takes_what_it_is_walked_to_send(devices: int) -> None:
+    """Both halves; latencies apart, as seconds of a link of 1 byte/s."""
+    sent, steps = ring(devices, 24 * devices)
+    bytes_alone, steps_alone = (
+        2 * half_s(total, Group(devices, devices, link, link))
+        for total, link in ((24 * devices, Link("", "nvlink", 1.0, 0.0)), (0, Link("", "nvlink", 1.0, 1.0)))
+    )
+    assert set(sent) == {bytes_alone}
+    assert steps == steps_alone == 2 * (devices - 1)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8, 16])
+def test_two_trees_send_twice_the_bytes_at_most(devices: int) -> None:
+    """Two trees over the same devices, the second shifted by one: even places are leaves in one of them.
+
+    Each carries half of the bytes up, once a device but the root, and down, once a child. The time has twice the bytes.
+    """
+    sent = [0.0] * devices
+    for shift in (0, 1):
+        for child in range(1, devices):  # in-order binary tree over 1 … n − 1 below a root at 0: odd places are leaves
+            low = child & -child
+            parent = (child ^ low) | (low << 1)
+            parent = parent if parent < devices else child ^ low
+            sent[(child + shift) % devices] += 0.5  # up
+            sent[(parent + shift) % devices] += 0.5  # down
+    assert max(sent) <= 2
+    assert sum(sent) == pytest.approx(2 * (devices - 1))
+
+
+def test_time_by_hand_within_a_node() -> None:
+    # 4 devices, 400 B: 3 steps of 2 s and 300 B at 100 B/s a half: 18 s; two trees 4 steps and 800 B: 16 s
+    group = Group(4, 4, FAST, SLOW)
+    assert half_s(400, group) == pytest.approx(9.0)
+    assert all_reduce_s(400, group) == pytest.approx(16.0)
+    assert all_reduce_s(4000, group) == pytest.approx(2 * (6 + 30))  # many bytes: the ring sends fewer
+    assert all_reduce_s(400, Group(4, 4, FAST, SLOW, achieved=0.5)) == pytest.approx(8 + 16)
+    assert all_reduce_s(100, Group(2, 2, FAST, SLOW)) == pytest.approx(2 * (2 + 0.5))
+    assert all_reduce_s(400, Group(1, 1, FAST, SLOW)) == 0.0
+
+
+def test_layers_beat_a_ring_through_all_nodes() -> None:
+    """2 nodes of 4, 800 B. In layers: 6 + 600/100 within, then 200 B between 2: 3 + 100/10; a flat ring 21 + 70."""
+    group = Group(8, 4, FAST, SLOW)
+    assert half_s(800, group) == pytest.approx(12 + 13)
+    assert half_s(800, group) < 7 * 3 + 700 / 10
+    alone = Group(2, 1, FAST, SLOW)
+    assert half_s(800, alone) == pytest.approx(3 + 400 / 10)
+
+
+def test_links_of_known_nodes() -> None:
+    """Half of what datasheets print for both ways: 600 GB/s for an A100, 900 for an H100; PCIe 4: 31.5 a way."""
+    table = links()
+    a100, h100, l40s = (lookup(name) for name in ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
+    assert a100
+    assert h100
+    assert l40s
+    assert (within(a100).bytes_per_s, between(a100).bytes_per_s) == (300e9, 25e9)
+    assert (within(h100).bytes_per_s, between(h100).bytes_per_s) == (450e9, 50e9)
+    assert within(l40s) == table["PCIe 4 x16"]
+    for generation, transfers in ((3, 8e9), (4, 16e9), (5, 32e9)):
+        assert table[f"PCIe {generation} x16"].bytes_per_s == pytest.approx(transfers * 16 * 128 / 130 / 8, rel=1e-3)
+    assert all(link.latency_s < 1e-5 and math.isfinite(link.bytes_per_s) for link in table.values())
+
+
+def test_an_error_and_its_data_are_inverse() -> None:
+    curve = LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
+    assert curve.error(1e6) == pytest.approx(60 * 10**-1.8 + 0.25)
+    for samples in (1e4, 1e6, 1e9):
+        assert curve.samples(curve.error(samples)) == pytest.approx(samples)
+
+
+def test_the_three_regions_meet_at_their_edges() -> None:
+    curve = LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
+    begins, ends = curve.edges()
+    assert curve.error(begins / 2) == curve.error(begins / 1e3) == 6.0
+    assert curve.error(ends) == pytest.approx(0.5), "twice the floor"
+    assert LearningCurve(13.0, -0.066).edges() == (0.0, math.inf)
+
+
+def test_a_data_scale_is_the_ratio_of_two_inverses_whatever_alpha_is() -> None:
+    for alpha in (3.0, 40.0):
+        curve = LearningCurve(alpha, -0.2, floor=0.1)
+        assert learning_curves.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(curve.samples(0.3) / curve.samples(0.9))
+    assert learning_curves.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"
+
+
+def test_parameters_and_their_data_are_inverse() -> None:
+    size = ModelSize(sigma=940.0, beta_p=0.5)
+    assert size.parameters(1e10) == pytest.approx(940 * 1e5)
+    assert size.samples(size.parameters(123.0)) == pytest.approx(123)
+    assert learning_curves.model_scale(16.0, 0.75) == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: LearningCurve(1.0, 0.0), "beta_g: expected -0.5 to below 0, got 0"),
+        (lambda: LearningCurve(1.0, -0.51), "beta_g: expected -0.5"),
+        (lambda: LearningCurve(1.0, math.nan), "beta_g"),
+        (lambda: LearningCurve(0.0, -0.1), "alpha: expected a number above 0"),
+        (lambda: LearningCurve(1.0, -0.1, floor=2.0, guess=2.0), "expected a floor"),
+        (lambda: ModelSize(1.0, 1.0), "beta_p: expected 0.5 to below 1, got 1"),
+        (lambda: ModelSize(1.0, 0.4), "beta_p"),
+        (lambda: LearningCurve(1.0, -0.1, floor=0.2).samples(0.2), "expected an error above 0.2"),
+        (lambda: LearningCurve(1.0, -0.1, guess=3.0).samples(3.5), "at most 3, the best guess"),
+        (lambda: learning_curves.data_scale(0.3, 0.1, -0.2, 0.1), "above 0.1"),
+        (lambda: LearningCurve(1.0, -0.1).error(0), "samples: expected a number above 0"),
+        (lambda: frontier.fit([Point(1, 1, 1, 1)]), "two sizes"),
+    ],
+)
+def test_what_cannot_be_is_refused(made, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        made()
+
+
+def exact(laws: Laws, p: float, b: float) -> Point:
+    footprint = None if laws.delta is None else laws.delta * p
+    return Point(p, b, laws.flop(p, b), laws.moved_bytes(p, b), footprint)
+
+
+def test_a_fit_finds_the_laws_that_points_follow() -> None:
+    laws = Laws(481, 1755, 30784, 11.94)
+    found = frontier.fit([exact(laws, p, b) for p in (1e8, 3e9) for b in (8, 128)])
+    assert found.laws.gamma == pytest.approx(481)
+    assert (found.laws.lambda_, found.laws.mu) == pytest.approx((1755, 30784))
+    assert found.laws.delta == pytest.approx(11.94)
+    assert max(found.worst_ratio.values()) < 1e-9
+
+
+def test_a_fit_is_the_least_squares_of_relative_residuals() -> None:
+    random = np.random.default_rng(3)
+    points = [
+        Point(p, b, 500 * p * b * s, (1800 * p + 3e4 * b * math.sqrt(p)) * t)
+        for (p, b), s, t in zip(
+            itertools.product((1e7, 1e8, 1e9), (16, 64)), *random.uniform(0.8, 1.2, (2, 6)), strict=True
+        )
+    ]
+    columns = np.array(
+        [[p.parameters / p.moved_bytes, p.batch * math.sqrt(p.parameters) / p.moved_bytes] for p in points]
+    )
+    wanted = np.linalg.lstsq(columns, np.ones(6), rcond=None)[0]
+    found = frontier.fit(points)
+    assert (found.laws.lambda_, found.laws.mu) == pytest.approx(tuple(wanted), rel=1e-6)
+    ratios = np.array([[p.parameters * p.batch / p.flop] for p in points])
+    assert found.laws.gamma == pytest.approx(np.linalg.lstsq(ratios, np.ones(6), rcond=None)[0][0])
+    law = [found.laws.flop(p.parameters, p.batch) / p.flop - 1 for p in points]
+    assert found.worst_ratio["flop"] == pytest.approx(max(map(abs, law)))
+
+
+def test_a_fit_takes_nothing_away() -> None:
+    points = [Point(p, b, p * b, 10 * p * 1.0 / b) for p in (1e6, 1e8) for b in (1, 4)]  # fewer bytes in larger batches
+    assert frontier.fit(points).laws.mu == 0.0
+
+
+def test_an_intensity_has_its_limits() -> None:
+    laws = Laws(481, 1755, 30784)
+    # the batch, then the model, without end: √p · gamma/mu, and b · gamma/lambda
+    assert laws.intensity(23.8e9, 1e12) == pytest.approx(math.sqrt(23.8e9) * 481 / 30784, rel=1e-3)
+    assert laws.intensity(1e24, 128) == pytest.approx(128 * 481 / 1755, rel=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [(5, 7, 9, 4), (8, 3, 8, 4), (1, 2, 3, 64)])
+def test_tiles_stream_their_inputs_again_one_by_one(sizes: tuple[int, int, int, int]) -> None:
+    m, k, n, tile = sizes
+    elements = 0
+    for top, left in itertools.product(range(0, m, tile), range(0, n, tile)):
+        rows, columns = min(tile, m - top), min(tile, n - left)
+        elements += rows * k + k * columns + 2 * rows * columns  # a panel of each, and the output read and written
+    assert Product(m, k, n).moved_bytes(tile) == 4 * elements
+    assert Product(m, k, n, times=3).moved_bytes(None, 2) == 3 * 2 * (m * k + k * n + m * n)
+
+
+def test_a_backward_pass_has_two_products_of_as_many_flop() -> None:
+    product = Product(4, 6, 10, times=2)
+    assert product.flop == 2 * 4 * 6 * 10 * 2
+    inputs, weights = product.gradients()
+    assert (inputs.m, inputs.n) == (4, 6), "as the first matrix"
+    assert (weights.m, weights.n) == (6, 10), "as the second"
+    assert inputs.flop == weights.flop == product.flop
+
+
+TARGET = Accelerator("a", 1000.0, 100.0, 1e9, compute_ratio=0.8, memory_ratio=0.5)
+
+
+def test_a_step_is_bound_by_the_slower_side() -> None:
+    step = TARGET.step(flop=8000, moved_bytes=50)
+    assert (step.time_s, step.bound, step.utilization_ratio) == (pytest.approx(10.0), "arithmetic", pytest.approx(0.8))
+    step = TARGET.step(flop=800, moved_bytes=500)
+    assert (step.time_s, step.bound, step.utilization_ratio) == (pytest.approx(10.0), "memory", pytest.approx(0.08))
+    assert TARGET.nominal_ridge == pytest.approx(10.0)
+    assert TARGET.ridge == pytest.approx(16.0)
+    assert TARGET.step(16 * 7, 7).bound == "arithmetic", "both sides are as slow at the ridge"
+
+
+def test_products_follow_one_another_each_at_its_own_roofline() -> None:
+    wide, thin = Product(100, 100, 100), Product(1, 100, 1)
+    alone = [TARGET.step(p.flop, p.moved_bytes()).time_s for p in (wide, thin)]
+    assert TARGET.step(thin.flop, thin.moved_bytes()).bound == "memory"
+    assert time_s([wide, thin], TARGET) == pytest.approx(sum(alone))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"compute_ratio": 0.0}, "compute_ratio: expected a share"),
+        ({"memory_ratio": 1.1}, "memory_ratio: expected a share"),
+        ({"peak_flop_per_s": 0.0}, "peak_flop_per_s: expected a number above 0"),
+        ({"bandwidth_bytes_per_s": float("inf")}, "bandwidth_bytes_per_s"),
+    ],
+)
+def test_an_accelerator_that_cannot_be_is_refused(change: dict[str, float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Accelerator(**{"name": "a", "peak_flop_per_s": 1.0, "bandwidth_bytes_per_s": 1.0, **change})
+
+
+def test_a_device_of_the_table_is_a_target_with_the_peak_of_the_unit() -> None:
+    found = accelerator.of_device("NVIDIA A100-SXM4-80GB", "bf16", TARGET)
+    assert (found.peak_flop_per_s, found.bandwidth_bytes_per_s, found.element_bytes) == (312e12, 2039e9, 2)
+    assert (found.compute_ratio, found.memory_ratio, found.memory_bytes) == (0.8, 0.5, 80e9)
+    with pytest.raises(ValueError, match=r"expected a device of the table.*nearest NVIDIA A100-SXM4-80GB"):
+        accelerator.of_device("A100-SXM4-81GB", "bf16", TARGET)
+    with pytest.raises(ValueError, match=r"Tesla K80: unknown dtype with a peak: expected fp64 or fp32, got 'bf16'"):
+        accelerator.of_device("Tesla K80", "bf16", TARGET)
+
+
+def test_sub_batches_are_the_first_of_their_kind() -> None:
+    def flop(batch: int) -> float:
+        return 40.0 * batch
+
+    def moved(batch: int) -> float:
+        return 1000.0 + 0.3 * batch
+
+    def time(batch: int) -> float:
+        return TARGET.step(flop(batch), moved(batch)).time_s
+
+    most = 4096
+    found = accelerator.sub_batches(flop, moved, time, TARGET.ridge, most)
+    every = range(1, most + 1)
+    assert found.ridge == next(b for b in every if flop(b) / moved(b) >= 16)
+    assert found.fastest == next(b for b in every if time(b) / b <= 1.01 * min(time(c) / c for c in every))
+    assert found.saturated == next(b for b in every if flop(b) / moved(b) >= 0.95 * flop(most) / moved(most))
+    assert found.ridge == 455, "40 b ÷ (1000 + 0.3 b) is 16 at 454.5"
+    assert accelerator.sub_batches(flop, moved, time, 1e9, most).ridge is None
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_a_ring_sums_in_as_many_turns_as_it_is_said_to_take(workers: int) -> None:
+    """Each worker has as many chunks as there are workers, and passes one on each turn, until all have all sums."""
+    held = [[{(worker, chunk)} for chunk in range(workers)] for worker in range(workers)]
+    turns = 0
+    for phase in range(2):
+        for turn in range(workers - 1):
+            shift = turn if phase == 0 else turn - 1
+            sent = [(worker, (worker - shift) % workers) for worker in range(workers)]
+            passed = [(worker, chunk, set(held[worker][chunk])) for worker, chunk in sent]
+            for worker, chunk, content in passed:
+                held[(worker + 1) % workers][chunk] |= content
+            turns += 1
+    assert all(held[w][c] == {(v, c) for v in range(workers)} for w in range(workers) for c in range(workers))
+    nbytes, rate = 960.0, 10.0
+    assert accelerator.ring_all_reduce_s(nbytes, workers, rate) == pytest.approx(turns * nbytes / workers / rate)
+
+
+def test_sparse_gradients_are_gathered_and_both_take_the_achieved_rate() -> None:
+    assert accelerator.sparse_gradient_bytes(128, 20, 19968) == 128 * 20 * 19968 * 4
+    assert accelerator.gather_s(100.0, 8, 50.0) == pytest.approx(16.0)
+    assert accelerator.gather_s(100.0, 1, 50.0) == 0.0, "alone, nobody has anything to send"
+    assert accelerator.communication_s(80.0, 100.0, 8, 100.0, 0.5) == pytest.approx(2 * 7 / 8 * 80 / 50 + 16)
+    with pytest.raises(ValueError, match="share of the link"):
+        accelerator.communication_s(1.0, 1.0, 2, 1.0, 0.0)
+    with pytest.raises(ValueError, match="workers: expected 1 or more, got 0"):
+        accelerator.ring_all_reduce_s(1.0, 0, 1.0)
+
+
+@pytest.mark.parametrize("stages", [[2.0, 2.0], [1.0, 3.0, 2.0], [5.0]])
+def test_a_pipeline_takes_what_going_through_its_schedule_takes(stages: list[float]) -> None:
+    """Layer l begins step t when it has done step t - 1 and layer l - 1 has done step t."""
+    length = 7
+    done = [0.0] * len(stages)
+    for _ in range(length):
+        before = 0.0
+        for layer, time in enumerate(stages):
+            done[layer] = before = max(before, done[layer]) + time
+    assert accelerator.pipelined_s(stages, length, after_s=4.0) == pytest.approx(done[-1] + 4.0)
+
+
+def test_what_is_divided_fills_the_emptiest_first() -> None:
+    random.seed(5)
+    for _ in range(20):
+        pieces = [random.choice([0.0, 3.0, random.uniform(0, 20)]) for _ in range(4)]
+        drops, split = 4000, list(pieces)
+        split[1], drop = 0.0, pieces[1] / 4000
+        for _ in range(drops):
+            split[split.index(min(split))] += drop
+        assert accelerator.evened(pieces, 1) == pytest.approx(tuple(split), abs=2 * max(drop, 1e-9))
+        assert sum(accelerator.evened(pieces, 1)) == pytest.approx(sum(pieces))
+
+
+def test_an_epoch_is_its_steps_on_each_worker() -> None:
+    assert accelerator.epoch_s(1000, 10, 5, 2.0) == pytest.approx(40.0)
+    with pytest.raises(ValueError, match="batch"):
+        accelerator.epoch_s(1000, 0, 5, 2.0)
