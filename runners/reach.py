@@ -137,6 +137,9 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     if options.compile:
         notes.append("The bound is of eager and compiled steps alike; memory is that of an eager step.")
     prediction, reason = prediction_of(steps, operations, options, device, bound if is_bounded else None)
+    from analysis.reach.published_steps import nearest_steps
+
+    what, rows = nearest_steps(options.model, device, options.mode, options.compile)
     return ReachAnswer(
         model=options.model,
         device=device,
@@ -150,7 +153,8 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
         prediction=prediction,
         no_prediction=reason,
         notes=(*notes, *_doubts(options.model, device, prediction)),
-        **_published(options, device),
+        published_are=what,
+        published=[_published_row(row) for row in rows.itertuples()],
         **memory,
     )
 
@@ -219,14 +223,6 @@ def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[s
     if prediction and not model.startswith("timm:"):
         notes.append("Fitted on image models of timm: input pipelines and other stacks are not in it.")
     return notes
-
-
-def _published(options: Namespace, device: Device) -> dict[str, Any]:
-    """What others measured of the model on the device, or what is nearest to that."""
-    from analysis.reach.published_steps import nearest_steps
-
-    what, rows = nearest_steps(options.model, device, options.mode, options.compile)
-    return {"published_are": what, "published": [_published_row(row) for row in rows.itertuples()]}
 
 
 def _published_row(row: Any) -> dict[str, Any]:

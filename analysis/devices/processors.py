@@ -78,16 +78,6 @@ class Microarchitecture:
     pattern: str
     source: str
 
-    def is_of(self, processor: Processor) -> bool:
-        """Whether a processor is one of these."""
-        return (
-            (processor.vendor, processor.family) == (self.vendor, self.family)
-            and (not self.models or processor.model in self.models)
-            and self.flags <= processor.flags
-            and not self.without & processor.flags
-            and (not self.pattern or re.search(self.pattern, processor.name) is not None)
-        )
-
 
 @dataclass(frozen=True)
 class VectorUnit:
@@ -115,7 +105,15 @@ class VectorUnit:
 
 def identify(processor: Processor) -> Microarchitecture:
     """The microarchitecture of a processor. Raises Unavailable, in one line, where the table does not say it."""
-    found = [row for row in microarchitectures() if row.is_of(processor)]
+    found = [
+        row
+        for row in microarchitectures()
+        if (processor.vendor, processor.family) == (row.vendor, row.family)
+        and (not row.models or processor.model in row.models)
+        and row.flags <= processor.flags
+        and not row.without & processor.flags
+        and (not row.pattern or re.search(row.pattern, processor.name) is not None)
+    ]
     if len(found) == 1:
         return found[0]
     if processor.vendor == APPLE or processor.name.startswith("Apple"):

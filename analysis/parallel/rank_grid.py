@@ -85,11 +85,6 @@ class RankGrid:
         return self.replicas == "fsdp" and self.pp > 1
 
     @property
-    def expert_copies(self) -> int:
-        """Ranks of the whole world's tensor, context and data axes that have the same experts."""
-        return self.copies * self.tp // self.ep
-
-    @property
     def bubble(self) -> Fraction:
         """The share of a step in which a stage waits, all stages and micro-batches taking equally long:
         (p − 1) ÷ (m + p − 1) (Narayanan et al., arXiv 2104.04473, section 2.2.1, as a share of the whole step)."""
@@ -120,7 +115,7 @@ class RankGrid:
     def group_size(self, group: str) -> int:
         """Ranks of a group of collectives: an axis; "dp,cp"; "experts", that have the same ones. 0: no such group."""
         sizes = {"dp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp, "ep": self.ep}
-        return {**sizes, "dp,cp": self.copies, "experts": self.expert_copies}.get(group, 0)
+        return {**sizes, "dp,cp": self.copies, "experts": self.copies * self.tp // self.ep}.get(group, 0)
 
     def places(self) -> Iterator[Coordinates]:
         """Of all ranks, in order."""

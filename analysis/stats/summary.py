@@ -118,6 +118,8 @@ def summarise(
     low, high = (None, None) if half is None else (mean - half, mean + half)
     if half is not None and not signed and mean > 0 and ordered[0] >= 0:
         low, high = log_interval(mean, half)
+    distance = np.abs(values - median)
+    limit = OUTLIER_MADS * MAD_TO_SIGMA * statistics.median(distance.tolist())
     return Summary(
         n=len(values),
         mean=mean,
@@ -128,7 +130,7 @@ def summarise(
         high=high,
         half_width_ratio=None if half is None or mean == 0 else half / abs(mean),
         drift_ratio=_drift(values, shares),
-        outliers=_outliers(values, median, rounding),
+        outliers=int(np.count_nonzero(distance > max(limit, math.sqrt(rounding)))),
         effective_n=effective_n,
     )
 
@@ -263,12 +265,6 @@ def _drift(values: Array, shares: Array) -> float | None:
     weighted = values * shares
     first, last = (float(weighted[part].sum() / shares[part].sum()) for part in (slice(third), slice(-third, None)))
     return None if first == 0 else last / first - 1
-
-
-def _outliers(values: Array, median: float, rounding: float) -> int:
-    distance = np.abs(values - median)
-    limit = OUTLIER_MADS * MAD_TO_SIGMA * statistics.median(distance.tolist())
-    return int(np.count_nonzero(distance > max(limit, math.sqrt(rounding))))
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

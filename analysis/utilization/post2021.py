@@ -61,17 +61,13 @@ def fp32_peak(under: Sequence[Denominator]) -> Denominator:
     missing: list[str] = []
     for name in (name for name in PEAKS if name in by_name):
         try:
-            return _only_fp32(by_name[name], missing)
+            known = by_name[name]
+            work = {UNIT: 1}
+            because = f" (not the datasheet's: {missing[0]})" if missing else ""
+            return Denominator(known.name, {UNIT: known.peak(work)}, {UNIT: known.source(work) + because})
         except Unavailable as fault:
             missing.append(str(fault))
     return Denominator(PEAKS[0], reason=f"no {UNIT} peak: {'; '.join(missing)}")
-
-
-def _only_fp32(known: Denominator, missing: Sequence[str]) -> Denominator:
-    """One denominator with the peak of UNIT alone. Raises Unavailable if it has none."""
-    work = {UNIT: 1}
-    because = f" (not the datasheet's: {missing[0]})" if missing else ""
-    return Denominator(known.name, {UNIT: known.peak(work)}, {UNIT: known.source(work) + because})
 
 
 def _theory(numerators: Iterable[Numerator]) -> Numerator:

@@ -14,7 +14,7 @@ from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from cleaning.counts.conventions import entry
 from cleaning.counts.steps import Outcome
 from results.records.cell import Run
-from results.records.counts import CleaningLog, FlopCount
+from results.records.counts import FlopCount
 from results.records.vocabulary import PHASES, WHOLE
 
 
@@ -27,7 +27,7 @@ def model_operators(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
             kept.append(count)
         else:
             dropped.append(count)
-            log.append(_left_out(count, why))
+            log.append(entry("model_operators", count, "flop", count.flop, None, f"left out: {why}"))
     return Outcome(tuple(kept), tuple(dropped), tuple(log))
 
 
@@ -61,7 +61,3 @@ def _why_left_out(count: FlopCount) -> str | None:
     if kind is None:
         return "not understood: the operator is in no table, so it is not counted"
     return None if kind in PRODUCTS else f"{kind} is neither a convolution nor a matrix product"
-
-
-def _left_out(count: FlopCount, why: str) -> CleaningLog:
-    return entry("model_operators", count, "flop", count.flop, None, f"left out: {why}")

@@ -33,11 +33,6 @@ def target_of(run: Parameters) -> float:
     return TARGET_CI_RATIO[kind_of(run)] if run.target_ci_ratio is None else run.target_ci_ratio
 
 
-def fewest_blocks(run: Parameters) -> int:
-    """How many blocks there must be."""
-    return max(2, math.ceil(MIN_BLOCKS[kind_of(run)] / (QUICK if run.quick else 1)))
-
-
 def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample] = ()) -> tuple[bool, str]:
     """Whether the interval is as narrow as was asked for, from enough blocks; and that in words.
 
@@ -46,7 +41,7 @@ def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample] = (
     """
     paired = paired_ceiling(samples, run.interval_rule) if run.paired_ceiling and samples else None
     width = block_summary(blocks, run.interval_rule).half_width_ratio if paired is None else paired.half_width_ratio
-    target, fewest = target_of(run), fewest_blocks(run)
+    target, fewest = target_of(run), max(2, math.ceil(MIN_BLOCKS[kind_of(run)] / (QUICK if run.quick else 1)))
     shown = "no interval" if width is None else f"±{100 * width:.2g} %"
     of_what = "" if paired is None else " of the paired utilization"
     words = f"{shown}{of_what} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"

@@ -109,7 +109,9 @@ def _columns(record: type[Record]) -> tuple[tuple[str, float | None], ...]:
 
 def _fault(row: Record, name: str, value: Any, least: float | None) -> str:
     if least is not None:
-        return _number(name, value, least)
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} is {value}"
+        return f"{name} is {value}, at least {least:g} is possible" if value < least else ""
     words = _PHASES.get(type(row).__name__) if name == "phase" else WORDS.get(name)
     if words is not None:
         return "" if value in words else f"{name} is {value!r}, which is none of its words"
@@ -129,12 +131,6 @@ def date_fault(name: str, value: Any) -> str:
     """What is wrong with a time in words."""
     holds = isinstance(value, str) and _DATE.fullmatch(value)
     return "" if holds else f"{name} is {value!r}, expected UTC as 2026-01-02T03:04:05Z"
-
-
-def _number(name: str, value: Any, least: float) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{name} is {value}"
-    return f"{name} is {value}, at least {least:g} is possible" if value < least else ""
 
 
 def _entries(name: str, value: Any) -> Iterator[str]:

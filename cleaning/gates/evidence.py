@@ -163,27 +163,17 @@ def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFa
     products = [operation for operation in step if flop[id(operation)]]
     first = next((o for o in products if o.phase in FORWARD and o.input_shapes), None)
     shape = first.input_shapes[0] if first is not None else ()
+    calls = Counter((o.name, o.phase, o.module, o.sequence_nr, o.input_shapes, o.reads, o.writes) for o in products)
     return TraceFacts(
         forward_flop=sum(flop[id(o)] for o in products if o.phase in FORWARD),
         backward_flop=sum(flop[id(o)] for o in products if o.phase == "backward"),
         expected_backward_flop=_expected_backward(step, storages),
         executed=dict(executed),
-        gaps=_gaps(table),
-        repeated=_repeated(products),
+        gaps=sum(operation.index != place for place, operation in enumerate(table)),
+        repeated=tuple(f"{name} {module}".strip() for (name, _, module, *_), times in calls.items() if times > 1),
         leading=int(shape[0]) if shape else None,
         images=first is not None and first.kind == "convolution" and len(shape) == 4,
     )
-
-
-def _gaps(table: Sequence[Operation]) -> int:
-    """Rows whose index is not their place: a row is missing, or is there twice."""
-    return sum(operation.index != place for place, operation in enumerate(table))
-
-
-def _repeated(products: Iterable[Operation]) -> tuple[str, ...]:
-    """Products that are another one again: one call reads the same storages and writes the same new ones only once."""
-    calls = Counter((o.name, o.phase, o.module, o.sequence_nr, o.input_shapes, o.reads, o.writes) for o in products)
-    return tuple(f"{name} {module}".strip() for (name, _, module, *_), times in calls.items() if times > 1)
 
 
 def _expected_backward(table: Sequence[Operation], storages: Sequence[Storage]) -> int | None:

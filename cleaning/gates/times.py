@@ -18,7 +18,6 @@ from cleaning.facts.targets import narrowness
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
 from cleaning.gates.integrity import units_of
-from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.samples import Sample
 from results.records.vocabulary import LOOP
@@ -84,7 +83,12 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
         if not rows:
             continue
         rate = rows[0].achieved_flop_per_s or 0.0
-        limits = [("the ceiling measured here", ABOVE_CEILING * peak) for peak in _ceilings(rows)]
+        limits = [
+            ("the ceiling measured here", ABOVE_CEILING * peak)
+            for peak in [
+                row.peak_flop_per_s for row in rows if row.denominator == "ceiling" and row.peak_flop_per_s is not None
+            ]
+        ]
         paired = [row.peak_flop_per_s for row in rows if row.denominator == "paired_ceiling" and row.peak_flop_per_s]
         for (name, limit), peak in itertools.product(limits, paired):
             words = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by {name}"
@@ -95,10 +99,6 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
         for name, limit in limits:
             words = f"{rate:.4g} FLOP/s, at most {limit:.4g} by {name}"
             yield Finding(run.cell_id, rate <= limit, "" if rate <= limit else f"{words}: not synchronised?")
-
-
-def _ceilings(rows: Sequence[Utilization]) -> list[float]:
-    return [row.peak_flop_per_s for row in rows if row.denominator == "ceiling" and row.peak_flop_per_s is not None]
 
 
 def _highest(evidence: Evidence, run: Run) -> float | None:

@@ -76,6 +76,8 @@ def _row(
     model_flop = _model_flop(counter, here)
     broken = next((count for count in (total, *here) if count.status != "ok"), total)
     known = total if total.status == "ok" else dataclasses.replace(total, native_value=None, native_unit="", flop=None)
+    apart = "" if counter in OPERATORS else f"note: {counter} does not tell convolutions and matrix products apart"
+    missing = "" if exact_flop is not None else f"note: no count of our own of {phase} at a batch of {run.batch_size}"
     return Agreement(
         **identity(run, Agreement),
         counter=counter,
@@ -91,7 +93,7 @@ def _row(
         extrapolated=total.extrapolated,
         not_understood=total.not_understood,
         status=broken.status,
-        reason="; ".join(filter(None, (broken.reason, notes, _unknowns(run, counter, phase, exact_flop)))),
+        reason="; ".join(filter(None, (broken.reason, notes, "; ".join(filter(None, (apart, missing)))))),
     )
 
 
@@ -107,13 +109,6 @@ def _without_total(run: Run, counter: str, phase: str, counts: Sequence[FlopCoun
 
 def _ratio(value: int | None, exact_flop: int | None) -> float | None:
     return None if value is None or not exact_flop else value / exact_flop
-
-
-def _unknowns(run: Run, counter: str, phase: str, exact_flop: int | None) -> str:
-    """Why a row lacks what others have, in words."""
-    apart = "" if counter in OPERATORS else f"note: {counter} does not tell convolutions and matrix products apart"
-    missing = "" if exact_flop is not None else f"note: no count of our own of {phase} at a batch of {run.batch_size}"
-    return "; ".join(filter(None, (apart, missing)))
 
 
 def _of_the_table(own_flop: int | None, traced_flop: int | None) -> str:

@@ -214,7 +214,14 @@ def _of_counters(run: Run, counts: Sequence[FlopCount]) -> Iterator[Ratio]:
     totals = [count for count in here if (count.scope, count.operator) == (WHOLE, "")]
     for counter in dict.fromkeys(count.counter for count in totals):
         mine = [count for count in totals if count.counter == counter]
-        passes = {phase: _nearest(run, [c for c in mine if c.phase == phase]) for phase in ("forward", "backward")}
+        passes = {
+            phase: max(
+                [c for c in mine if c.phase == phase],
+                key=lambda count: (count.batch_size == run.batch_size, count.batch_size),
+                default=None,
+            )
+            for phase in ("forward", "backward")
+        }
         forward, backward = passes["forward"], passes["backward"]
         if backward is None or forward is None:
             continue
@@ -226,11 +233,6 @@ def _of_counters(run: Run, counts: Sequence[FlopCount]) -> Iterator[Ratio]:
             yield replace(blank, status="unavailable", reason=broken[0].reason or broken[0].status)
         else:
             yield _divided(blank, forward.flop, backward.flop)
-
-
-def _nearest(run: Run, counts: Sequence[FlopCount]) -> FlopCount | None:
-    """The count of the run's own batch, else of the largest."""
-    return max(counts, key=lambda count: (count.batch_size == run.batch_size, count.batch_size), default=None)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -52,7 +52,19 @@ def batch_laws(run: Run, counts: Sequence[FlopCount]) -> tuple[BatchLaw, ...]:
         laws = {operator: law_of(points, sizes) for operator, points in sorted(series.items())}
         for operator, law in laws.items():
             named = "" if operator else culprits(law, laws)
-            rows.append(_row(run, counter, phase, operator, series[operator], law, named))
+            rows.append(
+                BatchLaw(
+                    **identity(run, BatchLaw),
+                    counter=counter,
+                    phase=phase,
+                    operator=operator,
+                    batches=tuple(sorted(series[operator])),
+                    slope_flop=law.slope_flop,
+                    constant_flop=law.constant_flop,
+                    holds=law.holds,
+                    reason="; ".join(filter(None, (law.reason, named))),
+                )
+            )
     return tuple(rows)
 
 
@@ -98,17 +110,3 @@ def culprits(total: Law, laws: Mapping[str, Law]) -> str:
 def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-def _row(run: Run, counter: str, phase: str, operator: str, points: Series, law: Law, culprits: str) -> BatchLaw:
-    return BatchLaw(
-        **identity(run, BatchLaw),
-        counter=counter,
-        phase=phase,
-        operator=operator,
-        batches=tuple(sorted(points)),
-        slope_flop=law.slope_flop,
-        constant_flop=law.constant_flop,
-        holds=law.holds,
-        reason="; ".join(filter(None, (law.reason, culprits))),
-    )

@@ -138,7 +138,14 @@ class _Raw:
             sitting = self.sittings.get(run.sitting)
             sheet = datasheet(sitting.device_name if sitting else "", run.device, _multiprocessors(sitting))
             peak_tflops = _peak_tflops(self.data.manifest.options)
-            self._peaks[key] = session_peaks(run, sheet, self.data.ceilings, peak_tflops, _highest_hz(sitting))
+            clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
+            self._peaks[key] = session_peaks(
+                run,
+                sheet,
+                self.data.ceilings,
+                peak_tflops,
+                float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None,
+            )
         return self._peaks[key]
 
     def memory_bytes_per_s(self, run: Run) -> float | None:
@@ -477,12 +484,6 @@ def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denomina
     except ValueError as fault:
         return tuple(Denominator(each.name, reason=f"parallel: {fault}") for each in single)
     return tuple(of_ranks(each, world, [row.ceiling for row in ranks]) for each in single)
-
-
-def _highest_hz(sitting: Sitting | None) -> float | None:
-    """The highest SM clock that the device named before the first cell."""
-    clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
-    return float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None
 
 
 def _multiprocessors(sitting: Sitting | None) -> int | None:

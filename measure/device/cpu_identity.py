@@ -64,7 +64,8 @@ def allowance() -> Allowance:
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores: dict[object, int] = {}
     for number in allowed:
-        cores.setdefault(_core(number), number)
+        package, core = _topology(number, "physical_package_id"), _topology(number, "core_id")
+        cores.setdefault((package, core) if core else number, number)
     nodes = [
         _listed(file.read_text(encoding="utf-8"))
         for file in (_root() / "sys/devices/system/node").glob("node*/cpulist")
@@ -99,12 +100,6 @@ def _processor(block: str) -> Processor | None:
             vendor, family, model, stepping, name, flags = (fields.get(each, "") for each in names)
             return Processor(vendor, family, model, stepping, name, frozenset(flags.split()))
     return None
-
-
-def _core(number: int) -> object:
-    """What tells one core from another; the logical processor itself where nothing does."""
-    package, core = _topology(number, "physical_package_id"), _topology(number, "core_id")
-    return (package, core) if core else number
 
 
 def _topology(number: int, name: str) -> str:

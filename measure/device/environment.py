@@ -147,9 +147,10 @@ def environment() -> Environment:
 
 def host_facts() -> HostFacts:
     """Operating system, processor, load and the variables that matter. Imports no torch."""
+    fields = dict(line.split("=", 1) for line in _read("etc/os-release").splitlines() if "=" in line)
     return HostFacts(
         python=platform.python_version(),
-        os=_os_name(),
+        os=fields.get("PRETTY_NAME", "").strip('"') or platform.system() or None,
         kernel=platform.release() or None,
         machine=platform.machine() or None,
         container=container(),
@@ -195,7 +196,20 @@ def torch_facts() -> TorchFacts:
 
 def device_facts(device: str) -> DeviceProperties:
     """What the device is. device: "cpu", "cuda" or "cuda:1". Imports torch."""
-    return _cpu_properties(device) if device.startswith("cpu") else _cuda_properties(device)
+    return (
+        DeviceProperties(
+            device=device,
+            name=cpu_name(),
+            stand_in=False,
+            memory_bytes=_memory_bytes(),
+            physical_cores=physical_cores(),
+            logical_cores=os.cpu_count(),
+            isa=isa_flags(),
+            threads=torch_facts().torch_threads,
+        )
+        if device.startswith("cpu")
+        else _cuda_properties(device)
+    )
 
 
 def host_state() -> dict[str, Any]:
@@ -215,17 +229,13 @@ def variables() -> dict[str, str]:
     """The environment variables that change what torch does, by name; uuids of devices in them are hashed, and
     libraries are named without their folders."""
     found = {
-        name: _without_uuid(value)
+        name: re.sub(r"(GPU|MIG)-[0-9a-fA-F-]{36}", lambda found: f"{found.group(1)}-{hashed(found.group(0))}", value)
         for name, value in sorted(os.environ.items())
         if (name in VARIABLES or name.startswith(VARIABLE_PREFIXES)) and SECRET.search(name) is None
     }
     if PRELOADED in found:
         found[PRELOADED] = ":".join(os.path.basename(path) for path in re.split(r"[:\s]+", found[PRELOADED]) if path)
     return found
-
-
-def _without_uuid(value: str) -> str:
-    return re.sub(r"(GPU|MIG)-[0-9a-fA-F-]{36}", lambda found: f"{found.group(1)}-{hashed(found.group(0))}", value)
 
 
 def cpu_name() -> str | None:
@@ -308,19 +318,6 @@ def torch_cuda_build() -> str | None:
     return torch_build("cuda")
 
 
-def _cpu_properties(device: str) -> DeviceProperties:
-    return DeviceProperties(
-        device=device,
-        name=cpu_name(),
-        stand_in=False,
-        memory_bytes=_memory_bytes(),
-        physical_cores=physical_cores(),
-        logical_cores=os.cpu_count(),
-        isa=isa_flags(),
-        threads=torch_facts().torch_threads,
-    )
-
-
 def _cuda_properties(device: str) -> DeviceProperties:
     try:
         import torch
@@ -342,11 +339,6 @@ def _cuda_properties(device: str) -> DeviceProperties:
         memory_bus_bits=getattr(properties, "memory_bus_width", None),
         uuid_hash=hashed(str(uuid)) if uuid else None,
     )
-
-
-def _os_name() -> str | None:
-    fields = dict(line.split("=", 1) for line in _read("etc/os-release").splitlines() if "=" in line)
-    return fields.get("PRETTY_NAME", "").strip('"') or platform.system() or None
 
 
 def _usable_cpus() -> int | None:

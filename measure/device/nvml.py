@@ -177,7 +177,9 @@ class Nvml:
             try:
                 value = convert(function(handle, *constants))
             except self._nvml.NVMLError as fault:
-                codes.add(_code_unless_fatal(fault))
+                if fault.value in FATAL:
+                    raise (DeviceLost if fault.value in LOST else Unavailable)(f"NVML: {fault}") from fault
+                codes.add(int(fault.value))
                 reason = f"{name}: {fault}"
                 continue
             if value is not None:
@@ -291,12 +293,6 @@ def _mapped(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except nvml.NVMLError as fault:
         raise Unavailable(f"NVML: {getattr(function, '__name__', 'call')}: {fault}") from fault
-
-
-def _code_unless_fatal(fault: Any) -> int:
-    if fault.value in FATAL:
-        raise (DeviceLost if fault.value in LOST else Unavailable)(f"NVML: {fault}") from fault
-    return int(fault.value)
 
 
 def _listed(processes: Sequence[Any]) -> Processes:

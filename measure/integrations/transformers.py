@@ -71,7 +71,8 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         """Put the numbers beside the Trainer's own, if they are of training."""
         if self.meter is None or logs is None or "loss" not in logs:
             return
-        found = _logged(self.meter.window())
+        numbers = self.meter.window().scalars()
+        found = {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
         logs.update(found)
         if state.log_history:
             state.log_history[-1].update(found)
@@ -88,11 +89,6 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
             self.result = dataclasses.replace(self.meter.summary(), frameworks=(row,))
             self.trainer_flop = float(state.total_flos) if state.total_flos else None
             self.meter.close()
-
-
-def _logged(summary: MeterSummary) -> dict[str, float]:
-    numbers = summary.scalars()
-    return {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
 
 
 def _trainer_row(meter: UtilizationMeter, model: Any, stated: float) -> FrameworkFlop:

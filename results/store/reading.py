@@ -268,16 +268,18 @@ def scan(path: Path) -> Scan:
     for run in state.all_runs:
         _see(state, layout.key_of(run))
     _check_attempts(state)
-    _count_uncommitted(state)
+    committed = {(file, layout.key_of(run)) for run in state.all_runs for file in run.committed}
+    left_out = Counter(
+        {
+            file: sum(block.count(b"\n") for key, block in groups.items() if (file, key) not in committed)
+            for file, groups in state.blocks.items()
+        }
+    )
+    state.problems += [f"{file}: {rows} rows are not committed, left out" for file, rows in left_out.items() if rows]
     known = {sitting.sitting for sitting in state.sittings}
     for name in sorted({run.sitting for run in state.all_runs} - known):
         state.problems.append(f"{RUNS}: {SITTINGS} does not have the session {name}")
     return state
-
-
-def whole_lines(scan: Scan, file: str) -> list[bytes]:
-    """The lines of `_body`, without their ends."""
-    return layout.lines_of(_body(scan, file))
 
 
 def _body(scan: Scan, file: str) -> bytes:
@@ -311,7 +313,7 @@ def _check_head(scan: Scan, file: str, line: bytes) -> list[str]:
 
 def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
     """Rows that stand for themselves; one that cannot be read is reported with its line number."""
-    lines = whole_lines(scan, file)
+    lines = layout.lines_of(_body(scan, file))
     if file in layout.COUNTED:
         scan.counted[file] = prefixes(scan.tops.get(file, b""), lines)
     names, version = scan.heads.get(file, [""]), scan.manifest.schema_version
@@ -440,17 +442,6 @@ def _file_checksum(scan: Scan, file: str) -> str:
     except ValueError:
         return "unreadable"
     return "missing" if data is None else layout.checksum(data)
-
-
-def _count_uncommitted(scan: Scan) -> None:
-    committed = {(file, layout.key_of(run)) for run in scan.all_runs for file in run.committed}
-    left_out = Counter(
-        {
-            file: sum(block.count(b"\n") for key, block in groups.items() if (file, key) not in committed)
-            for file, groups in scan.blocks.items()
-        }
-    )
-    scan.problems += [f"{file}: {rows} rows are not committed, left out" for file, rows in left_out.items() if rows]
 
 
 def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R]:

@@ -379,7 +379,8 @@ class Store:
         if there is not None and before == content:
             return there
         if before is not None:
-            line = _first_difference(before, content)
+            pairs = itertools.zip_longest(before.split(b"\n"), content.split(b"\n"))
+            line = next(number for number, (of_a, of_b) in enumerate(pairs, start=1) if of_a != of_b)
             raise Inconsistent(f"{path} is there and differs from line {line} on: two tables for one trace")
         packed = layout.compress(content)
         with faults(path):
@@ -393,12 +394,6 @@ def _unpacked(packed: bytes) -> bytes | None:
         return layout.decompress(packed)
     except ValueError:
         return None
-
-
-def _first_difference(a: bytes, b: bytes) -> int:
-    """The number of the first line that differs, from 1."""
-    pairs = itertools.zip_longest(a.split(b"\n"), b.split(b"\n"))
-    return next(number for number, (of_a, of_b) in enumerate(pairs, start=1) if of_a != of_b)
 
 
 def _mend(disk: Disk, path: Path) -> None:

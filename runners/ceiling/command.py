@@ -50,7 +50,9 @@ def _run(options: argparse.Namespace) -> int:
         from runners.ceiling import collectives
 
         return collectives.run(options)
-    _check_device(options)
+    devices.check_name(options.device)
+    if options.device.startswith("cuda") and options.threads:
+        raise Mistake(NO_CPU.format(device=options.device))
     if options.out is not None:
         output.make(options.out)
     prepare()
@@ -126,13 +128,6 @@ def _search(
         },
         notes=tuple(notes),
     ), interrupted
-
-
-def _check_device(options: argparse.Namespace) -> None:
-    """Raises Mistake for a device that cannot be one."""
-    devices.check_name(options.device)
-    if options.device.startswith("cuda") and options.threads:
-        raise Mistake(NO_CPU.format(device=options.device))
 
 
 def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, ...]:

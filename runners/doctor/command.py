@@ -160,7 +160,19 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     if form == "json":
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     elif form == "csv":
-        _write_csv(peaks_rows(answer))
+        _write_csv(
+            [
+                {
+                    "device": answer["device"],
+                    "unit": unit,
+                    "peak_flop_per_s": peak,
+                    "clock_hz": answer["clock_hz"][unit],
+                    "verification": answer["verified"][unit],
+                    "source": answer["source"],
+                }
+                for unit, peak in answer["peaks"].items()
+            ]
+        )
     else:
         peaks_table(answer)
     return 0
@@ -302,21 +314,6 @@ def peaks_answer(device: peaks.Device, asked: str) -> dict[str, Any]:
         "row_id": device.row_id,
         "table_digest": peaks.table_digest(),
     }
-
-
-def peaks_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a unit, for csv."""
-    return [
-        {
-            "device": answer["device"],
-            "unit": unit,
-            "peak_flop_per_s": peak,
-            "clock_hz": answer["clock_hz"][unit],
-            "verification": answer["verified"][unit],
-            "source": answer["source"],
-        }
-        for unit, peak in answer["peaks"].items()
-    ]
 
 
 def peaks_table(answer: Mapping[str, Any]) -> None:

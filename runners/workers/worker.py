@@ -70,7 +70,8 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with(lifeline)
-    _volunteer()
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the largest process goes, most likely this one
+        Path("/proc/self/oom_score_adj").write_text(_SACRIFICE)
     redirect(noise_path)
     _PARENTS.append(connection)
     while True:
@@ -153,9 +154,3 @@ def _send(connection: Connection, answer: Any) -> bool:
     except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything, before a byte is sent
         connection.send(WorkerFault("crashed", f"its result cannot be sent: {classify(fault).reason}"))
     return True
-
-
-def _volunteer() -> None:
-    """Lets the kernel choose this process, not its parent, when memory runs out."""
-    with contextlib.suppress(OSError):  # not Linux, or not allowed: the largest process goes, most likely this one
-        Path("/proc/self/oom_score_adj").write_text(_SACRIFICE)

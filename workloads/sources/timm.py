@@ -31,7 +31,9 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
     own = tuple(config.input_size)
     sizes = {"image_size": own[-1]} | ({"num_classes": config.num_classes} if config.num_classes else {})
     if shapes:
-        own = _image(spec, shapes)
+        if len(shapes) != 1 or len(shapes[0].sizes) != 3 or shapes[0].dtype != "float32" or shapes[0].name:
+            raise ValueError(f"{spec.text} takes one image, such as --input 3x224x224")
+        own = shapes[0].sizes
         sizes.pop("image_size")
     for key, value in hyper.items():
         if key not in sizes:
@@ -65,12 +67,6 @@ def _configuration(spec: Spec) -> Any:
         tags = timm.list_models(f"{name}.*", include_tags=True)
         raise ValueError(f"timm's {name} has no tag {tag!r}{nearest(spec.target, tags)}") from fault
     return config or timm.models.PretrainedCfg()
-
-
-def _image(spec: Spec, shapes: Sequence[Shape]) -> tuple[int, ...]:
-    if len(shapes) != 1 or len(shapes[0].sizes) != 3 or shapes[0].dtype != "float32" or shapes[0].name:
-        raise ValueError(f"{spec.text} takes one image, such as --input 3x224x224")
-    return shapes[0].sizes
 
 
 def _sized(own: tuple[int, ...], hyper: Mapping[str, int]) -> tuple[int, ...]:

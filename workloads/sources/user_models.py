@@ -285,10 +285,13 @@ def workload_of(text: str, made: Any) -> Workload | None:
             raise ValueError(
                 f"{text}: expected {PARTS.get(name, name)}, a function; got a {type(found[name]).__name__}"
             )
+    hyper = found.get("hyper", {})
+    if not isinstance(hyper, Mapping) or not all(type(size) is int for size in hyper.values()):
+        raise ValueError(f"{text}: expected hyper, a mapping of names to whole numbers; got {hyper!r}")
     return Workload(
         name=text,
         task=str(found.get("task", "general")),
-        hyper=_hyper_of(text, found.get("hyper", {})),
+        hyper=dict(hyper),
         build=found["build"],
         batch=found["batch"],
         loss=found["loss"],
@@ -307,9 +310,3 @@ def _parts(made: Any) -> dict[str, Any]:
     if isinstance(made, Mapping):
         return {name: made[name] for name in names if name in made}
     return {name: getattr(made, name) for name in names if hasattr(made, name)}
-
-
-def _hyper_of(text: str, hyper: Any) -> dict[str, int]:
-    if not isinstance(hyper, Mapping) or not all(type(size) is int for size in hyper.values()):
-        raise ValueError(f"{text}: expected hyper, a mapping of names to whole numbers; got {hyper!r}")
-    return dict(hyper)

@@ -28,13 +28,10 @@ def count(recording: CallRecording, phase: str) -> Counted:
     found += list(module_hooks.items(recording, MODULES))
     items = list(module_hooks.multiplied(iter(found), times))
     if phase == "backward":
-        return _twice(items), missed_by({}, "backward_not_counted")
+        return [
+            replace(item, native=BACKWARD * item.native, fault="backward_as_twice_forward") for item in items
+        ], missed_by({}, "backward_not_counted")
     return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
-
-
-def _twice(items: list[Item]) -> list[Item]:
-    """The items of its backward pass."""
-    return [replace(item, native=BACKWARD * item.native, fault="backward_as_twice_forward") for item in items]
 
 
 def _transposed(call: Call) -> Iterator[Item]:

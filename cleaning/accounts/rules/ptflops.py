@@ -29,16 +29,11 @@ def count(recording: CallRecording, phase: str) -> Counted:
     seen = module_hooks.visits(recording, RULES)
     modules = list(module_hooks.multiplied(module_hooks.items(recording, RULES), seen))
     functions = [_function(recording, call, item) for call, item in patched_functions.calls(recording, FUNCTIONS)]
-    items = [*modules, *functions, *_divided(modules, _divisor(recording))]
+    items = [*modules, *functions, *_divided(modules, recording.batch if len(recording.calls[0].arguments) == 1 else 1)]
     printed = sum((item.native for item in items), Fraction(0))
     if printed.denominator != 1:
         items.append(Item(int(printed) - printed, "rounded"))
     return items, module_hooks.missed(recording, RULES)
-
-
-def _divisor(recording: CallRecording) -> int:
-    """The length of the root's first input; 1 where it was called with keywords, as models of several inputs are."""
-    return recording.batch if len(recording.calls[0].arguments) == 1 else 1
 
 
 def _divided(modules: list[Item], divisor: int) -> Iterator[Item]:

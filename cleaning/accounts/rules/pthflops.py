@@ -5,7 +5,7 @@ arguments is calculated at once and is no node. Forward only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 
 from cleaning.accounts.vocabulary import module_hooks
@@ -13,7 +13,6 @@ from cleaning.accounts.vocabulary.data_flow import DataFlow
 from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
 from cleaning.accounts.vocabulary.module_hooks import NN
 from results.records.calls import APPLIED, MODULE, Call, CallRecording, ModuleInfo, tensors
-from results.records.operations import Operation
 
 UNIT = "mac"
 
@@ -51,7 +50,8 @@ def count(recording: CallRecording, phase: str) -> Counted:
             continue
         if call.what == MODULE:
             module = recording.modules[call.serial]
-            if _is_leaf(module) and call.serial != ROOT:
+            is_sequential = f"{NN}container.Sequential" in (module.type, *module.bases)
+            if (module.type.startswith(("torch.nn.", "torch.ao.nn.")) and not is_sequential) and call.serial != ROOT:
                 leaves.append(call)
                 traced.leaf(call)
                 found += _module(module, call)
@@ -61,18 +61,9 @@ def count(recording: CallRecording, phase: str) -> Counted:
             leaves.append(call)
             if not call.name.startswith("Tensor.__") or traced.first_of(call):  # else it is a method, which has no rule
                 found += _function(call)
-    return found, _missed(recording, folded)
-
-
-def _missed(recording: CallRecording, folded: list[Call]) -> Callable[[Operation], str]:
     constant = {index for call in folded for index in range(call.first, call.last)}
     otherwise = module_hooks.missed(recording, RULES)
-    return lambda operation: "constants_folded" if operation.index in constant else otherwise(operation)
-
-
-def _is_leaf(module: ModuleInfo) -> bool:
-    is_sequential = f"{NN}container.Sequential" in (module.type, *module.bases)
-    return module.type.startswith(("torch.nn.", "torch.ao.nn.")) and not is_sequential
+    return found, lambda operation: "constants_folded" if operation.index in constant else otherwise(operation)
 
 
 def _module(module: ModuleInfo, call: Call) -> Iterator[Item]:

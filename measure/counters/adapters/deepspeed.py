@@ -43,7 +43,9 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         listener = FunctionListener(profiler, model, paths, {**TORCH, "einops": einops})
         with listener.listening(profiler.module_flop_count, profiler.module_mac_count):
             flop, mac, parameters = _ask(model, inputs, listener)
-    _check(listener, flop, mac)
+    heard = sum(sum(counted.values()) for counted in listener.own.values()), sum(listener.mac.values())
+    if heard != (flop, mac):
+        raise Inconsistent(f"DeepSpeed gave {flop} FLOP and {mac} MAC, its rules {heard[0]} and {heard[1]}")
     ignored, not_understood = listener.uncounted
     blank = FlopCount(
         counter=NAME,
@@ -69,10 +71,3 @@ def _ask(model: torch.nn.Module, inputs: tuple[Any, ...], listener: FunctionList
         return profile.get_total_flops(), profile.get_total_macs(), profile.get_total_params()
     finally:
         profile.end_profile()
-
-
-def _check(listener: FunctionListener, flop: int, mac: int) -> None:
-    """It adds up each module once, however many parents have it."""
-    heard = sum(sum(counted.values()) for counted in listener.own.values()), sum(listener.mac.values())
-    if heard != (flop, mac):
-        raise Inconsistent(f"DeepSpeed gave {flop} FLOP and {mac} MAC, its rules {heard[0]} and {heard[1]}")

@@ -83,15 +83,10 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
             ignored=ignored,
             not_understood=not_understood,
         )
-        found += rows(blank, _scopes(counts, root))
+        paths = {name: name.removeprefix(f"{root}.") for name in counts if name.startswith(f"{root}.")}
+        modules = {path: _operators(counts[name]) for name, path in paths.items() if path != WHOLE}
+        found += rows(blank, {WHOLE: _operators(counts.get(GLOBAL, {})), **modules})
     return found
-
-
-def _scopes(counts: Counts, root: str) -> dict[str, dict[tuple[str, str], int]]:
-    """Its modules as scopes: "ResNet.layer1.0" is "layer1.0". What is no part of the root has none."""
-    paths = {name: name.removeprefix(f"{root}.") for name in counts if name.startswith(f"{root}.")}
-    modules = {path: _operators(counts[name]) for name, path in paths.items() if path != WHOLE}
-    return {WHOLE: _operators(counts.get(GLOBAL, {})), **modules}
 
 
 def _operators(counted: Mapping[Any, int]) -> dict[tuple[str, str], int]:

@@ -91,13 +91,16 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
     rules = {kind: listener.to(rule) for kind, rule in register_hooks.items()}
     left = preserve_state(model, ("total_ops", "total_params"))
     with evaluating(model), left, ModulePaths(model) as paths:
-        unseen = UncountedCalls(_looks(model, paths))
+        leaves = {p for p, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
+        unseen = UncountedCalls(lambda: paths.current in leaves)
         for leaf in [m for m in model.modules() if type(m) not in register_hooks and not list(m.children())]:
             leaf.register_forward_hook(listener.called)
         with unseen:
             reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
     own: dict[str, Counted] = {path: listener.tally[id(module)] for path, module in _added(model)}
-    _check(reported, own)
+    heard = sum(sum(counted.values()) for counted in own.values())
+    if reported != heard:
+        raise Inconsistent(f"thop gave {reported}, its rules {heard}")
     _, not_understood = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
     blank = FlopCount(
         counter=NAME,
@@ -110,12 +113,6 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
         parameters=int(parameters),
     )
     return rows(blank, spread(own))
-
-
-def _looks(model: nn.Module, paths: ModulePaths) -> Callable[[], bool]:
-    """Whether the module that runs now is one that thop, or the list of those without a rule, tells of."""
-    leaves = {p for p, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
-    return lambda: paths.current in leaves
 
 
 def _multiply_adds(module: Any, counted: float) -> float:
@@ -143,9 +140,3 @@ def _added(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
             yield inside, child
         else:
             yield from _added(child, inside)
-
-
-def _check(reported: float, own: dict[str, Counted]) -> None:
-    heard = sum(sum(counted.values()) for counted in own.values())
-    if reported != heard:
-        raise Inconsistent(f"thop gave {reported}, its rules {heard}")

@@ -59,7 +59,8 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
     listed = list(events)
     for event in listed:
         if event.flops:
-            own[_path(event)][event.name, "flop"] += int(event.flops)
+            found = (above.name for above in _above(event) if above.name.startswith(MODULE))
+            own[next(found, MODULE).removeprefix(MODULE)][event.name, "flop"] += int(event.flops)
         elif (
             not _is_product(event)
             and bucket_of(_aten(event)) == "counted"
@@ -106,12 +107,6 @@ def _above(event: Any) -> Iterator[Any]:
     while event.cpu_parent is not None:
         event = event.cpu_parent
         yield event
-
-
-def _path(event: Any) -> str:
-    """The path of the module whose forward ran this; "" if none did."""
-    found = (above.name for above in _above(event) if above.name.startswith(MODULE))
-    return next(found, MODULE).removeprefix(MODULE)
 
 
 def _aten(event: Any) -> str:

@@ -94,7 +94,8 @@ def _by_module(layers: list[LayerInfo]) -> dict[str, Counted]:
     for layer in layers:
         if not layer.is_leaf_layer or not layer.macs:
             continue
-        name = _name(layer.module)
+        known = [kind.__name__ for kind in type(layer.module).__mro__ if kind.__module__.startswith("torch.nn.modules")]
+        name = type(layer.module).__name__ if known[:1] in ([], ["Module"]) else known[0]
         matrices: Any = copy.copy(layer)
         matrices.module, matrices.macs = Matrices(layer.module), 0
         matrices.calculate_macs()
@@ -114,9 +115,3 @@ def _path(layer: LayerInfo) -> str:
         names.insert(0, here.var_name)
         here = here.parent_info
     return ".".join(names)
-
-
-def _name(module: nn.Module) -> str:
-    """The nearest class of torch.nn, or the module's own if it is of none."""
-    known = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.modules")]
-    return type(module).__name__ if known[:1] in ([], ["Module"]) else known[0]
