@@ -30,7 +30,8 @@ from typing import Any, Self
 
 import torch
 
-from analysis.devices.precisions import UNITS
+from analysis.devices.precisions import PRECISIONS, UNITS
+from analysis.utilization import denominators
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
 from measure.device.environment import device_facts
 from measure.meter.call_costs import LATE, CallCosts
@@ -46,12 +47,17 @@ from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, add_passes, all_of
 from measure.meter.summary import LoopDevice, MeterSummary, summary, without_flop
+from measure.step.ceilings import ceilings
 from results.errors import one_line
 from results.records.samples import Ceiling
 
 __all__ = ["MeterOptions", "MeterSummary", "UtilizationMeter"]
 
 COUNTING_BUDGET_RATIO = 0.01
+MICRO_BATCHES = (
+    "steps wrote no weight: they are micro-batches of an accumulation; one step() belongs around all of them and the "
+    "optimizer's step"
+)
 
 
 class UtilizationMeter:
@@ -81,10 +87,11 @@ class UtilizationMeter:
         chosen = options_with(options, keywords)
         self._inner = _unwrapped(model)
         device = _device(model, chosen.device)
-        self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
+        self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
-        self._step = MeteredStep(self, self._times)
+        trained = (each for each in self._inner.parameters() if each.requires_grad and not each.is_inference())
+        self._step = MeteredStep(self, self._times, next(trained, torch.empty(0)))
         compiled = any(isinstance(each, torch._dynamo.OptimizedModule) for each in model.modules()) or bool(
             model._compiled_call_impl
         )
@@ -105,6 +112,7 @@ class UtilizationMeter:
             self._energy.start()
         self._faults: dict[str, None] = {}
         self._broken = False
+        self._own_peak = chosen.ceilings is None and chosen.peak_flop_per_s is None and device.type == "cpu"
         self._kept = 0  # steps that waited to be added up at the end of the last step that had more to do
         self._rolling: bool | None = None  # whether update() begins the next step; None: not called yet
         self._options, self._model_parts = chosen, (type(self._inner).__name__, compiled)
@@ -322,7 +330,7 @@ class UtilizationMeter:
         if self._options.out is None:
             return None
         held = LoopRun(
-            Path(self._options.out), str(device), list(self._options.ceilings), self._options.peak_flop_per_s
+            Path(self._options.out), str(device), list(self._options.ceilings or ()), self._options.peak_flop_per_s
         )
         atexit.register(self.close)
         return held
@@ -354,7 +362,19 @@ class UtilizationMeter:
     def _summary(self, stretch: Stretch, energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
         keys = {key for block in stretch.blocks for key in (*block.passes, *block.observed_passes)}
-        found = summary(stretch, self._costs, self._place, watts, self._reasons(reason, keys))
+        units = self._costs.flop(all_of(self._run.blocks).passes).by_unit
+        if (
+            self._own_peak
+            and denominators.OWN_PEAK_S
+            and units
+            and not self.is_open
+            and not torch.distributed.is_initialized()
+        ):
+            self._own_peak = False
+            self._measure_peak([name for name, each in PRECISIONS.items() if each.matmul_unit in units])
+        found = summary(
+            stretch, self._costs, self._place, watts, self._reasons(reason, keys) + self._micro_batches(stretch)
+        )
         observations = self._observations
         unverified = min(found.steps, self._step.number - observations.last)
         return dataclasses.replace(
@@ -365,6 +385,15 @@ class UtilizationMeter:
             unverified_reason=(observations.reason or (ROLLING if self._rolling else "")) if unverified else "",
         )
 
+    def _measure_peak(self, precisions: Sequence[str]) -> None:
+        """The fastest kernel of this CPU, which no datasheet has; the loop's times leave out how long this takes."""
+        began_s = time.perf_counter()
+        rows = ceilings(self._place.device, precisions, denominators.OWN_PEAK_S)
+        self._place = dataclasses.replace(self._place, ceiling=ceiling_of(rows))
+        busy = {row.reason.removeprefix("note: ") for row in rows if row.status == "ok" and row.reason}
+        self._faults |= dict.fromkeys(f"of the measured peak: {reason}" for reason in sorted(busy)[:1])
+        self._times.exclude(time.perf_counter() - began_s)
+
     def _no_summary(self) -> MeterSummary:
         """Where not even a summary could be made."""
         return MeterSummary(
@@ -374,6 +403,15 @@ class UtilizationMeter:
     def _reasons(self, of_energy: str, keys: Iterable[CallKey]) -> tuple[str, ...]:
         """What is to be said beside numbers of these calls. of_energy: why there is none, or ""."""
         return (*self._faults, *([of_energy] if of_energy else []), *self._observations.notes(keys))
+
+    def _micro_batches(self, stretch: Stretch) -> tuple[str, ...]:
+        """What is to be said where steps are not one backward pass and one update of the weights each."""
+        unchanged, number, whole = self._step.unchanged, self._step.number, all_of(stretch.blocks)
+        if number > unchanged >= number - unchanged:
+            return (f"{unchanged} of {number} {MICRO_BATCHES}",)
+        passes = sum(each.backward for key, each in whole.passes.items() if not key.module) / (whole.steps or 1)
+        said = f"a step has {passes:.3g} backward passes of the model: its numbers are of all of them"
+        return (said,) if passes > 1 else ()
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -435,15 +473,15 @@ def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.
     return place
 
 
-def _place(device: torch.device, peak_flop_per_s: float | None, ceilings: list[Ceiling]) -> LoopDevice:
+def _place(device: torch.device, peak_flop_per_s: float | None, rows: list[Ceiling]) -> LoopDevice:
     facts = device_facts(str(device))
     name = str(facts.name or device)
     if peak_flop_per_s is not None:
         peak = Denominator("user", dict.fromkeys(UNITS, peak_flop_per_s), dict.fromkeys(UNITS, "peak_flop_per_s"))
     else:
         peak = datasheet(name, str(device), facts.multiprocessors)
-    wrong = {row.device_name for row in ceilings if row.device_name and row.device_name != name}
-    wrong |= {row.device for row in ceilings if row.device.partition(":")[0] != device.type}
+    wrong = {row.device_name for row in rows if row.device_name and row.device_name != name}
+    wrong |= {row.device for row in rows if row.device.partition(":")[0] != device.type}
     if wrong:
         raise ValueError(f"expected ceilings of {name!r}, got those of {', '.join(map(repr, sorted(wrong)))}")
-    return LoopDevice(str(device), name, peak, ceiling_of(ceilings))
+    return LoopDevice(str(device), name, peak, ceiling_of(rows))

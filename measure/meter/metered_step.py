@@ -10,6 +10,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Protocol
 
+import torch
+
 from measure.meter.calls import OpenStep
 from measure.meter.step_times import StepTimes
 
@@ -40,13 +42,15 @@ class MeteredStep(OpenStep):
     """The context of one step; one object for all steps of a meter.
 
     left: steps that may end before there is more to do than to keep their marks and calls; 0: there is, in the next.
-    number: steps that have ended. inputs, items: as in `UtilizationMeter.step`.
+    number: steps that have ended; unchanged: those in which the weight was not written. inputs, items: as in
+    `UtilizationMeter.step`.
     """
 
-    __slots__ = ("_owner", "_pending", "inputs", "items", "left", "mark", "number")
+    __slots__ = ("_owner", "_pending", "_updated", "_weight", "inputs", "items", "left", "mark", "number", "unchanged")
 
-    def __init__(self, owner: StepOwner, times: StepTimes) -> None:
+    def __init__(self, owner: StepOwner, times: StepTimes, weight: torch.Tensor) -> None:
         super().__init__()
+        self._weight, self._updated, self.unchanged = weight, weight._version, 0
         self._owner = owner
         self._pending = times.pending
         self.mark = times.mark
@@ -72,6 +76,9 @@ class MeteredStep(OpenStep):
                 end = self.mark()
                 self.begun = None
                 self.number += 1
+                if (version := self._weight._version) == self._updated:
+                    self.unchanged += 1
+                self._updated = version
                 calls = self.calls
                 for call in calls:
                     call.__class__ = call.ended

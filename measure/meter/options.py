@@ -24,8 +24,9 @@ class MeterOptions:
     warm_up_steps: steps left out of all numbers. unit: which unit runs the products, of UNITS; None: from dtypes,
     autocast and the flags of TF32. peak_flop_per_s: the caller's own peak, FLOP/s; None: the datasheet's of this device
     and unit, or none. ceilings: rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second
-    utilization. loss_of: the model's outputs → what the loss is made of; None: all of them. children: whether the loop
-    may call the model's direct children instead of the model. energy: whether to read the device's energy counter.
+    utilization; None: on a CPU the first summary measures some in about 2 s, unless this is one of several ranks.
+    loss_of: the model's outputs → what the loss is made of; None: all of them. children: whether the loop may call the
+    model's direct children instead of the model. energy: whether to read the device's energy counter.
     watch: whether to observe what some steps really run and hold the count against it: the first ones, those after a
     change, and others drawn at random.
     hook_every: in one of how many steps, in the mean, one is observed at random; None: as long as that takes less than
@@ -40,7 +41,7 @@ class MeterOptions:
     warm_up_steps: int = 3
     unit: str | None = None
     peak_flop_per_s: float | None = None
-    ceilings: Iterable[Ceiling] = ()
+    ceilings: Iterable[Ceiling] | None = None
     loss_of: Callable[[Any], Any] | None = None
     children: bool = False
     energy: bool = True

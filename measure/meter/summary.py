@@ -39,7 +39,7 @@ class MeterSummary:
     model_flop_per_step, recompute_flop_per_step: means over steps, FLOP; None where a call has no count: then
     at_least_flop_per_step has what the others add up to, and unknown_calls how many there are.
     step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
-    utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured ceiling.
+    utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured peak.
     single_peak_flop_per_s, single_peak_unit, single_peak_utilization_ratio: of a loop on several units, whose
     peak_flop_per_s is that of all together: the peak of the unit with most FLOP, and what a table of one would say.
     items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
@@ -105,7 +105,7 @@ class MeterSummary:
             *_of_peak(
                 "of one unit", self.single_peak_utilization_ratio, self.single_peak_flop_per_s, self.single_peak_unit
             ),
-            *_of_peak("of ceiling", self.ceiling_utilization_ratio, self.ceiling_flop_per_s, self.ceiling_source),
+            *_of_peak("utilization", self.ceiling_utilization_ratio, self.ceiling_flop_per_s, self.ceiling_source),
             f"steps       {self.steps}{self._time()} on {self.device_name or self.device}",
         ]
         if self.model_flop_per_step is not None and self.model_flop_per_s is not None:
@@ -147,7 +147,7 @@ class MeterSummary:
         if self.step_time_s is None:
             return ""
         ends = _ends(self.step_time_low_s, self.step_time_high_s, 1e3, "ms")
-        return f" of {_short(1e3 * self.step_time_s)} ms{ends}"
+        return f", each {_short(1e3 * self.step_time_s)} ms{ends},"
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
         """The numbers that are known, by name, for a logger. prefix: put before each name, such as "flopledger/"."""
@@ -286,6 +286,12 @@ def _rates(
     row: dict[str, Any] = {"model_flop_per_s": total / time_s}
     reasons = []
     try:
+        ceiling = place.ceiling.peak(by_unit)
+        row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": place.ceiling.source(by_unit)}
+        row["ceiling_utilization_ratio"] = total / time_s / ceiling
+    except Unavailable:
+        pass  # a ceiling is an extra: most loops have none
+    try:
         peak = place.peak.peak(by_unit)
         row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
         row |= {"utilization_ratio": total / time_s / peak, "hfu_ratio": (total + recomputed) / time_s / peak}
@@ -293,13 +299,7 @@ def _rates(
         row |= _attention_ratios({name: _by_unit(name, flop) for name in BY_RULE}, time_s, place.peak)
         row |= _of_one_unit(by_unit, time_s, place.peak)
     except Unavailable as reason:
-        reasons.append(f"no utilization: {reason}")
-    try:
-        ceiling = place.ceiling.peak(by_unit)
-        row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": place.ceiling.source(by_unit)}
-        row["ceiling_utilization_ratio"] = total / time_s / ceiling
-    except Unavailable:
-        pass  # a ceiling is an extra: most loops have none
+        reasons += [] if "ceiling_flop_per_s" in row else [f"no utilization: {reason}"]
     return row, reasons
 
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import flopledger
 from analysis.devices.telemetry import Reading
+from analysis.utilization import denominators
 from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
 from measure.meter.step_times import CpuMarks, StepBlock, StepBlocks
@@ -642,6 +643,39 @@ def test_a_cpu_has_no_peak_and_no_default():
     assert found.scalars("m/")["m/steps"] == 3
 
 
+def test_the_first_summary_on_a_cpu_measures_its_peak(monkeypatch):
+    monkeypatch.setattr(denominators, "OWN_PEAK_S", 0.5)
+    model = net()
+    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
+    found = _train(meter, model)
+    assert found.ceiling_utilization_ratio == found.model_flop_per_s / found.ceiling_flop_per_s
+    assert str(found).startswith("utilization ")
+    assert "measured here" in str(found).splitlines()[0]
+    assert meter.summary().ceiling_flop_per_s == found.ceiling_flop_per_s, "once"
+    given = _train(_meter(net()), model)
+    assert given.ceiling_flop_per_s is None, "not where a peak is given"
+
+
+@pytest.mark.parametrize(
+    ("passes", "every", "said"),
+    [
+        (1, 2, ["4 of 8 steps wrote no weight: they are micro-batches of an accumulation"]),
+        (2, 1, ["a step has 2 backward passes of the model: its numbers are of all of them"]),
+        (1, 1, []),
+    ],
+)
+def test_micro_batches_are_noticed(passes, every, said):
+    model = net()
+    optimizer, meter = torch.optim.SGD(model.parameters(), lr=0.0), _meter(model)
+    for number in range(8):
+        with meter.step():
+            for _ in range(passes):
+                model(samples()).sum().backward()
+            if number % every == every - 1:
+                optimizer.step()
+    assert [warning.partition(";")[0] for warning in meter.summary().warnings] == said
+
+
 BAD = {
     "model": ({"model": 3}, "expected the module that the loop calls, got int"),
     "models": ({"model": [3]}, "got list; of several modules, each has a meter of its own"),
@@ -681,7 +715,7 @@ def test_a_printed_summary_begins_with_utilization() -> None:
     summary = MeterSummary(**SUMMARY, items_per_s=1538.0, goodput_ratio=0.9985, warnings=("no energy: none here",))
     assert str(summary).splitlines() == [
         "MFU         12.5 % (11.6 to 13.5 %) of 1,000 GFLOP/s, a sheet",
-        "steps       17 of 10.4 ms (9.6 to 11.2 ms) on NVIDIA H2000",
+        "steps       17, each 10.4 ms (9.6 to 11.2 ms), on NVIDIA H2000",
         "model FLOP  1.3 GFLOP a step, 125 GFLOP/s",
         "items       1,538 a second",
         "goodput     99.9 % of the time is in steps",
@@ -701,7 +735,7 @@ def test_an_upper_end_that_bounds_nothing_is_not_printed() -> None:
     ends = {"step_time_low_s": 4e-5, "step_time_high_s": 5.0, "utilization_low_ratio": 0.003}
     lines = str(MeterSummary(**SUMMARY | ends | {"utilization_high_ratio": 52361.24})).splitlines()
     assert lines[0] == "MFU         12.5 % (0.3 % or more) of 1,000 GFLOP/s, a sheet"
-    assert lines[1] == "steps       17 of 10.4 ms (0.04 ms or more) on NVIDIA H2000"
+    assert lines[1] == "steps       17, each 10.4 ms (0.04 ms or more), on NVIDIA H2000"
 
 
 def test_what_a_printed_summary_does_not_know_is_a_note() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from reports.ceiling import figures as ceiling_figures
 from reports.ceiling.text import CeilingAnswer, bests, document, to_text
-from reports.shared import figure_style
 from tests.support.made_up import made_up_ceilings
 
 
@@ -92,13 +91,6 @@ def test_the_document_has_every_key():
 # --- pictures ---
 
 
-@pytest.fixture
-def themed():
-    with figure_style.theme():
-        yield
-
-
-@pytest.mark.usefixtures("themed")
 def test_points_are_the_rows():
     seen = made_up_ceilings.gpu()
     drawn = ceiling_figures.figures(seen)
@@ -113,6 +105,5 @@ def test_points_are_the_rows():
     assert len(names) == len(set(names)) == 1 + 4 + 1 + 3 + 4 + 4
 
 
-@pytest.mark.usefixtures("themed")
 def test_nothing_measured_draws_nothing():
     assert ceiling_figures.figures(CeilingAnswer(device="cpu", device_name="", rows=())) == {}

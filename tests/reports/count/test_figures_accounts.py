@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,9 @@ from matplotlib.patches import Rectangle
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import waterfall_figure
 from reports.count.waterfall_figure import MOST_CAUSES, UNEXPLAINED, lane
-from reports.shared import figure_style
 from results.errors import StoreFault
 from results.records.accounts import Account, AccountCause
 from runners.count import output as count_output
-
-
-@pytest.fixture(autouse=True, scope="module")
-def themed() -> Iterator[None]:
-    with figure_style.theme():
-        yield
 
 
 def account(counter: str, native: int | float | None, **more: Any) -> Account:

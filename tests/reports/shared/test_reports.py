@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -405,12 +405,6 @@ def test_csv_of_rows_that_cells_share_is_that_of_each() -> None:
 
 
 # --- figures -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True, scope="module")
-def themed() -> Iterator[None]:
-    with figure_style.theme():
-        yield
 
 
 def grid(models: Iterable[str], precisions: Iterable[str], batches: Iterable[int], **more: object) -> list[Utilization]:

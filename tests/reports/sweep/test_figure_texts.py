@@ -5,13 +5,11 @@ Boxes are those of matplotlib's own renderer. Made-up rows: the sizes are the te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reports.shared import figure_style
 from reports.sweep.figures import epoch_times, gallery, utilization
 from reports.sweep.figures import methods as figures_methods
 from results.records.answers import Utilization, WorkTime
@@ -34,12 +32,6 @@ SIZES = [(1, 1), (1, 8)]
 LARGE = [(2, 3), (13, 2), (60, 1), (13, 8), (30, 4), (60, 8)]
 TALLEST_IN = 11.5
 CEILINGS = (237e9, 322e9, 512e9)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def themed() -> Iterator[None]:
-    with figure_style.theme():
-        yield
 
 
 @pytest.fixture(autouse=True)

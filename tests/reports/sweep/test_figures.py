@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,12 +46,6 @@ NAMES = {
 }
 SMALL = Grid(models=("resnet18", "mobilenet_v2"), batches=(1, 64))
 CELL = {"cell_id": "c", "attempt": 1, "model": "m", "batch_size": 8, "precision": "fp32"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def themed() -> Iterator[None]:
-    with figure_style.theme():
-        yield
 
 
 @pytest.fixture

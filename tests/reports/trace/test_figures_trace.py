@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,6 @@ from tests.support.made_up.made_up_trace import G
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def themed() -> Iterator[None]:
-    with figure_style.theme():
-        yield
 
 
 @pytest.fixture
