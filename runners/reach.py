@@ -62,7 +62,7 @@ def parser() -> Parser:
     made = Parser(
         prog="python -m runners.reach",
         description="What could a step take at best on a device that you do not have, and what will it take?",
-        epilog="What bound and interval are, and do not claim: docs/reach.md. Models of any form: docs/models.md.",
+        epilog="What bound and interval are: docs/projections.md. Models of any form: docs/models.md.",
     )
     made.add_argument("model", metavar="MODEL", help=MODEL)
     made.add_argument(

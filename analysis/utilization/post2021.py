@@ -2,7 +2,7 @@
 
 A multiply-add counts as 1 and the peak is the fp32 one of the CUDA cores, whatever the precision policy lets run
 elsewhere. The method `theory` is three times fvcore's native total, unconverted, normalisation included. It is not
-claimed that these fractions are utilizations: `docs/post2021.md` says what is wrong with them. Times are the same as in
+claimed that these fractions are utilizations: `docs/results.md` says what is wrong with them. Times are the same as in
 `utilization.csv`; only the two halves that were counted otherwise are counted otherwise here. Pure.
 """
 

@@ -92,7 +92,7 @@ def theories(views: Sequence[View], names: Names) -> Table | None:
 
 def post2021(rows: Sequence[Utilization], names: Names) -> Table | None:
     """Utilization in the arithmetic of the 2021 post."""
-    caption = "As the 2021 post counts: a multiply-add is 1, over the fp32 peak (docs/post2021.md says what that means)"
+    caption = "As the 2021 post counts: a multiply-add is 1, over the fp32 peak (docs/results.md says what that means)"
     return _by_method(caption, rows, names)
 
 

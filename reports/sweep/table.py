@@ -76,7 +76,7 @@ CONVENTIONS = {
 }
 """Convention → what the heading says of it."""
 
-_NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for those. docs/post2021.md says what differs."
+_NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for those. docs/results.md says what differs."
 
 
 @collector_off()

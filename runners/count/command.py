@@ -94,8 +94,8 @@ def parser() -> Parser:
 
 
 def _add_parallel(made: Parser) -> None:
-    """The options of a step that is split over ranks (docs/parallel.md)."""
-    group = made.add_argument_group("a step over many ranks (docs/parallel.md)")
+    """The options of a step that is split over ranks (docs/cluster.md)."""
+    group = made.add_argument_group("a step over many ranks (docs/cluster.md)")
     group.add_argument(
         "--parallel", metavar="dp=N,tp=N,…", help="over dp, tp, pp, cp, ep: each rank's FLOP, memory and collectives"
     )

@@ -1,4 +1,4 @@
-"""The table of faults in docs/reliability.md: each boundary has a fault, and each test that it names is there."""
+"""The table of faults in docs/evidence.md: each boundary has a fault, and each test that it names is there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOUNDARIES = {"disk", "standard streams", "telemetry", "counter", "worker", "dev
 
 def rows() -> list[tuple[str, str, str]]:
     """(boundary, file, test) of each row."""
-    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     return ROW.findall(text.partition("## Faults at each boundary")[2].partition("\n## ")[0])
 
 
@@ -24,7 +24,7 @@ def functions_of(file: str) -> set[str]:
 
 
 def test_each_boundary_has_a_fault_and_each_row_is_read() -> None:
-    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     section = text.partition("## Faults at each boundary")[2].partition("\n## ")[0]
     assert {boundary for boundary, _, _ in rows()} == BOUNDARIES
     assert len(rows()) == section.count("\n| ") - 2  # without the head and the line below it

@@ -1,4 +1,4 @@
-"""docs/workloads.md against the workloads: its tables of sizes, its names, its messages."""
+"""docs/models.md against the workloads: its tables of sizes, its names, its messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.fathom.registry import FAMILIES
 from workloads.sources import any_model
 from workloads.training.building import shapes
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "workloads.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 def sample(name):

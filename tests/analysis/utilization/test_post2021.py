@@ -192,7 +192,7 @@ def test_a_halved_theory_turns_the_check_red(tmp_path: Path, monkeypatch: pytest
         check(path)
 
 
-# --- docs/post2021.md: its figures, worked out again ---------------------------------------------------------------
+# --- docs/results.md: its figures, worked out again ---------------------------------------------------------------
 
 FORWARD_MAC = {"resnet50": 4_089_184_256, "resnet152": 11_513_626_624, "alexnet": 714_188_480, "vgg16": 15_470_264_320}
 """Of torchvision's models at 3 × 224 × 224 with 1000 classes, as fvcore and our own trace have it."""
