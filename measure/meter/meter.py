@@ -33,6 +33,7 @@ import torch
 from analysis.devices.precisions import PRECISIONS, UNITS
 from analysis.utilization import denominators
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
+from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
 from measure.meter.call_costs import LATE, CallCosts
 from measure.meter.calls import Call, CallKey
@@ -47,7 +48,7 @@ from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, add_passes, all_of
 from measure.meter.summary import LoopDevice, MeterSummary, summary, without_flop
-from measure.step.ceilings import ceilings
+from measure.timing.clocks import clock_for
 from results.errors import one_line
 from results.records.samples import Ceiling
 
@@ -387,8 +388,8 @@ class UtilizationMeter:
 
     def _measure_peak(self, precisions: Sequence[str]) -> None:
         """The fastest kernel of this CPU, which no datasheet has; the loop's times leave out how long this takes."""
-        began_s = time.perf_counter()
-        rows = ceilings(self._place.device, precisions, denominators.OWN_PEAK_S)
+        began_s, device = time.perf_counter(), self._place.device
+        rows = ceilings_by_precision(device, precisions, clock_for(device), denominators.OWN_PEAK_S)
         self._place = dataclasses.replace(self._place, ceiling=ceiling_of(rows))
         busy = {row.reason.removeprefix("note: ") for row in rows if row.status == "ok" and row.reason}
         self._faults |= dict.fromkeys(f"of the measured peak: {reason}" for reason in sorted(busy)[:1])
