@@ -117,7 +117,7 @@ def identify(processor: Processor) -> Microarchitecture:
     if len(found) == 1:
         return found[0]
     if processor.vendor == APPLE or processor.name.startswith("Apple"):
-        raise Unavailable("no derived peak: Apple documents no units of its cores; use the measured ceiling")
+        raise Unavailable("no derived peak: Apple documents no units of its cores; use the measured peak")
     what = f"{processor.vendor} family {processor.family} model {processor.model}"
     named = f"{what} ({processor.name})" if processor.name else what
     models = [row for row in microarchitectures() if row.pattern and processor.model in row.models]

@@ -26,7 +26,7 @@ PLACED = (
 
 
 def headline(roof: StepRoof) -> tuple[str, Against]:
-    """(denominator, ratios) that the step is reported with: of the measured ceiling, of the datasheet where there is
+    """(denominator, ratios) that the step is reported with: of the measured peak, of the datasheet where there is
     none."""
     if roof.ceiling.utilization_ratio is None and roof.datasheet.utilization_ratio is not None:
         return "datasheet", roof.datasheet

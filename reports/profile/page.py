@@ -18,7 +18,7 @@ from reports.profile.figures import icicle
 from reports.profile.summary import conservation_lines, pass_time, ratio, summary_lines, time
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
 from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
-from reports.shared.html import TABLES_SCRIPT, data_uri, is_wide, natural_size, rendered
+from reports.shared.html import TABLES_SCRIPT, data_uri, natural_size, rendered
 from reports.shared.html_tables import Rows, TableCell, TableRow
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.step_profile import StepProfile
@@ -195,7 +195,7 @@ def page(profile: StepProfile, roofline: str = "") -> str:
 
     nodes, roof = tree(profile), step_roof(profile)
     width, height = natural_size(roofline)
-    size = {"width": width, "height": height, "wide": is_wide(width)}
+    size = {"width": width, "height": height}
     machine = profile.machine.device_name if profile.machine else ""
     present = [bound for bound in (*BOUNDS, BETWEEN, "") if roof.time_by_bound_s.get(bound)]
     deepest = max(node.depth for node in nodes.values())

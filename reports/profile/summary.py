@@ -164,7 +164,7 @@ def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 def ratio_lines(roof: StepRoof) -> list[Line]:
     """Utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
     lines = []
-    for words, against in (("the measured ceiling", roof.ceiling), ("the datasheet", roof.datasheet)):
+    for words, against in (("the measured peak", roof.ceiling), ("the datasheet", roof.datasheet)):
         if against.utilization_ratio is not None:
             lines.append((f"utilization of {words}", _ratios(against)))
     if not lines:

@@ -131,11 +131,6 @@ FIGURES: dict[str, About] = {
 """Figure → what is said of it. One of several pages takes that of its first; others have their name alone."""
 
 
-WIDEST_IN_FULL = 500
-"""CSS pixels. Letters of 8 points have 7 on a telephone of 360 pixels in a figure of one column, 454 wide; in one of
-several columns, 691 wide, they would have 5."""
-
-
 @dataclass(frozen=True)
 class Picture:
     """One figure. alt: what it shows; uri: all of it; width, height: its natural size in CSS pixels, None: not said."""
@@ -148,11 +143,6 @@ class Picture:
     width: int | None
     height: int | None
 
-    @property
-    def wide(self) -> bool:
-        """Whether it scrolls sideways on a telephone."""
-        return is_wide(self.width)
-
 
 def picture(name: str, svg: str, more: str = "") -> Picture:
     """A figure by its file's name. more: a sentence on what is to be seen in this one."""
@@ -162,11 +152,6 @@ def picture(name: str, svg: str, more: str = "") -> Picture:
     page = name.removeprefix(base).strip("_").replace("_", " ") if base else ""
     alt = " ".join(filter(None, (f"{about.caption}{f' ({page})' if page else ''}.", about.shows, more)))
     return Picture(name, about.caption, about.file, alt, data_uri(svg), *natural_size(svg))
-
-
-def is_wide(width: int | None) -> bool:
-    """Whether a figure of this width is too wide to be read on a telephone when all of it is shown."""
-    return width is None or width > WIDEST_IN_FULL
 
 
 def natural_size(svg: str) -> tuple[int | None, int | None]:
@@ -203,7 +188,7 @@ MOST_ROWS = 1_000
 class Section:
     """A heading with what stands under it, in this order: sentences, tables, pictures, items of a list, blocks.
 
-    blocks: (what it is, text that is shown as it is).
+    blocks: (what it is, text that is shown as it is). folded: only the heading shows until it is opened.
     """
 
     anchor: str
@@ -213,6 +198,7 @@ class Section:
     pictures: tuple[Picture, ...] = ()
     items: tuple[str, ...] = ()
     blocks: tuple[tuple[str, str], ...] = ()
+    folded: bool = False
 
     @property
     def empty(self) -> bool:

@@ -25,10 +25,10 @@ from results.records.cell import Run
 OF_WHAT = {
     "datasheet": "the datasheet peak",
     "clock": "the peak at the observed clock",
-    "ceiling": "the measured ceiling",
+    "ceiling": "the session's measured peak",
     "user": "the given peak",
     "derived": "the derived peak of its cores",
-    "paired_ceiling": "the ceiling timed beside its steps",
+    "paired_ceiling": "the measured peak",
 }
 SHORT = {
     "datasheet": "sheet",

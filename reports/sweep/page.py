@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleaning.reconcile.device_repeats import devices_sentence
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 _NAME_LETTERS = 60
 
-_MOST_OF_PICTURES = 3_000_000
-"""Characters of all pictures together: a page is to stay below 5 MB."""
+MOST_LETTERS, LEAST_FOR_PICTURES = 950_000, 300_000
+"""Characters of a page: with more, the last pictures are left out."""
 
 
 @collector_off()
@@ -47,22 +48,24 @@ def page(
     was timed.
     """
     names = Names(built.views)
-    sections = [
-        _figures(built, figures),
-        _cells(built),
-        _variants(built),
+    repeats = tuple(repeat_lines(built.views, built.step_times))
+    below = [
         _methods(built, names),
         _counters(built),
         _ratios(built, names),
         _times(built, names),
         _peaks(built, names, ceilings),
-        _environment(built, manifest),
         _failures(built, names),
-        _problems(built),
+        Section("repeats", "Repeats", items=repeats),
         _cleaning(built),
+        _environment(built, manifest),
         _citation(built, manifest),
     ]
-    return document(_title(built, manifest), _verdict(built), sections)
+    shown, folded = [_cells(built), _variants(built)], [replace(section, folded=True) for section in below]
+    title, verdict, problems = _title(built, manifest), _verdict(built), _problems(built)
+    text = document(title, verdict, [*shown, problems, *folded])
+    room = max(LEAST_FOR_PICTURES, MOST_LETTERS - len(text))
+    return document(title, verdict, [*shown, _figures(built, figures, room), problems, *folded])
 
 
 def _title(built: Built, manifest: Manifest | None) -> str:
@@ -82,13 +85,7 @@ def _verdict(built: Built) -> PageVerdict:
     known, shown = peak_lines(built.views), peak_lines(conclusion.cells)
     others = tuple(line for line in known if line not in shown)
     peaks = (("Other peaks", others),) if others else () if shown else (("Peak", ("none is known",)),)
-    repeats = tuple(repeat_lines(built.views, built.step_times))
-    rests_on = (
-        ("Measured on", (heading(built),)),
-        *peaks,
-        ("Cells", (cells,)),
-        *((("Repeats", repeats),) if repeats else ()),
-    )
+    rests_on = (("Measured on", (heading(built),)), *peaks, ("Cells", (cells,)))
     return PageVerdict(conclusion.sentence, basis(conclusion, built.views), rests_on)
 
 
@@ -131,10 +128,10 @@ def _methods(built: Built, names: Names) -> Section:
     )
 
 
-def _figures(built: Built, figures: Mapping[str, str]) -> Section:
+def _figures(built: Built, figures: Mapping[str, str], room: int) -> Section:
     pictures = tuple(picture(name, svg, _seen_in(name, built.views)) for name, svg in figures.items())
     sizes = itertools.accumulate(len(one.uri) for one in pictures)
-    shown = tuple(one for one, characters in zip(pictures, sizes, strict=True) if characters <= _MOST_OF_PICTURES)
+    shown = tuple(one for one, characters in zip(pictures, sizes, strict=True) if characters <= room)
     text = "" if pictures else "None could be drawn from these rows."
     if left := [one.name for one in pictures[len(shown) :]]:
         text = f"Not on this page, for its size, but in figures/: {', '.join(left)}."

@@ -144,7 +144,7 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     yield Check("device", "warn", fact, cost) if peaks.is_stand_in(name) else Check("device", "ok", fact)
     row = peaks.lookup(name, facts["multiprocessors"])
     if row is None:
-        cost = "no datasheet denominator: the measured ceiling, or --peak-tflops"
+        cost = "no datasheet denominator: the measured peak, or --peak-tflops"
         yield Check("peaks", "missing", f"no row for {name!r} with {facts['multiprocessors']} multiprocessors", cost)
     elif row.verification == "memory":
         yield Check("peaks", "warn", f"{row.source} (memory)", "the figures were never read in a document")

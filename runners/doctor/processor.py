@@ -30,7 +30,7 @@ def processor_checks(threads: int) -> list[Check]:
     try:
         found = processor()
     except Unavailable as fault:
-        return [Check("processor", "missing", str(fault), "no derived peak: the measured ceiling alone")]
+        return [Check("processor", "missing", str(fault), "no derived peak: the measured peak alone")]
     lines = [identity_check(found, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
     from measure.ceiling.core_peaks import read_rows
     from measure.device.environment import device_facts

@@ -59,7 +59,7 @@ def test_it_is_in_no_headline_and_no_evidence(device_bound):
     device, _ = device_bound
     page = (device.out / "report.html").read_text()
     assert "of the datasheet peak" in page
-    assert "of the measured ceiling" not in page
+    assert "of the measured peak" not in page
     done = device.run(sys.executable, "-m", "runners.report", str(device.out), "--check", "--format", "json")
     verdicts = {gate["gate"]: gate for gate in json.loads(done.stdout)}
     assert (done.returncode, verdicts["ceiling_rate"]["verdict"]) == (1, "fail")

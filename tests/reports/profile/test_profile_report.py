@@ -67,7 +67,7 @@ def line(text: str, start: str) -> str:
         ("samples", "samples a second 80.0"),  # 2 in 25 ms
         (
             "utilization",
-            "utilization of the measured ceiling 0.300; at most 0.937 attainable; 0.714 estimated if nothing is fused",
+            "utilization of the measured peak 0.300; at most 0.937 attainable; 0.714 estimated if nothing is fused",
         ),
         ("operations", "operations 26.000 ms + between them 2.000 ms = step 28.000 ms"),
         ("FLOP of the tree", "FLOP of the tree 30,000 = of the step 30,000"),

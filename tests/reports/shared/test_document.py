@@ -88,7 +88,7 @@ def test_numbers_carry_what_they_are_sorted_by_and_words_do_not() -> None:
     assert all("data-v" not in cell for cell in read.of("th"))
     assert read.faults == []
     assert "Empty" not in read.text
-    assert [attributes.get("class") for attributes in read.of("table")] == ["sortable"]
+    assert [attributes.get("class") for attributes in read.of("table")] == ["sortable cards"]
 
 
 # --- text ----------------------------------------------------------------------------------------------------------

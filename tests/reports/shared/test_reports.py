@@ -115,7 +115,7 @@ def test_prefixes_percent_and_durations() -> None:
             dataclasses.replace(view(fraction(0.5), intensity=9.9), small_batch=True),
             "small batch",
         ),
-        (view(fraction(0.5, "ceiling")), "of the measured ceiling"),
+        (view(fraction(0.5, "ceiling")), "of the session's measured peak"),
         (view(fraction(0.4), status="not_converged", host_bound=True), "not converged"),
         (view(fraction(0.4), host_bound=True), "host-bound"),
         (view(fraction(1.2, warnings=("above_one: 1.2 on bf16",)), host_bound=True), "above 1: see warnings"),
@@ -245,7 +245,7 @@ def test_one_model_in_two_precisions() -> None:
 
 def test_one_cell_and_none() -> None:
     assert closing([view(fraction(0.4, "ceiling"))]).sentence == (
-        "resnet18 at batch 8 in fp32 uses 40 % of the measured ceiling: at all of it its step would take 400 ms "
+        "resnet18 at batch 8 in fp32 uses 40 % of the session's measured peak: at all of it its step would take 400 ms "
         "instead of 1.00 s."
     )
     assert "doubt that peak" in closing([view(fraction(1.3, "ceiling"))]).sentence

@@ -71,7 +71,7 @@ def test_the_ceiling_beside_the_steps_is_the_headline(tmp_path: Path) -> None:
 def test_the_kernel_is_named_once_with_the_rates_it_had(tmp_path: Path) -> None:
     found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=paired()))
     (line,) = peak_lines(found.views)
-    assert line.startswith("paired: the ceiling timed beside its steps, 4.00 to 5.00 TFLOP/s (fp32 matmul 512x")
+    assert line.startswith("paired: the measured peak, 4.00 to 5.00 TFLOP/s (fp32 matmul 512x")
 
 
 def test_cells_without_one_stay_in_the_figure(tmp_path: Path) -> None:

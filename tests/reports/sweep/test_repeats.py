@@ -91,8 +91,8 @@ def test_two_devices_have_a_line_each_and_no_interval_needs_no_advice() -> None:
     ]
     lines = [line for line in repeat_lines(views, []) if "any window" in line]
     assert [line.partition("±")[0] for line in lines] == [
-        "cpu, of the measured ceiling: ",
-        "cuda:0, of the measured ceiling: ",
+        "cpu, of the session's measured peak: ",
+        "cuda:0, of the session's measured peak: ",
     ]
     without = cell(0.14, 0)
     rows = tuple(replace(row, utilization_low_ratio=None, utilization_high_ratio=None) for row in without.fractions)
