@@ -16,6 +16,7 @@ import io
 import math
 import runpy
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from unittest import mock
@@ -36,7 +37,8 @@ def printed(command: str, *words: object) -> tuple[int, str, str]:
     words = (command, *map(str, words))
     with mock.patch.object(sys, "argv", list(words)), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            runpy.run_module(f"runners.{command}", run_name="__main__")
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a test imported it before
+                runpy.run_module(f"runners.{command}", run_name="__main__")
         except SystemExit as ended:
             code = int(ended.code or 0)
     return code, out.getvalue(), err.getvalue()
