@@ -35,6 +35,9 @@ arXiv:1509.09308): vector units may seem this much faster than they are. Tensor 
 FAST_ALGORITHMS = ("winograd", "fft")
 """Algorithms that need fewer multiplications than are counted, as `Ceiling.family` of a convolution names them."""
 
+SUSTAINED = "sustained"
+"""How the family begins of a kernel that ran back to back for seconds, at the clock that the power cap leaves."""
+
 ISSUE, READ = "issue", "read"
 """Operations of rows that are of a CPU's cores alone: independent multiply-adds in registers; loads from a cache level.
 No network computes so, and neither is a ceiling."""
@@ -43,13 +46,14 @@ FAST_KERNELS = ("convolution",)
 """Operations for which such an algorithm is known."""
 
 
-def best(ceilings: Iterable[Ceiling], unit: str) -> Ceiling | None:
+def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Ceiling | None:
     """The row of this unit with the highest FLOP/s; None if none was measured. The first of equals. A rate that is no
-    finite number above 0 was not measured.
+    finite number above 0 was not measured. sustained: of those that ran back to back for seconds, else of the others.
 
     The caller chooses whose rows these are: ceilings of another device or session are not distinguished here.
     """
     rows = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.operation != ISSUE]
+    rows = [c for c in rows if c.family.startswith(SUSTAINED) == sustained]
     measured = [c for c in rows if 0 < (c.flop_per_s or 0.0) < math.inf]
     return max(measured, key=lambda c: c.flop_per_s or 0.0, default=None)
 
@@ -63,7 +67,7 @@ def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | N
     if row.unit not in known.peaks:
         return None
     sheet = max(known.at_clock(row.unit, highest_hz or known.boost_hz or 0.0) or 0.0, known.peaks[row.unit])
-    return sheet * (FAST_ALGORITHM if able_to_be_fast(row) and row.family in FAST_ALGORITHMS else 1.0)
+    return sheet * (FAST_ALGORITHM if able_to_be_fast(row) and row.family.endswith(FAST_ALGORITHMS) else 1.0)
 
 
 def able_to_be_fast(row: Ceiling) -> bool:

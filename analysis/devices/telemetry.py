@@ -160,7 +160,7 @@ def _doubts(joules: float, polled: float | None, window_s: float) -> str:
     doubts = []
     if window_s < SHORT_WINDOW_S:
         doubts.append(f"window of {window_s:.2f} s is shorter than {SHORT_WINDOW_S:g} s")
-    if polled is not None and abs(joules - polled) > DISAGREEMENT_RATIO * max(joules, polled):
+    elif polled is not None and abs(joules - polled) > DISAGREEMENT_RATIO * max(joules, polled):
         doubts.append(f"counter says {joules:.4g} J, polled power {polled:.4g} J")
     return _join(*doubts)
 

@@ -1,4 +1,4 @@
-"""Peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceiling, user, derived.
+"""Peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceilings, user, derived.
 
 Dense peaks of the unit that really runs an operation, by exact device name. What is not known is absent with a reason;
 there is no default and no partial sum: work on a unit without a peak makes the whole denominator absent.
@@ -83,6 +83,7 @@ class SessionPeaks:
 
     sheet: Denominator
     ceiling: Denominator
+    sustained: Denominator
     user: Denominator
     cores: tuple[Ceiling, ...] = ()
 
@@ -101,7 +102,8 @@ def session_peaks(
     """
     here = ceilings_of(run, ceilings)
     cores = tuple(row for row in here if row.operation == ISSUE)
-    return SessionPeaks(sheet, ceiling_of(here, sheet.device, highest_hz), user(peak_tflops), cores)
+    single, sustained = (ceiling_of(here, sheet.device, highest_hz, kind) for kind in (False, True))
+    return SessionPeaks(sheet, single, sustained, user(peak_tflops), cores)
 
 
 def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
@@ -110,13 +112,15 @@ def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
     return [row for row in ceilings if (row.sitting, row.device, row.malloc) == of_run]
 
 
-def denominators(run: Run, peaks: SessionPeaks, clock_hz: float | None) -> tuple[Denominator, ...]:
-    """The denominators of one cell: datasheet, clock, ceiling, user, and on a CPU whose cores were timed, derived.
+def denominators(run: Run, peaks: SessionPeaks, clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
+    """The denominators of one cell: datasheet, clock, ceiling, user; of one that the power cap held, the sustained
+    ceiling; and on a CPU whose cores were timed, derived.
 
     peaks: of its session and device. clock_hz: mean SM clock of the window, None if none was observed.
     """
-    found = (peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user)
-    return (*found, derived(peaks.cores, run)) if peaks.cores else found
+    found = [peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user]
+    found += [peaks.sustained] if capped and peaks.sustained.peak_by_unit else []
+    return (*found, derived(peaks.cores, run)) if peaks.cores else tuple(found)
 
 
 def of_ranks(one: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:
@@ -169,26 +173,30 @@ def _memory(device: peaks.Device, unit: str) -> str:
 
 
 def ceiling_of(
-    ceilings: Sequence[Ceiling], known: peaks.Device | None = None, highest_hz: float | None = None
+    ceilings: Sequence[Ceiling],
+    known: peaks.Device | None = None,
+    highest_hz: float | None = None,
+    sustained: bool = False,
 ) -> Denominator:
     """What matrix products and convolutions reached on this device in this session, the best of both by unit.
 
     known: the device's row of peaks, highest_hz: the highest SM clock that it names: a unit of which one kernel was
-    faster than it can be has no ceiling.
+    faster than it can be has no ceiling. sustained: of the kernels that ran back to back for seconds.
     """
     values, sources, refused = {}, {}, {}
     for unit in UNITS:
-        best = devices_ceilings.best(ceilings, unit)
+        best = devices_ceilings.best(ceilings, unit, sustained)
         if best is None or not best.flop_per_s:
             continue
         if why := devices_ceilings.impossible(ceilings, unit, known, highest_hz):
             refused[unit] = why
             continue
         values[unit] = best.flop_per_s
-        sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + ", measured here"
+        how = ", measured back to back here" if sustained else ", measured here"
+        sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + how
     # The gate `rebuilt` compares this text with utilization.csv of earlier runs, so its words stay.
     reason = "" if values or refused else "no ceiling was measured on this device in this sitting"
-    return Denominator("ceiling", values, sources, reason, refused=refused)
+    return Denominator("sustained" if sustained else "ceiling", values, sources, reason, refused=refused)
 
 
 def derived(cores: Sequence[Ceiling], run: Run) -> Denominator:

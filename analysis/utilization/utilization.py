@@ -70,7 +70,8 @@ class Measurement:
     works: work → its row of work_times.csv, of the works that the run's methods ask for.
     one_clock_hz: mean SM clock over the blocks of one sample, which have a window of their own.
     paired: the ceiling that was timed between the blocks. Then the window's energy is not that of steps alone, and
-    power_w is None. blocks: those of whole steps, which `time` is of.
+    power_w is None. blocks: those of whole steps, which `time` is of. power_capped_ratio: share of the window's polls
+    in which the power limit held the clock.
     """
 
     run: Run
@@ -82,6 +83,7 @@ class Measurement:
     one_clock_hz: float | None = None
     paired: PairedCeiling | None = None
     blocks: StepBlocks | None = None
+    power_capped_ratio: float | None = None
 
     @functools.cached_property
     def blank(self) -> Utilization:
@@ -115,8 +117,10 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetr
     clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
     energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
     power_w = None if energy_j is None or paired is not None else energy_j / (end_s - start_s)
-    notes = limits_seen(mine, start_s, end_s)
-    return Measurement(run, time, clock_hz, power_w, notes, works, one_clock_hz, paired, blocks)
+    shares = telemetry.event_shares(mine, start_s, end_s)
+    capped = None if shares is None else shares.get("sw_power_cap", 0.0)
+    notes = limits_seen(shares or {})
+    return Measurement(run, time, clock_hz, power_w, notes, works, one_clock_hz, paired, blocks, capped)
 
 
 def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float | None:
@@ -157,9 +161,8 @@ def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
     return f"drift: the last third of the blocks took {100 * drift_ratio:+.1f} % against the first"
 
 
-def limits_seen(readings: Sequence[Telemetry], start_s: float, end_s: float) -> tuple[str, ...]:
-    """One note for each event (throttle) reason that lowered clocks in the window, with its share of the polls."""
-    shares = telemetry.event_shares(readings, start_s, end_s) or {}
+def limits_seen(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """One note for each event (throttle) reason that lowered clocks in a window. shares: reason → that of the polls."""
     return tuple(
         f"clock_limited: {reason} in {100 * share:.0f} % of polls"
         for reason, share in shares.items()
@@ -203,6 +206,7 @@ def _rows_of(
         "unknown_calls": over.unknown_calls,
         "unknown_time_ratio": over.unknown_time_ratio,
         "attention": over.attention,
+        "power_capped_ratio": measured.power_capped_ratio,
     }
     row |= {f"{name}_flop": sum(by_unit.values()) for name, by_unit in others.items()}
     timed = time if measured.run.status in MEASURED else None

@@ -169,10 +169,11 @@ def _throttling(evidence: Evidence) -> Iterator[Finding]:
     rows = evidence.published or evidence.rebuilt
     for run in evidence.measured_cells:
         window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
-        if window is None or telemetry.event_shares(polls, *window) is None:
+        shares = None if window is None else telemetry.event_shares(polls, *window)
+        if window is None or shares is None:
             continue
         marks = {mark for row in rows if key_of(row) == key_of(run) and row.method != "one" for mark in row.warnings}
-        seen = limits_seen(polls, *window)
+        seen = limits_seen(shares)
         missing = [mark for mark in seen if mark not in marks]
         words = [f"not among its warnings: {mark}" for mark in missing]
         mean_hz, highest = telemetry.mean_sm_clock_hz(polls, *window), _highest_hz(evidence, run)

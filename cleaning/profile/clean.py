@@ -46,13 +46,15 @@ ProfileStep = Callable[[tuple[Instance, ...]], Outcome[Instance]]
 class CleanedProfile:
     """One row a product, and what cleaning changed.
 
-    outside_time_ratio: of the time of kernels that make products, the share of those in no recorded call; None: the
-    recording has no kernels.
+    outside_time_ratio: of the time of kernels that make products, the share of those in no recorded call. kernels,
+    busy_s: how many kernels, copies and fills the step has, and how long at least one of them ran. None: it has none.
     """
 
     operations: tuple[CleanedOperation, ...]
     log: tuple[CleaningLog, ...]
     outside_time_ratio: float | None = None
+    kernels: int | None = None
+    busy_s: float | None = None
 
 
 def beside_the_step(products: tuple[Instance, ...]) -> Outcome[Instance]:

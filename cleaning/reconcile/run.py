@@ -13,7 +13,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices.precisions import PRECISIONS
@@ -102,13 +102,15 @@ class _Cell:
 class _Profile:
     """The cleaned products of a cell's profile, their sums, and what cleaning changed.
 
-    ratios: of recordings; those of torch.profiler's own numbers need more than the profile.
+    ratios: of recordings; those of torch.profiler's own numbers need more than the profile. device: work → kernels and
+    busy seconds of a recorded step.
     """
 
     operations: tuple[CleanedOperation, ...] = ()
     counts: tuple[ProfileCount, ...] = ()
     log: tuple[CleaningLog, ...] = ()
     ratios: tuple[Ratio, ...] = ()
+    device: Mapping[str, tuple[int | None, float | None]] = field(default_factory=dict)
 
 
 class _Raw:
@@ -368,12 +370,14 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
     measured = measurement(run, samples, raw.telemetry.get(key, ()))
     profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
     found = _numerators(run, counts, counted, (profile, recorded))
-    under = _denominators(run, measured.clock_hz, raw)
+    under = _denominators(measured, measured.clock_hz, raw)
     fractions = _fractions(measured, found, under, raw)
     return _Cell(
         view=View(run, fractions, None if isinstance(counted, str) else counted),
         step_times=tuple(step_times(run, samples, measured.blocks)),
-        work_times=tuple(measured.works.values()),
+        work_times=tuple(
+            _with_device(row, *recorded.device.get(row.work, (None, None))) for row in measured.works.values()
+        ),
         cleaned_operations=profile.operations + recorded.operations,
         profile_counts=profile.counts + recorded.counts,
         ratios=(
@@ -415,6 +419,7 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     log: list[CleaningLog] = []
     lost: dict[str, str] = {}
     outside: dict[str, float | None] = {}
+    device: dict[str, tuple[int | None, float | None]] = {}
     works = [work for work in WORKS if work != "epoch" and (work in run.profiled or work in run.unprofiled)]
     for work in works:
         file = recording_file(run.cell_id, run.attempt, work, run.profile)
@@ -432,6 +437,7 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         operations.extend(cleaned.operations)
         log.extend(cleaned.log)
         outside[work] = cleaned.outside_time_ratio
+        device[work] = cleaned.kernels, cleaned.busy_s
     seen = replace(run, profiled=tuple(work for work in works if work not in lost), unprofiled=lost)
     rows = tuple(operations)
     return _Profile(
@@ -439,7 +445,13 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         profile_counts(seen, rows, of_table.flop_of_phases, run.profile, outside),
         tuple(log),
         raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, of_table.sides, run.profile)),
+        device,
     )
+
+
+def _with_device(row: WorkTime, kernels: int | None, busy_s: float | None) -> WorkTime:
+    """The row with what its recorded step says of the device, over the time of a step that was not recorded."""
+    return replace(row, kernels=kernels, busy_ratio=busy_s / row.time_s if busy_s and row.time_s else None)
 
 
 def _numerators(
@@ -470,12 +482,13 @@ def _fractions(
     """Every numerator over every denominator; one sample was timed at a clock of its own."""
     of_one = None
     if any(over.method == "one" for over in numerators):
-        of_one = _denominators(measured.run, measured.one_clock_hz, raw)
+        of_one = _denominators(measured, measured.one_clock_hz, raw)
     return tuple(rows(measured, numerators, under, of_one))
 
 
-def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
-    single = denominators(run, raw.peaks(run), clock_hz)
+def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
+    run, capped_ratio = measured.run, measured.power_capped_ratio or 0.0
+    single = denominators(run, raw.peaks(run), clock_hz, capped_ratio > 0)
     if not run.parallel:
         return single
     ranks = raw.ranks.get(key_of(run), [])

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.operators.registry import PRODUCTS
+from analysis.ranks.timelines import length, spans
 from analysis.trace.operations import floating_dtype, is_product
 from cleaning.profile.clean import CleanedProfile, mark_outside_step
 from cleaning.trace.clean import CleanedTrace, clean
@@ -48,7 +49,10 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
         for index, call in enumerate(trace.unknown_calls, len(trace.instances))
     ]
     log = tuple(_log(run, work, source, trace))
-    return CleanedProfile(tuple(map(mark_outside_step, rows)), log, trace.outside_time_ratio)
+    ran = kernels[kernels["what"] != "call"]
+    busy_ns = length(spans(ran.assign(end_ns=ran["start_ns"] + ran["time_ns"])))
+    busy_s = None if ran.empty or ran["untimed"].any() else busy_ns * 1e-9
+    return CleanedProfile(tuple(map(mark_outside_step, rows)), log, trace.outside_time_ratio, len(ran) or None, busy_s)
 
 
 def _row(run: Run, work: str, source: str, instance: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:

@@ -1,7 +1,8 @@
 """What this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a precision.
 
 Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: less power, higher clock). On CUDA the
-L2 cache is overwritten before each call. Every shape (`measure/ceiling/trials.py`) is a row with median, mean and
+L2 cache is overwritten before each call, and the fastest kernel of a unit is run back to back for SUSTAINED_S as well,
+at the clock that the power cap leaves. Every shape (`measure/ceiling/trials.py`) is a row with median, mean and
 fastest of its calls; the ceiling of a unit is the best median of them (`analysis.devices.ceilings.best`).
 
 On a CPU each kernel is timed in one placement of the processors (`same_placement`): if a host
@@ -27,16 +28,18 @@ from typing import Any
 
 import torch
 
-from analysis.devices.ceilings import best
+from analysis.devices.ceilings import SUSTAINED, best
 from analysis.devices.precisions import PRECISIONS, Precision
+from analysis.devices.telemetry import Reading
 from analysis.trace.kernel_names import fast_algorithm
 from analysis.utilization.ceiling_doubts import loaded
 from analysis.utilization.placement import same_placement
 from analysis.utilization.step_times import DISTURBED_RATIO
 from measure.ceiling.algorithms import above_sheet, kernel_names
-from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled, trial_of
+from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import apply_precision
 from measure.device.cpu_contention import Neighbours, Used, ratio_of, warning
+from measure.device.telemetry import DeviceTelemetry, open_device
 from measure.timing.ceiling_blocks import CeilingKernel
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, run_wait_s
@@ -52,6 +55,9 @@ PROBE_SIDE = {"cpu": 512, "cuda": 4096}
 MOST_REPEATS = 20
 LEAST_CALM, MOST_CALLS = 3, 60
 """On a CPU: undisturbed calls that are enough to leave the others out; calls of one kernel at most."""
+
+WARM_UP_S, SUSTAINED_S, SUSTAINED_BLOCK_S = 0.3, 3.0, 0.1
+"""Products before the first row, for the clock; how long a kernel runs back to back, and in blocks of which length."""
 
 MOST_TRIES = 3
 """Times that the calls of one kernel are made while a host moves or stops the processors, and that all are."""
@@ -105,7 +111,9 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
             again = _search(blank, bench, trials, precision)
             used_ratio, rows = min((used_ratio, rows), again, key=lambda each: math.inf if each[0] is None else each[0])
         busy = warning(used_ratio).removeprefix("busy: ")
-        return [_noted(row, busy) if row.status == "ok" else row for row in rows]
+        rows = [_noted(row, busy) if row.status == "ok" else row for row in rows]
+        fastest = [best(rows, unit) for unit in dict.fromkeys(row.unit for row in rows)] if device != "cpu" else []
+        return rows + [bench.sustained(row) for row in fastest if row is not None]
 
 
 def _search(
@@ -136,7 +144,6 @@ def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precisio
 class Bench:
     """Times kernels on one device until a deadline of its clock.
 
-    window_s: host time of the first timed call's start and the last one's end, of the row that was made last.
     unused: "k of n calls waited for a processor and are not used", of the same row; empty if none did.
     used: what others used of the processors in each of these windows; on a CPU alone.
     """
@@ -145,14 +152,18 @@ class Bench:
         self.device, self.dtype, self.clock, self.deadline_s = torch.device(device), dtype, clock, deadline_s
         self._random = torch.Generator(self.device).manual_seed(0)  # leaves the sweep's own generator alone
         self._flush: Call = _flush(self.device)
-        self.window_s = (0.0, 0.0)
+        self._board: DeviceTelemetry | None = None
+        with contextlib.suppress(Unavailable):
+            self._board = None if self.device.type == "cpu" else open_device(device)
+        self._under_load: Reading | None = None
         self.unused = ""
         self.used: list[Used] = []
 
     def probe(self) -> float:
         """FLOP/s of a small product at its best: how large the others may be.
 
-        A convolution runs first, so that both libraries have started when the kernels that count begin.
+        A convolution runs first, so that both libraries have started when the kernels that count begin; products for
+        WARM_UP_S bring the clock to where work holds it.
         """
         with contextlib.suppress(RuntimeError):  # a library that fails says so in the rows of its kernels
             self.prepared(Trial("convolution", (1, 64, 8), "channels_last"))()
@@ -160,7 +171,11 @@ class Bench:
         trial = Trial("matmul", (side, side, side))
         call = self.prepared(trial)
         call()
-        return trial.flop / min(self._call_time_s(call) for _ in range(5))
+        times_s = [self._call_time_s(call) for _ in range(5)]
+        until_s = self.clock.wall_s() + WARM_UP_S
+        while self.device.type != "cpu" and self.clock.wall_s() < until_s:
+            times_s.append(self._call_time_s(call))
+        return trial.flop / min(times_s)
 
     def row(self, blank: Ceiling, trial: Trial, trials_left: int) -> Ceiling:
         """`blank` with what `trial` reached, in its share of the time that is left."""
@@ -181,6 +196,22 @@ class Bench:
 
         return self.guarded(blank, trials_left, measure_trial)
 
+    def sustained(self, fastest: Ceiling) -> Ceiling:
+        """The kernel of a row, back to back for SUSTAINED_S: the median of the second half of its blocks."""
+        trial, in_a_row = trial_of(fastest), max(1, round(SUSTAINED_BLOCK_S / (fastest.median_s or math.inf)))
+
+        def measure_blocks(until_s: float) -> Ceiling:
+            call, times_s = self.prepared(trial), []
+            while self.clock.wall_s() < until_s:
+                times_s.append(self._call_time_s(lambda: [call() for _ in range(in_a_row)], cold=False) / in_a_row)
+            self._look(call)
+            settled_s = times_s[len(times_s) // 2 :]
+            return with_times(replace(blank, flop_per_s=trial.flop / median(settled_s), reason=""), settled_s)
+
+        blank = replace(fastest, family=f"{SUSTAINED} {fastest.family}".strip())
+        self.deadline_s = self.clock.wall_s() + SUSTAINED_S
+        return self.guarded(blank, 1, measure_blocks)
+
     def explained(self, row: Ceiling, trial: Trial) -> Ceiling:
         """The row; of one above the sheet with the fast algorithm that it ran with, if its kernels name one."""
         if self.device.type != "cuda" or not above_sheet(row, torch.cuda.get_device_name(self.device)):
@@ -198,8 +229,11 @@ class Bench:
         left_s = self.deadline_s - self.clock.wall_s()
         if left_s <= 0:
             return replace(blank, status="unavailable", reason=SPENT)
+        self._under_load = None
         try:
-            return measured(self.clock.wall_s() + left_s / trials_left)
+            row = measured(self.clock.wall_s() + left_s / trials_left)
+            now = self._under_load
+            return row if now is None else replace(row, sm_clock_hz=now.sm_clock_hz, power_w=now.power_w)
         except torch.OutOfMemoryError as fault:
             return replace(blank, status="out_of_memory", reason=str(fault).splitlines()[0])
         except RuntimeError as fault:
@@ -215,20 +249,31 @@ class Bench:
         cold: the last cache is overwritten before each.
         """
         call()  # searches algorithms, allocates
-        others, begun_s = Neighbours(), self.clock.wall_s()
+        others = Neighbours()
         calls = [self._call(call, cold)]
         calm_s = [time_s for time_s, is_calm in calls if is_calm]
         while len(calm_s) < MOST_REPEATS and len(calls) < MOST_CALLS and self.clock.wall_s() + calls[-1][0] < until_s:
             calls.append(self._call(call, cold))
             calm_s = [time_s for time_s, is_calm in calls if is_calm]
-        self.window_s = (begun_s, self.clock.wall_s())
         self.used += [others.used()] if self.device.type == "cpu" else []
+        self._look(call)
         lost = len(calls) - len(calm_s)
         if len(calm_s) < LEAST_CALM or not lost:
             self.unused = ""
             return [time_s for time_s, _ in calls]
         self.unused = f"{lost} of {len(calls)} calls waited for a processor and are not used"
         return calm_s
+
+    def _look(self, call: Call) -> None:
+        """Asks for the clock and the power while the device works on one more call."""
+        if self._board is None:
+            return
+        call()
+        try:
+            self._under_load = self._board.poll()
+        except Unavailable:
+            self._board = None
+        self.clock.synchronize()
 
     def _round_trip_s(self) -> float | None:
         """Of a cache line between two processors, now; None on another device, or where it cannot be timed."""
@@ -261,6 +306,10 @@ class Bench:
         """The kernel on its operands; writes into memory that is there already where torch offers it."""
         if trial.operation == "matmul":
             m, n, k = trial.sizes
+            if trial.unit == FP8:
+                x, y = (self._normal(*sizes).to(torch.float8_e4m3fn) for sizes in ((m, k), (n, k)))
+                scale = torch.ones((), device=self.device)
+                return lambda: torch._scaled_mm(x, y.t(), scale, scale, out_dtype=torch.bfloat16)
             many = () if trial.batch == 1 else (trial.batch,)
             a, b = self._normal(*many, m, k), self._normal(*many, k, n)
             out = torch.empty(*many, m, n, device=self.device, dtype=self.dtype)

@@ -20,9 +20,9 @@ from results.records.samples import Ceiling
 
 CALL_S = {"cpu": 0.01, "cuda": 0.01}
 """Intended time of one call: far above a launch (10 µs) and a clock tick, far below the budget."""
-SIDES = {"cpu": (1024, 2048), "cuda": (1024, 8192)}
-"""Smallest and largest side of the square product. Below 1024 a CPU's threads mostly wait for each other; 8192 is where
-an H200's bf16 rate levels off."""
+SIDES = {"cpu": (1024, 2048), "cuda": (1024, 16384)}
+"""Smallest and largest side of the square product. Below 1024 a CPU's threads mostly wait for each other; an H200's
+bf16 rate levels off at 8192."""
 MOST_IMAGES = 512
 
 CONVOLUTIONS = ((256, 28), (512, 14), (128, 28), (64, 56))
@@ -52,6 +52,9 @@ ELEMENT_BYTES = 4
 OPERANDS = {"copy": 2, "triad": 3}
 """Operation → how many operands a call moves: b = a; a = b + s · c."""
 
+FP8 = "fp8"
+"""The unit of a product that no precision trains in: operands of float8_e4m3fn, a result of bfloat16."""
+
 SPENT = "the time for ceilings was spent before this shape"
 
 
@@ -60,7 +63,7 @@ class Trial:
     """One kernel to time. sizes: (m, n, k) of a product; (images, channels, height = width) of a convolution.
 
     part: forward, or grad_input, grad_weight of the convolution. batch: products in one call. kernel: height = width of
-    a convolution's kernels, odd.
+    a convolution's kernels, odd. unit: FP8, or empty for that of the precision.
     """
 
     operation: str
@@ -70,6 +73,7 @@ class Trial:
     family: str = ""
     batch: int = 1
     kernel: int = 3
+    unit: str = ""
 
     @property
     def flop(self) -> int:
@@ -182,7 +186,12 @@ def titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
     """The row of a kernel, before it was timed."""
     unit = precision.matmul_unit if trial.operation == "matmul" else precision.convolution_unit
     return replace(
-        blank, unit=unit, operation=trial.operation, shape=trial.shape, layout=trial.layout, family=trial.family
+        blank,
+        unit=trial.unit or unit,
+        operation=trial.operation,
+        shape=trial.shape,
+        layout=trial.layout,
+        family=trial.family,
     )
 
 
@@ -192,7 +201,7 @@ def trial_of(row: Ceiling) -> Trial:
     convolution = re.fullmatch(r"(?:(grad_\w+) of )?(\d+)x(\d+)x(\d+)x\4, \3 (\d+)x\5 kernels", row.shape)
     if row.operation == "matmul" and product:
         batch, *sizes = (int(number or 1) for number in product.groups())
-        return Trial("matmul", (sizes[0], sizes[1], sizes[2]), batch=batch)
+        return Trial("matmul", (sizes[0], sizes[1], sizes[2]), batch=batch, unit=FP8 if row.unit == FP8 else "")
     if row.operation == "convolution" and convolution:
         images, channels, side, kernel = map(int, convolution.groups()[1:])
         part = convolution.group(1) or "forward"

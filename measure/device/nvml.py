@@ -4,9 +4,10 @@ The adapter of NVIDIA's GPUs (`measure/device/telemetry.py`). `open_nvml` finds 
 or UUID. Errors are mapped here, once: one that ends everything is `Unavailable` with its cause (`DeviceLost` if the
 card is gone); what a device does not offer is None, with the reason in `Nvml.reasons`. Nothing here changes a setting.
 
-Not claimed: NVML's power is an average (1 s on most boards since Ampere); a value of 0 for power, clock, temperature or
-energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice all but memory is the whole GPU's. In a
-container the process numbers are the host's, so other users are recognised by a baseline taken before our own context.
+Not claimed: where NVML has no instantaneous power, its power is an average (1 s on most boards since Ampere); a value
+of 0 for power, clock, temperature or energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice
+all but memory is the whole GPU's. In a container the process numbers are the host's, so other users are recognised by a
+baseline taken before our own context.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from analysis.devices.telemetry import Reading
@@ -133,8 +135,8 @@ class Nvml:
 
     def poll(self) -> Reading:
         """One reading now. Raises Unavailable when the device or its driver is gone."""
-        time_s = self._clock()
-        return Reading(time_s=time_s, **{field: self._ask(field, *how) for field, how in POLLED.items()})
+        reading = Reading(time_s=self._clock(), **{field: self._ask(field, *how) for field, how in POLLED.items()})
+        return replace(reading, power_w=self._instant_power_w() or reading.power_w)
 
     def facts(self) -> DeviceFacts:
         """What the device is and is set to. Raises Unavailable when the device or its driver is gone."""
@@ -161,6 +163,14 @@ class Nvml:
 
     def __exit__(self, *fault: object) -> None:
         self.close()
+
+    def _instant_power_w(self) -> float | None:
+        """None where this NVML has no such field."""
+        try:
+            (field,) = self._nvml.nvmlDeviceGetFieldValues(self._whole, [self._nvml.NVML_FI_DEV_POWER_INSTANT])
+        except (AttributeError, self._nvml.NVMLError):
+            return None
+        return _thousandth(field.value.uiVal) if field.nvmlReturn == 0 else None
 
     def _ask(self, field: str, functions: Sequence[str], arguments: Sequence[Any], convert: Callable[..., Any]) -> Any:
         """The field's value, or None with a reason. Raises Unavailable for an error that ends everything."""

@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from analysis.devices.precisions import PRECISIONS
 from cleaning.reconcile.view import View
 from results.records.answers import Utilization
 from results.records.cell import Run
@@ -26,6 +27,7 @@ OF_WHAT = {
     "datasheet": "the datasheet peak",
     "clock": "the peak at the observed clock",
     "ceiling": "the session's measured peak",
+    "sustained": "the session's measured peak at the power limit",
     "user": "the given peak",
     "derived": "the derived peak of its cores",
     "paired_ceiling": "the measured peak",
@@ -34,6 +36,7 @@ SHORT = {
     "datasheet": "sheet",
     "clock": "clock",
     "ceiling": "ceiling",
+    "sustained": "sustained",
     "user": "given",
     "derived": "derived",
     "paired_ceiling": "paired",
@@ -193,9 +196,12 @@ def verdict(view: View) -> str:
         if code in codes:
             return text
     if run.host_bound:
-        return "host-bound"
+        return "host-bound: scaler sync" if PRECISIONS[run.precision].scaler else "host-bound"
     if match := next(filter(None, map(_FAULT_SHARE.match, run.warnings)), None):
         return f"page faults: {match[1]} %"
+    capped = None if shown is None else view.fraction(shown.method, "sustained")
+    if capped is not None and capped.utilization_ratio:
+        return f"power cap, {percent(capped.utilization_ratio)} sustained"
     return "clock held down" if "clock_limited" in codes else _cause(view)
 
 

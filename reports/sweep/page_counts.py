@@ -283,9 +283,10 @@ def _times(rows: Sequence[WorkTime], names: Names, caption: str, epoch: bool) ->
             if epoch
             else ()
         )
-        lines.append((*of, *size, *times, overhead, *real))
+        busy = () if epoch else (_whole(row.kernels), DASH if row.busy_ratio is None else percent(row.busy_ratio))
+        lines.append((*of, *size, *times, overhead, *real, *busy))
     work = () if epoch else ("work",)
-    run = ("run whole", "agrees") if epoch else ()
+    run = ("run whole", "agrees") if epoch else ("kernels", "busy")
     columns = (*CELL, *work, "images", "steps", "time", "profiled", "overhead", *run)
     return Table(caption, columns, tuple(lines), WORDS | {"work", "agrees"}) if lines else None
 

@@ -14,7 +14,7 @@ class Utilization(OfCell):
 
     method: str  # theory, theory_as_published, exact, …
     numerator_source: str  # fvcore, ptflops, flopledger
-    denominator: str  # datasheet, clock, ceiling, user, derived, paired_ceiling
+    denominator: str  # datasheet, clock, ceiling, sustained, user, derived, paired_ceiling
     model_flop: int | None = None  # of one step
     all_flop: int | None = None
     time_s: float | None = None
@@ -44,6 +44,7 @@ class Utilization(OfCell):
     hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
     windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
     windows_high_ratio: float | None = None
+    power_capped_ratio: float | None = None  # share of the window's polls in which the power limit held the clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +123,8 @@ class WorkTime(OfCell):
     real_low_s: float | None = None
     real_high_s: float | None = None
     agrees: bool | None = None  # the intervals of time_s and real_time_s have a point in common
+    kernels: int | None = None  # kernels, copies and fills of a recorded step (--profile) on a device
+    busy_ratio: float | None = None  # time in which at least one of them ran ÷ time_s: below 1 the device waits
     status: str = "ok"
     reason: str = ""
     variant: str = ""

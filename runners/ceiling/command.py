@@ -72,13 +72,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def failed(seen: CeilingAnswer) -> int:
-    """0, or 1 where a worker died or a unit, memory or launches have no number, or one that cannot be."""
+    """0, or 1 where a worker died or a unit but fp8, memory or launches have no number, or one that cannot be."""
     from analysis.devices.ceilings import best
     from analysis.profile.machine import bandwidth, launch_cost
+    from measure.ceiling.trials import FP8
 
     for threads in seen.threads:
         mine = seen.of(threads)
-        lacking = any(best(mine, unit) is None for unit in {row.unit for row in mine if row.unit})
+        lacking = any(best(mine, unit) is None for unit in {row.unit for row in mine if row.unit not in ("", FP8)})
         if lacking or bandwidth(mine) is None or launch_cost(mine, seen.device) is None:
             return FAILED
     return FAILED if any(row.status in DIED for row in seen.rows) or not seen.rows or seen.refused else 0
@@ -94,30 +95,24 @@ def _search(
     """What was found, and whether Ctrl-C ended it."""
     from reports.ceiling.text import CeilingAnswer
     from runners.ceiling.search import Search
-    from runners.workers.telemetry import TelemetryWatch
 
     host = probed.environment.host
-    watch = TelemetryWatch(probed.device)
     search = Search(worker, probed.device, probed.name, passing)
     interrupted = False
-    watch.start()
     try:
         search.run(precisions, threads, options.budget)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         passing("")
-        rows = search.rows(watch.window)
-        watch.close()
-    if interrupted and not rows:
+    if interrupted and not search.rows:
         raise KeyboardInterrupt
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
-    notes += [watch.reason] if watch.reason else []
     notes += devices.busy(probed.device, host, OTHERS)
     return CeilingAnswer(
         device=probed.device,
         device_name=search.device_name,
-        rows=tuple(rows),
+        rows=tuple(search.rows),
         multiprocessors=probed.properties.multiprocessors,
         environment={
             "torch": probed.environment.torch.torch,

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.devices.telemetry import Reading, mean_sm_clock_hz
 from measure.ceiling.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records.samples import Ceiling
-from runners.ceiling.tasks import TimedCeiling
 from runners.workers.pool import Stopwatch
 from runners.workers.worker import WorkerFault
 
@@ -52,10 +50,10 @@ class Search:
     device: str
     device_name: str
     say: Callable[[str], None]
-    found: list[TimedCeiling] = field(default_factory=list)
+    rows: list[Ceiling] = field(default_factory=list)
 
     def run(self, precisions: Sequence[str], threads: Sequence[int | None], budget_s: float) -> None:
-        """Everything, in `found`. budget_s: from when plans are made. Raises KeyboardInterrupt, with rows kept."""
+        """Everything, in `rows`. budget_s: from when plans are made. Raises KeyboardInterrupt, with rows kept."""
         first, last = [], []
         for count in threads:
             for precision in precisions:
@@ -69,16 +67,7 @@ class Search:
         for i, job in enumerate(jobs):
             left_s = budget_s - watch.elapsed_s
             self.say(f"{i + 1} of {len(jobs)}: {job.title}")
-            self.found.append(self._row(job, left_s / (len(jobs) - i)))
-
-    def rows(self, window: Callable[[float, float], Sequence[Reading]]) -> list[Ceiling]:
-        """The rows with the mean clock while each was timed. window: readings of a time."""
-        return [
-            replace(
-                timed.row, sm_clock_hz=mean_sm_clock_hz(window(timed.start_s, timed.end_s), timed.start_s, timed.end_s)
-            )
-            for timed in self.found
-        ]
+            self.rows.append(self._row(job, left_s / (len(jobs) - i)))
 
     def _blank(self, precision: str, threads: int | None) -> Ceiling:
         return Ceiling(
@@ -101,7 +90,7 @@ class Search:
             return [Job("kernel", titled(blank, trial, policy), trial) for trial in plan]
         for operation in ("matmul", "convolution"):
             nothing = replace(titled(blank, Trial(operation, (0, 0, 0)), policy), shape="")
-            self.found.append(_failed(nothing, plan))
+            self.rows.append(_failed(nothing, plan))
         return []
 
     def _others(self, threads: int | None) -> list[Job]:
@@ -110,10 +99,10 @@ class Search:
         moves = self.worker.call(f"{TASKS}:copies", self.device, timeout_s=PLAN_TIMEOUT_S)
         views = self.worker.call(f"{TASKS}:views", self.device, timeout_s=PLAN_TIMEOUT_S)
         if isinstance(moves, WorkerFault):
-            self.found.append(_failed(replace(blank, operation="copy"), moves))
+            self.rows.append(_failed(replace(blank, operation="copy"), moves))
             moves = []
         if isinstance(views, WorkerFault):
-            self.found.append(_failed(replace(blank, operation="call"), views))
+            self.rows.append(_failed(replace(blank, operation="call"), views))
             views = []
         copies = [
             Job("copy", replace(blank, operation=move.operation, shape=move.shape, family=move.family), move)
@@ -121,7 +110,7 @@ class Search:
         ]
         return [*(Job("launch", replace(blank, operation=view), view) for view in views), *copies]
 
-    def _row(self, job: Job, share_s: float) -> TimedCeiling:
+    def _row(self, job: Job, share_s: float) -> Ceiling:
         if share_s <= 0:
             return _failed(job.blank, WorkerFault("unavailable", SPENT))
         answer = self.worker.call(
@@ -130,5 +119,5 @@ class Search:
         return _failed(job.blank, answer) if isinstance(answer, WorkerFault) else answer
 
 
-def _failed(blank: Ceiling, fault: WorkerFault) -> TimedCeiling:
-    return TimedCeiling(replace(blank, status=fault.status, reason=fault.reason), 0.0, 0.0)
+def _failed(blank: Ceiling, fault: WorkerFault) -> Ceiling:
+    return replace(blank, status=fault.status, reason=fault.reason)

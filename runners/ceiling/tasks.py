@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.devices.precisions import PRECISIONS
-from measure.ceiling.trials import Move, Trial, moves, sweep
+from measure.ceiling.trials import ESSENTIAL, FP8, Move, Trial, moves, sweep
 from results.records.samples import Ceiling
 
 if TYPE_CHECKING:
@@ -26,23 +26,20 @@ ANY = "fp32"
 PROBE_S = 60.0
 
 
-@dataclass(frozen=True)
-class TimedCeiling:
-    """A row, and the host time of its first and last call (`time.monotonic`, which all processes share)."""
-
-    row: Ceiling
-    start_s: float
-    end_s: float
-
-
 def plan(blank: Ceiling) -> list[Trial]:
     """Products and convolutions to try in the blank's precision, the likeliest to be best first.
 
-    Both libraries have started when it returns. Raises Unavailable for a precision that the device lacks, ValueError
-    where its flags do not take.
+    A device with fp8 units gets a product in them beside those of bf16. Both libraries have started when it returns.
+    Raises Unavailable for a precision that the device lacks, ValueError where its flags do not take.
     """
+    import torch
+
     with _bench(blank, PROBE_S) as bench:
-        return sweep(bench.device.type, bench.probe())
+        trials = sweep(bench.device.type, bench.probe())
+        is_cuda = bench.device.type == "cuda"
+        if blank.precision == "amp-bf16" and is_cuda and torch.cuda.get_device_capability(bench.device) >= (8, 9):
+            trials.insert(ESSENTIAL, replace(trials[0], unit=FP8))
+        return trials
 
 
 def copies(device: str) -> list[Move]:
@@ -61,30 +58,26 @@ def views(device: str) -> tuple[str, ...]:
     return launch_overhead.operations(device)
 
 
-def kernel(blank: Ceiling, trial: Trial, share_s: float) -> TimedCeiling:
+def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Ceiling:
     """The row of one product or convolution."""
     with _bench(blank, share_s) as bench:
-        return _timed_row(bench, bench.explained(bench.row(blank, trial, 1), trial))
+        return bench.explained(bench.row(blank, trial, 1), trial)
 
 
-def copy(blank: Ceiling, move: Move, share_s: float) -> TimedCeiling:
+def copy(blank: Ceiling, move: Move, share_s: float) -> Ceiling:
     """The row of one copy or triad."""
     from measure.ceiling import bandwidth
 
     with _bench(blank, share_s) as bench:
-        return _timed_row(bench, bandwidth.row(bench, blank, move, 1))
+        return bandwidth.row(bench, blank, move, 1)
 
 
-def launch(blank: Ceiling, view: str, share_s: float) -> TimedCeiling:
+def launch(blank: Ceiling, view: str, share_s: float) -> Ceiling:
     """The row of launches, seen from the device or from the host."""
     from measure.ceiling import launch_overhead
 
     with _bench(blank, share_s) as bench:
-        return _timed_row(bench, launch_overhead.row(bench, blank, view, 1))
-
-
-def _timed_row(bench: Bench, row: Ceiling) -> TimedCeiling:
-    return TimedCeiling(row, *bench.window_s)
+        return launch_overhead.row(bench, blank, view, 1)
 
 
 @contextlib.contextmanager

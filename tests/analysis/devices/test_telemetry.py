@@ -252,6 +252,15 @@ def test_the_driver_is_asked_without_a_card_and_the_library_given_back(monkeypat
         nvml.driver_version()
 
 
+@pytest.mark.parametrize(("code", "expected"), [(0, 487.25), (3, 301.5)])
+def test_power_is_the_instantaneous_one_where_there_is_such_a_field(code, expected):
+    fake = FakeNvml()
+    fake.NVML_FI_DEV_POWER_INSTANT = 186
+    field = SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=487_250))
+    fake.nvmlDeviceGetFieldValues = lambda handle, fields: [field] * (fields == [186])
+    assert opened(fake).poll().power_w == expected
+
+
 def test_a_reading_is_in_si_units():
     assert opened(FakeNvml()).poll() == Reading(
         time_s=12.5,

@@ -88,7 +88,7 @@ def test_it_stands_beside_the_others_only_where_cores_were_timed_and_is_no_ceili
     sheet = datasheet("a CPU", "cpu")
 
     def beside(ceilings: list[Ceiling]) -> dict[str, Denominator]:
-        return {each.name: each for each in denominators(FP32, session_peaks(FP32, sheet, ceilings, None), None)}
+        return {each.name: each for each in denominators(FP32, session_peaks(FP32, sheet, ceilings, None), None, True)}
 
     before = beside([product])
     assert list(before) == ["datasheet", "clock", "ceiling", "user"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analysis.devices.telemetry import event_shares
 from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, at_clock, datasheet, user
 from analysis.utilization.numerators import (
@@ -482,9 +483,8 @@ def test_limits_name_what_lowered_the_clock_inside_the_window_only() -> None:
         return Telemetry(cell_id="c", attempt=1, time_s=time_s, event_reasons=reasons)
 
     polls = [poll(0, "hw_thermal_slowdown"), poll(1, "sw_power_cap", "gpu_idle"), poll(2), poll(3), poll(4)]
-    assert limits_seen(polls, 1, 4) == ("clock_limited: sw_power_cap in 25 % of polls",)
-    assert limits_seen([poll(1, "gpu_idle")], 0, 2) == ()
-    assert limits_seen([], 0, 2) == ()
+    assert limits_seen(event_shares(polls, 1, 4)) == ("clock_limited: sw_power_cap in 25 % of polls",)
+    assert limits_seen(event_shares([poll(1, "gpu_idle")], 0, 2)) == ()
 
 
 def test_telemetry_outside_the_window_is_not_observed() -> None:

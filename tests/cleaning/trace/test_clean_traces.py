@@ -573,6 +573,8 @@ def test_a_sweeps_recording_with_a_call_without_a_count_gives_no_numerator() -> 
     made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16)), SGEMM, time_ns=60)
     back = made.call("aten::mm", Tensor(8, 4), Tensor(4, 16), phase="backward")
     made.kernel(back, SGEMM, time_ns=100)
+    step = clean_recording(a_run(), "batch", *made.tables(), "kineto")
+    assert (step.kernels, step.busy_s) == (2, pytest.approx(160e-9))
     run = a_run(methods=("batch",))
     assert numerator(made, run).model_flop == 2 * 1024
     made.kernel(made.call("FlashAttnFunc"), FMHA, time_ns=20)

@@ -237,7 +237,7 @@ def test_products_have_equal_flop_and_follow_the_rate():
 
 
 def test_a_large_gpu_gets_large_products_and_no_larger():
-    assert shapes("cuda", 790e12)[0].sizes == (8192, 8192, 8192)
+    assert shapes("cuda", 2e15)[0].sizes == (16384, 16384, 16384)
     assert shapes("cuda", 50e12)[0].sizes == (8192,) * 3  # (50e12 * 0.01 / 2) ** (1 / 3) = 6300
     assert shapes("cuda", 8e12)[0].sizes == (4096,) * 3
     assert shapes("cpu", 1.0)[0].sizes == (1024,) * 3

@@ -38,7 +38,7 @@ def test_a_gpus_table():
     assert "threads" not in text
     bf16 = next(line for line in lines if line.startswith("bf16 product"))
     # 780 of the sheet's 989.5 is 79 %; mean 780 / 1.1 = 709, fastest 780 / 0.8 = 975
-    assert " ".join(bf16.split()) == "bf16 product 780 TFLOP/s 709 975 79 % 1700 MHz 8192x8192x8192"
+    assert " ".join(bf16.split()) == "bf16 product 780 TFLOP/s 709 975 79 % 1700 MHz 16384x16384x16384"
     copy = next(line for line in lines if line.startswith("copy"))
     assert " ".join(copy.split()) == "copy 4.00 TB/s 4.00 5.00 83 % 1700 MHz 256 MiB an operand"
     launch = next(line for line in lines if line.startswith("launch"))
@@ -98,8 +98,8 @@ def test_points_are_the_rows():
     shown = {float(y) for line in drawn["ceilings_products"].axes[0].lines for y in line.get_ydata()}
     assert {round(rate) for rate in squares} <= {round(y) for y in shown}
     names = [tick.get_text() for tick in drawn["ceilings_shapes"].axes[0].get_yticklabels()]
-    assert names[0] == "8192x8192x8192"
-    assert "8192x8192x8192" in names
+    assert names[0] == "16384x16384x16384"
+    assert "16384x16384x16384" in names
     assert "1024x1024x1024" not in names  # less work: it stands in the other picture
     assert "gradient of input, 512x512x14x14, 512 kernels 3x3" in names
     assert len(names) == len(set(names)) == 1 + 4 + 1 + 3 + 4 + 4

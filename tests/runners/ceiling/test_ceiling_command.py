@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from analysis.devices.telemetry import Reading
 from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
 from measure.device.environment import DeviceProperties, Environment, TorchFacts
@@ -22,7 +21,6 @@ from runners.ceiling import command as ceiling_command
 from runners.ceiling import output as ceiling_output
 from runners.ceiling import search as ceiling_search
 from runners.ceiling.search import Search
-from runners.ceiling.tasks import TimedCeiling
 from runners.workers import pool
 from runners.workers.devices import ProbeResult
 from runners.workers.worker import WorkerFault
@@ -74,16 +72,16 @@ class Scripted:
     def _views(self, device: str) -> tuple[str, ...]:
         return ("call",)
 
-    def _kernel(self, blank: Ceiling, trial: Any, share_s: float) -> TimedCeiling:
+    def _kernel(self, blank: Ceiling, trial: Any, share_s: float) -> Ceiling:
         times = {"median_s": 0.01, "mean_s": 0.01, "best_s": 0.01, "repeats": 3}
-        return TimedCeiling(replace(blank, flop=trial.flop, flop_per_s=trial.flop / 0.01, **times), 1.0, 2.0)
+        return replace(blank, flop=trial.flop, flop_per_s=trial.flop / 0.01, **times)
 
-    def _copy(self, blank: Ceiling, move: Any, share_s: float) -> TimedCeiling:
+    def _copy(self, blank: Ceiling, move: Any, share_s: float) -> Ceiling:
         rate = {"moved_bytes": move.moved_bytes, "bytes_per_s": move.moved_bytes / 0.01}
-        return TimedCeiling(replace(blank, **rate, median_s=0.01, mean_s=0.01, best_s=0.01), 2.0, 3.0)
+        return replace(blank, **rate, median_s=0.01, mean_s=0.01, best_s=0.01)
 
-    def _launch(self, blank: Ceiling, view: str, share_s: float) -> TimedCeiling:
-        return TimedCeiling(replace(blank, median_s=2e-6, mean_s=2e-6, best_s=1e-6), 3.0, 4.0)
+    def _launch(self, blank: Ceiling, view: str, share_s: float) -> Ceiling:
+        return replace(blank, median_s=2e-6, mean_s=2e-6, best_s=1e-6)
 
 
 def search(worker: Scripted, device: str = "cpu") -> Search:
@@ -114,7 +112,7 @@ def test_what_a_profile_needs_is_asked_for_first():
     worker = Scripted()
     found = search(worker)
     found.run(("fp32", "amp-bf16"), (1, 2), 60.0)
-    rows = [timed.row for timed in found.found]
+    rows = found.rows
     kinds = [(row.precision, row.threads) for row in rows if row.operation in ("matmul", "convolution")]
     parts = [("fp32", 1), ("amp-bf16", 1), ("fp32", 2), ("amp-bf16", 2)]
     assert kinds[: 4 * ESSENTIAL] == [part for part in parts for _ in range(ESSENTIAL)]
@@ -134,8 +132,8 @@ def test_a_spent_budget_asks_for_nothing_more(monkeypatch):
     found = search(worker)
     found.run(("fp32",), (None,), 5.0)
     assert worker.count("kernel") == worker.count("copy") == worker.count("launch") == 0
-    assert {timed.row.status for timed in found.found} == {"unavailable"}
-    assert {timed.row.reason for timed in found.found} == {"the time for ceilings was spent before this shape"}
+    assert {row.status for row in found.rows} == {"unavailable"}
+    assert {row.reason for row in found.rows} == {"the time for ceilings was spent before this shape"}
 
 
 def test_faults_are_rows_and_the_search_goes_on():
@@ -144,7 +142,7 @@ def test_faults_are_rows_and_the_search_goes_on():
     )
     found = search(worker)
     found.run(("fp32",), (None,), 60.0)
-    failed = [timed.row for timed in found.found if timed.row.status != "ok"]
+    failed = [row for row in found.rows if row.status != "ok"]
     assert [(row.status, row.reason, row.operation, row.unit) for row in failed] == [
         ("crashed", "the worker died of SIGSEGV", "convolution", "fp32")
     ]
@@ -157,22 +155,9 @@ def test_faults_are_rows_and_the_search_goes_on():
 def test_without_a_plan_rows_say_why(task: str, operations: list[str]):
     found = search(Scripted({task: WorkerFault("unavailable", "no units")}))
     found.run(("fp32",), (None,), 60.0)
-    failed = [timed.row for timed in found.found if timed.row.status != "ok"]
+    failed = [row for row in found.rows if row.status != "ok"]
     assert [(row.operation, row.reason) for row in failed] == [(operation, "no units") for operation in operations]
-    assert any(timed.row.status == "ok" for timed in found.found)
-
-
-def test_each_row_has_the_mean_clock_of_its_own_window():
-    found = search(Scripted(), "cuda")
-    found.run(("fp32",), (None,), 60.0)
-    clocks = {1.0: 1000, 2.0: 1500, 3.0: 2000}  # of products, copies and launches, by the start of their window
-
-    def window(start_s: float, end_s: float) -> list[Reading]:
-        return [Reading(time_s=t, sm_clock_hz=clocks[start_s]) for t in (start_s, end_s)] if start_s in clocks else []
-
-    by_kind = {row.operation: row.sm_clock_hz for row in found.rows(window)}
-    assert (by_kind["matmul"], by_kind["copy"], by_kind["call"]) == (1000, 1500, 2000)
-    assert {row.sm_clock_hz for row in found.rows(lambda *_: [])} == {None}
+    assert any(row.status == "ok" for row in found.rows)
 
 
 # --- the command ---

@@ -7,8 +7,10 @@ import time
 import pytest
 import torch
 
+from measure.ceiling.ceilings import Bench
 from measure.ceiling.trials import Move, Trial
 from measure.device import apply_precision as precision
+from measure.timing.clocks import clock_for
 from results.errors import Unavailable
 from results.records.samples import Ceiling
 from runners.ceiling import tasks as ceiling_tasks
@@ -25,13 +27,17 @@ def blank(precision: str = "fp32", threads: int | None = None) -> Ceiling:
     return Ceiling(sitting="", device="cpu", precision=precision, unit="", operation="", shape="kept", threads=threads)
 
 
-def test_a_kernels_row_and_its_window():
-    begun_s = time.monotonic()
-    found = ceiling_tasks.kernel(blank(), Trial("matmul", (64, 64, 64)), 5.0)
-    assert begun_s < found.start_s < found.end_s < time.monotonic()
-    assert found.row.flop == 2 * 64**3
-    assert found.row.repeats * found.row.best_s <= found.end_s - found.start_s
-    assert (found.row.shape, found.row.status) == ("kept", "ok")
+@pytest.mark.parametrize("unit", ["", "fp8"])
+def test_a_kernels_row(unit):
+    row = ceiling_tasks.kernel(blank(), Trial("matmul", (64, 64, 64), unit=unit), 5.0)
+    assert row.flop == 2 * 64**3
+    assert (row.shape, row.status) == ("kept", "ok")
+
+
+def test_a_product_in_fp8_is_that_of_its_rounded_operands():
+    bench = Bench("cpu", torch.bfloat16, clock_for("cpu"), 0.0)
+    bench._normal = lambda *sizes: torch.full(sizes, 1.0625)  # 1 + 1/16, which fp8 rounds to 1
+    assert set(bench.prepared(Trial("matmul", (16, 32, 64), unit="fp8"))().flatten().tolist()) == {64.0}
 
 
 def test_the_share_begins_when_the_device_has_started(monkeypatch):
@@ -42,7 +48,7 @@ def test_the_share_begins_when_the_device_has_started(monkeypatch):
         applied(*arguments)
 
     monkeypatch.setattr(precision, "apply", slowly)
-    assert ceiling_tasks.kernel(blank(), Trial("matmul", (8, 8, 8)), 0.2).row.status == "ok"
+    assert ceiling_tasks.kernel(blank(), Trial("matmul", (8, 8, 8)), 0.2).status == "ok"
 
 
 def test_each_row_has_its_number_of_threads(threads: int):
@@ -55,9 +61,9 @@ def test_each_row_has_its_number_of_threads(threads: int):
 
 
 def test_copies_and_launches_are_rows():
-    copied = ceiling_tasks.copy(blank(""), Move("triad", 1 << 20, "memory"), 1.0).row
+    copied = ceiling_tasks.copy(blank(""), Move("triad", 1 << 20, "memory"), 1.0)
     assert (copied.operation, copied.moved_bytes, copied.status) == ("triad", 3 << 20, "ok")
-    assert ceiling_tasks.launch(blank(""), "call", 1.0).row.best_s > 0
+    assert ceiling_tasks.launch(blank(""), "call", 1.0).best_s > 0
     assert ceiling_tasks.views("cuda:1") == ("launch", "call")
     assert {move.family for move in ceiling_tasks.copies("cpu")} == {"memory", "cache"}
 

@@ -1,9 +1,8 @@
-"""The blocks of docs/schema.md that read a run's tables with pandas and DuckDB, pasted, on a published run."""
+"""The blocks of docs/schema.md that read a run's tables with pandas, pasted, on a published run."""
 
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import re
 import subprocess
@@ -57,9 +56,9 @@ def said_by(block: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_there_are_blocks_for_both_files_and_both_programs() -> None:
-    for name, program in (("headline", "pd.read_csv"), ("headline", "duckdb.sql"), ("utilization", "pd.read_csv")):
-        assert any(f"{HERE}/{name}.csv" in block and program in block for block in BLOCKS)
+def test_there_are_blocks_for_both_files() -> None:
+    for name in ("headline", "utilization"):
+        assert any(f"{HERE}/{name}.csv" in block for block in BLOCKS)
 
 
 def test_the_pivot_selects_or_raises_on_a_run_with_layouts_precisions_and_repeats() -> None:
@@ -80,15 +79,12 @@ def test_the_pivot_selects_or_raises_on_a_run_with_layouts_precisions_and_repeat
 def test_a_block_gives_the_numbers_of_the_terminals_table(number: int, folder: Path) -> None:
     """Each prints the utilization of one cell as headline.csv has it, or draws a picture."""
     block = BLOCKS[number]
-    if "duckdb.sql" in block and importlib.util.find_spec("duckdb") is None:
-        pytest.skip("duckdb is not installed")
     said = said_by(block, folder)
     if "savefig" in block:
         assert (folder / "utilization.png").read_bytes().startswith(b"\x89PNG")
         return
     with (folder / HERE / "headline.csv").open(newline="") as file:
         (cell,) = [row for row in csv.DictReader(file) if (row["model"], row["batch_size"]) == (MODEL, BATCH)]
-    begins = rf"\b{MODEL} +{BATCH} " if "duckdb" in block else rf"^{MODEL}\b"
-    lines = [line for line in said.splitlines() if re.search(begins, line)]
+    lines = [line for line in said.splitlines() if re.search(rf"^{MODEL}\b", line)]
     numbers = [float(word) for word in re.findall(r"\d\.\d+", lines[0])]
     assert min(abs(found - float(cell["utilization_ratio"])) for found in numbers) < 1e-6
