@@ -1,10 +1,11 @@
-"""The notebooks: nothing but calls, clean as committed; each runs from a clean kernel on this CPU in small sizes."""
+"""The notebooks: nothing but calls, with what they print and draw; each runs here from a clean kernel, small."""
 
 from __future__ import annotations
 
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,12 +112,11 @@ def test_the_table_of_names_is_the_folder() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_committed_clean_and_holds_no_logic(name: str) -> None:
+def test_a_notebook_can_be_read_where_it_cannot_be_run_and_holds_no_logic(name: str) -> None:
     nbformat.validate(book(name))
-    for cell in book(name).cells:
-        if cell.cell_type == "code":
-            assert cell.outputs == []
-            assert cell.execution_count is None
+    shown = json.dumps([cell.get("outputs") for cell in book(name).cells])
+    assert '"image/png"' in shown
+    assert not re.search("Traceback|/(home|root|tmp|opt|work)/", shown)
     for source in code(name):
         found = [type(node).__name__ for node in ast.walk(ast.parse(python(source))) if isinstance(node, LOGIC)]
         assert not set(found) - SHOWN.get(name, set()), f"{name}: {found} in\n{source}"
