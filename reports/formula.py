@@ -6,7 +6,6 @@ as text that sympy reads.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,7 +20,7 @@ from analysis.formula.derivation.footprint import Piece
 from analysis.formula.derivation.interpolate import point_text
 from analysis.formula.derivation.sampling import Axis
 from analysis.formula.derivation.totals import OF_ATTENTION, PART, QUANTITIES, Term
-from reports.shared.layout import WIDTH, Column, Part, Prose, TextTable, page, strong
+from reports.shared.layout import Column, Part, Prose, TextTable, strong
 
 MOST_LINES = 4
 """Lines of one formula in the table."""
@@ -70,18 +69,7 @@ class FormulaAnswer:
     at_least: Mapping[str, Expr] = field(default_factory=dict)
 
 
-def to_text(answer: FormulaAnswer, form: str, width: int = WIDTH, colour: bool = False) -> str:
-    """The answer in a format: table, csv or json. width, colour: of the table."""
-    if form == "table":
-        return page(_parts(answer), width, colour)
-    return {"csv": _csv, "json": _json}[form](answer)
-
-
 # --- JSON and CSV ----------------------------------------------------------------------------------------------------
-
-
-def _json(answer: FormulaAnswer) -> str:
-    return json.dumps(document(answer), indent=2, ensure_ascii=False) + "\n"
 
 
 def document(answer: FormulaAnswer) -> dict[str, Any]:
@@ -144,7 +132,7 @@ def _solution(solved: Solved) -> dict[str, Any]:
     }
 
 
-def _csv(answer: FormulaAnswer) -> str:
+def to_csv(answer: FormulaAnswer) -> str:
     """The sweep where one is asked for; else a row a quantity, or a part and quantity."""
     if answer.swept:
         return as_csv(answer.swept)
@@ -183,7 +171,8 @@ def _at(formula: Expr | None, point: Point) -> int | Fraction | None:
 # --- table -----------------------------------------------------------------------------------------------------------
 
 
-def _parts(answer: FormulaAnswer) -> Iterator[Part]:
+def parts(answer: FormulaAnswer) -> Iterator[Part]:
+    """The page."""
     rules = "" if answer.rules == "flopledger" else f", by the rules of {answer.rules.capitalize()}"
     yield strong(
         f"{answer.model}: a training step with {answer.optimizer} in {answer.precision}{rules}, as formulas in "

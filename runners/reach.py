@@ -10,7 +10,6 @@ could not be written; 130 Ctrl-C.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import sys
 from argparse import Namespace
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from runners.cli.arguments import MARGIN_RATIO, Parser, add_format, precision
 from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
-from runners.cli.output import say, show_page
+from runners.cli.output import say, show_answer
 from runners.cli.progress import passing
 
 if TYPE_CHECKING:
@@ -277,12 +276,13 @@ def _show(answer: ReachAnswer, options: Namespace) -> None:
     """The answer in the form of --format, on stdout and in the file of --out."""
     from reports.reach import document, to_csv, to_text
 
-    def page(width: int, colour: bool) -> str:
-        if options.format == "json":
-            return json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        return to_csv(answer) if options.format == "csv" else to_text(answer, width, colour)
-
-    show_page(page, options.out)
+    show_answer(
+        options.format,
+        lambda width, colour: to_text(answer, width, colour),
+        lambda: document(answer),
+        lambda: to_csv(answer),
+        options.out,
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ torch. The file is never changed. A file that is not whole is refused: there is 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from results.names import nearest
 from runners.cli.arguments import Parser, add_format, number
 from runners.cli.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
 from runners.cli.model_options import read_recording
-from runners.cli.output import put, remove_others, reserve, say, show_page
+from runners.cli.output import json_text, put, remove_others, reserve, say, show_answer, show_page
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -142,16 +141,13 @@ def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | No
     StoreFault."""
     from reports.trace.ranks import ranks_document, ranks_html, ranks_text
 
-    document = json.dumps(ranks_document(report), indent=1, ensure_ascii=False, allow_nan=False)
-    if form == "table":
-        show_page(lambda width, colour: ranks_text(report, width, colour))
-    else:
-        print(document)
+    document = json_text(ranks_document(report))
+    show_page(lambda width, colour: ranks_text(report, width, colour) if form == "table" else document)
     if page is not None:
         put(page, ranks_html(report))
         say(f"written: {page}")
     if out is not None:
-        put(out / DOCUMENT, f"{document}\n")
+        put(out / DOCUMENT, document)
         put(out / RANKS_PAGE, ranks_html(report))
         say(f"written: {out / DOCUMENT}, {out / RANKS_PAGE}")
 
@@ -225,20 +221,17 @@ def _run_ranks(options: Namespace, device: Device | None) -> int:
 
 def show(trace: Trace, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
-    import json
-
     from reports.sweep.table import to_csv
     from reports.trace.text import document, to_text
     from results.records.operations import OperationInstance
 
-    if form == "table":
-        show_page(lambda width, colour: to_text(trace, device, width, colour))
-        return
-    if form == "csv":
-        print(to_csv(trace.cleaned.instances, OperationInstance), end="")
-    else:
-        print(json.dumps(document(trace, device), indent=1, ensure_ascii=False, allow_nan=False))
-    for line in trace.problems:
+    show_answer(
+        form,
+        lambda width, colour: to_text(trace, device, width, colour),
+        lambda: document(trace, device),
+        lambda: to_csv(trace.cleaned.instances, OperationInstance),
+    )
+    for line in trace.problems if form != "table" else ():
         say(f"note: {line}")
 
 

@@ -39,7 +39,7 @@ from analysis.characterize.summary import (
     training_against_inference,
 )
 from reports.shared import figure_panels
-from reports.shared.layout import Part, csv_text, table_of
+from reports.shared.layout import Part, csv_of, table_of
 from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
 from results.records.characterization import Characterization, WorkloadRecording
 
@@ -216,7 +216,7 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
     derived = "flop_per_byte", "flop_per_s", "bytes_per_s"
     return {
         "groups.csv": groups_csv(seen),
-        "types.csv": _csv(
+        "types.csv": csv_of(
             [
                 {
                     **_identity(each),
@@ -231,9 +231,9 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                 for one in each.types
             ]
         ),
-        "linkage.csv": _csv([_merge(merge) for merge in seen.linkage]),
-        "variants.csv": _csv(rows(seen)),
-        "stationarity.csv": _csv(
+        "linkage.csv": csv_of([_merge(merge) for merge in seen.linkage]),
+        "variants.csv": csv_of(rows(seen)),
+        "stationarity.csv": csv_of(
             [
                 {
                     "recording": recording.recording,
@@ -246,9 +246,9 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                 for recording, each in seen.steadiness
             ]
         ),
-        "training_inference.csv": _csv([vars(each) for each in seen.against]),
-        "parallelism.csv": _csv(_parallel_rows(seen)),
-        "group_costs.csv": _csv(
+        "training_inference.csv": csv_of([vars(each) for each in seen.against]),
+        "parallelism.csv": csv_of(_parallel_rows(seen)),
+        "group_costs.csv": csv_of(
             [
                 {
                     **vars(each),
@@ -260,8 +260,8 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                 for each in seen.costs
             ]
         ),
-        "densities.csv": _csv([vars(each) for each in seen.densities]),
-        "tails.csv": _csv(
+        "densities.csv": csv_of([vars(each) for each in seen.densities]),
+        "tails.csv": csv_of(
             [
                 {
                     "workload": mix.label,
@@ -279,14 +279,14 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                 for fit in each.fits
             ]
         ),
-        "reconstructed.csv": _csv([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
-        "launches.csv": _csv([vars(each) for each in seen.launching]),
+        "reconstructed.csv": csv_of([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
+        "launches.csv": csv_of([vars(each) for each in seen.launching]),
     }
 
 
 def groups_csv(seen: CharacterizeAnswer) -> str:
     """A row a mix and group: its share of the step with the interval."""
-    return _csv(
+    return csv_of(
         [
             {
                 **_identity(each),
@@ -330,11 +330,6 @@ def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
                 }
             )
     return rows
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    names = list(next(iter(rows), {}))
-    return csv_text(names, ([row[name] for name in names] for row in rows)) if names else ""
 
 
 PAPER = "the paper's Figure 3"

@@ -5,15 +5,13 @@ Ranks that do the same are one line of the table, with how many they are; CSV an
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from analysis.parallel.ledger import Ledger, RankWork
 from analysis.parallel.rank_grid import Coordinates
-from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.layout import Column, Part, TextTable, strong
 from reports.shared.numbers import digits, si
 
 Answers = Sequence[tuple[str, int, Ledger]]
@@ -27,16 +25,6 @@ UNEXPLAINED = {
 
 SHOWN_REPLICAS = 12
 """Lines of work that is replicated."""
-
-
-def answer_text(answers: Answers, form: str, width: int = WIDTH, colour: bool = False, one: bool = False) -> str:
-    """The ledgers in this format: table, csv or json. one: a document of its own instead of an array."""
-    if form == "json":
-        documents = [document(*answer) for answer in answers]
-        return json.dumps(documents[0] if one else documents, indent=1, allow_nan=False) + "\n"
-    if form == "csv":
-        return _csv(answers)
-    return "\n".join(page(_parts(*answer), width, colour) for answer in answers)
 
 
 def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
@@ -94,8 +82,9 @@ def _rank(found: Ledger, rank: int) -> dict[str, Any]:
     }
 
 
-def _csv(answers: Answers) -> str:
-    rows = [
+def rows(answers: Answers) -> list[dict[str, Any]]:
+    """A row a rank."""
+    return [
         {
             name: json.dumps(value) if isinstance(value, (list, dict)) else value
             for name, value in {"model": model, **_rank(found, rank)}.items()
@@ -103,14 +92,10 @@ def _csv(answers: Answers) -> str:
         for model, _, found in answers
         for rank in range(found.grid.world)
     ]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
-def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
+def parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
+    """The page of one ledger."""
     grid = found.grid
     axes = " × ".join(f"{axis} {size}" for axis, size in grid.sizes.items() if axis != "cp" or size > 1)
     axes += f", experts over {grid.ep}" * (grid.ep > 1)

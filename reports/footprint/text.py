@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +13,9 @@ from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveSto
 from analysis.formula.algebra.constraints import amount
 from reports.footprint import checkpoints as footprint_checkpoints
 from reports.footprint.checkpoints import Checkpoints
-from reports.shared.layout import WIDTH, Cell, Column, Part, TextTable, page, strong
+from reports.shared.layout import Cell, Column, Part, TextTable, csv_of, csv_text, strong
 from reports.shared.numbers import percent
 from results.records.operations import Operation
-from results.records.rows import cell_text
 
 WORDS = {
     "weight": "weights",
@@ -91,14 +87,6 @@ class FootprintAnswer:
     def is_partial(self) -> bool:
         """Whether a storage has no known size: then each number of bytes is at least, and the largest batch at most."""
         return bool(self.found.unknown)
-
-
-def to_text(answer: FootprintAnswer, form: str, top: int, width: int = WIDTH, colour: bool = False) -> str:
-    """The answer in a format: table, csv or json. top: how many of the largest tensors are listed. width, colour: of
-    the table."""
-    if form == "json":
-        return json.dumps(document(answer, top), indent=2, ensure_ascii=False) + "\n"
-    return _csv(answer) if form == "csv" else page(_parts(answer, top), width, colour)
 
 
 def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
@@ -175,7 +163,7 @@ def _tensor(held: LiveStorage) -> dict[str, Any]:
     }
 
 
-def _csv(answer: FootprintAnswer) -> str:
+def to_csv(answer: FootprintAnswer) -> str:
     """A row, or with checkpoints one a choice: the document's numbers, the nested ones in columns of their own."""
     whole = document(answer, 0) | {"checkpoints": [], "fit": {}, "at_least": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
@@ -184,38 +172,31 @@ def _csv(answer: FootprintAnswer) -> str:
     row["memory_bytes"] = answer.fitted.memory.memory_bytes if answer.fitted else None
     row |= {f"at_least_{name}": value if answer.is_partial else None for name, value in _at_least(answer).items()}
     more = footprint_checkpoints.columns(answer.checkpoints) if answer.checkpoints else [{}]
-    return _rows([[*row, *more[0]], *([*row.values(), *each.values()] for each in more)])
+    return csv_text([*row, *more[0]], ([*row.values(), *each.values()] for each in more))
 
 
 def checkpoints_csv(checkpoints: Checkpoints) -> str:
     """A row a choice of checkpoints."""
-    rows = footprint_checkpoints.columns(checkpoints)
-    return _rows([list(rows[0]), *(list(each.values()) for each in rows)])
+    return csv_of(footprint_checkpoints.columns(checkpoints))
 
 
 def timeline_csv(answer: FootprintAnswer) -> str:
     """Live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
     found = answer.found
     head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
-    rows: list[Sequence[Any]] = [head]
+    rows: list[Sequence[Any]] = []
     for moment, total in enumerate(found.total_bytes):
         where = place(answer.operations, moment + BEFORE)
         each = [found.timeline[name][moment] for name in CATEGORIES]
         rows.append([where.index, where.operation, where.module, where.phase, *each, total])
-    return _rows(rows)
-
-
-def _rows(rows: Sequence[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    safe = [[cell_text(value) if isinstance(value, str) else value for value in row] for row in rows]
-    csv.writer(text, lineterminator="\n").writerows(safe)
-    return text.getvalue()
+    return csv_text(head, rows)
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def _parts(answer: FootprintAnswer, top: int) -> list[Part]:
+def parts(answer: FootprintAnswer, top: int) -> list[Part]:
+    """The page. top: how many of the largest tensors are listed."""
     parts: list[Part] = [strong(_title(answer)), strong(meaning(answer))]
     if answer.fitted is not None:
         parts.append(fit_words(answer))

@@ -15,7 +15,7 @@ from analysis.profile.module_tree import OPTIMIZER, ModuleNode, conservation, tr
 from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
 from reports.profile.summary import latencies
-from reports.shared.layout import csv_text
+from reports.shared.layout import csv_of
 from results.records.step_profile import StepProfile
 
 PLACED = (
@@ -116,12 +116,12 @@ def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
 
 def modules_csv(profile: StepProfile) -> str:
     """The modules as CSV, in the order of the model."""
-    return _csv([module_row(node) for node in tree(profile).values()])
+    return csv_of([module_row(node) for node in tree(profile).values()])
 
 
 def operations_csv(profile: StepProfile) -> str:
     """The operations as CSV, in the order of the step."""
-    return _csv(operation_rows(profile))
+    return csv_of(operation_rows(profile))
 
 
 def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, Any]:
@@ -170,8 +170,3 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
         return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
     spread = summarise(times_s)
     return {"median_time_s": spread.median, "low_time_s": spread.low, "high_time_s": spread.high}
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    header = list(next(iter(rows), {}))
-    return csv_text(header, ([row[name] for name in header] for row in rows))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from analysis.stats.intervals import Estimate
 from reports.project.text import CONVENTION, ReachedUtilization, ends, quantity, reached_document
-from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong
+from reports.shared.layout import Column, Part, TextTable, csv_text, strong
 from reports.shared.numbers import si
 
 LABELS: Mapping[str, tuple[str, str]] = {"flop": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")}
@@ -26,22 +26,20 @@ class GpuHoursAnswer:
     confidence: float
 
 
-def to_text(answer: GpuHoursAnswer, form: str, width: int = WIDTH, colour: bool = False) -> str:
-    """The answer in a format: table, csv or json. width, colour: of the table."""
-    if form == "json":
-        document = {
-            "question": "compute",
-            "asked": dict(answer.asked),
-            "answer": answer.answer,
-            "confidence": answer.confidence,
-            "answers": {name: vars(each) for name, each in answer.answers.items()},
-            **reached_document(answer.reached, answer.confidence),
-        }
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    return _csv(answer) if form == "csv" else page(_parts(answer), width, colour)
+def document(answer: GpuHoursAnswer) -> dict[str, Any]:
+    """The answer as JSON has it."""
+    return {
+        "question": "compute",
+        "asked": dict(answer.asked),
+        "answer": answer.answer,
+        "confidence": answer.confidence,
+        "answers": {name: vars(each) for name, each in answer.answers.items()},
+        **reached_document(answer.reached, answer.confidence),
+    }
 
 
-def _csv(answer: GpuHoursAnswer) -> str:
+def to_csv(answer: GpuHoursAnswer) -> str:
+    """A row a quantity."""
     reached = answer.reached
     numbers = {name: (each.value, each.low, each.high, LABELS[name][1]) for name, each in answer.answers.items()}
     low, high = reached.utilization.interval(answer.confidence)
@@ -51,7 +49,8 @@ def _csv(answer: GpuHoursAnswer) -> str:
     return csv_text(("quantity", "value", "low", "high", "confidence", "unit"), rows)
 
 
-def _parts(answer: GpuHoursAnswer) -> list[Part]:
+def parts(answer: GpuHoursAnswer) -> list[Part]:
+    """The page."""
     reached, asked, found = answer.reached, next(iter(answer.asked.values())), answer.answers[answer.answer]
     what, unit = LABELS[answer.answer]
     given = quantity(asked, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
+from typing import Any
 
 from analysis.project.ppopp2019 import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats.printed_numbers import amount
@@ -66,10 +66,9 @@ def to_csv(cells: Iterable[PaperCell]) -> str:
     return csv_text([field.name for field in fields(PaperCell)], (asdict(cell).values() for cell in cells))
 
 
-def to_json(paper: str, cells: Sequence[PaperCell]) -> str:
+def document(paper: str, cells: Sequence[PaperCell]) -> dict[str, Any]:
     """One document: the paper, how many cells have which verdict, the cells."""
-    document = {"paper": paper, "verdicts": count(cells), "cells": [asdict(cell) for cell in cells]}
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return {"paper": paper, "verdicts": count(cells), "cells": [asdict(cell) for cell in cells]}
 
 
 class Notes:

@@ -5,7 +5,6 @@ Shared are a device with the utilization of it, and numbers with an interval.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -178,8 +177,8 @@ def to_csv(answer: ProjectionAnswer) -> str:
     return csv_text(("quantity", "value", "low", "high", "unit"), rows)
 
 
-def to_json(answer: ProjectionAnswer) -> str:
-    """One document."""
+def document(answer: ProjectionAnswer) -> dict[str, Any]:
+    """The projection as JSON has it."""
     projection: dict[str, Any] = {}
     for name, (_, unit) in quantities(answer).items():
         values = dict(zip(("value", "low", "high"), _values(answer, name), strict=True))
@@ -187,7 +186,7 @@ def to_json(answer: ProjectionAnswer) -> str:
             values = dict.fromkeys(values) | {side.replace(" ", "_"): values["value"]}
         projection[name] = values | {"unit": unit}
     laws, measured = answer.fit.laws, answer.timed is not None and answer.timed.reached is not None
-    document = {
+    return {
         "domain": answer.domain.name,
         "model": answer.domain.model,
         "grows": answer.domain.grows,
@@ -208,7 +207,6 @@ def to_json(answer: ProjectionAnswer) -> str:
         "accelerators_for_memory": answer.accelerators,
         "notes": list(answer.notes),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _drawn_document(timed: DrawnAnswers, roofline_s: float) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -351,13 +350,9 @@ def _csv_line(texts: Sequence[str]) -> str:
     return out.getvalue()[:-1]
 
 
-def to_json(rows: Sequence[Record]) -> str:
-    """Rows as one JSON array with every key in each; unknown is null."""
-    return json.dumps([_plain(row) for row in rows], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(row: Record) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in header(type(row))}
+def documents(rows: Sequence[Record]) -> list[dict[str, Any]]:
+    """Rows as JSON has them, with every key in each; unknown is null."""
+    return [{name: getattr(row, name) for name in header(type(row))} for row in rows]
 
 
 def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from runners.cli import output
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.output import put, say, show_page
+from runners.cli.output import put, say, show_rows
 from runners.cli.progress import passing
 from runners.workers import devices
 from runners.workers.devices import Place, place_of
@@ -77,14 +77,9 @@ def _show(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     """Data on stdout; with --out a file, too. Raises StoreFault."""
     from analysis.parallel.collective_rates import CollectiveRate
     from reports.ceiling.text import collectives_text
-    from reports.sweep.table import to_csv, to_json
+    from reports.sweep.table import to_csv
 
-    if options.format == "json":
-        print(to_json(rows), end="")
-    elif options.format == "csv":
-        print(to_csv(rows, CollectiveRate), end="")
-    else:
-        show_page(lambda width, colour: collectives_text(rows, width, colour))
+    show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
     if options.out is not None:
         put(options.out / FILE, to_csv(rows, CollectiveRate))
         say(f"written: {options.out / FILE}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.precisions import PRECISIONS
 from runners.cli.arguments import SHORT_PRECISIONS, Parser, add_format, counts, names, number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
-from runners.cli.output import say, show_page
+from runners.cli.output import say, show_answer
 from runners.cli.progress import passing
 from runners.workers import devices
 
@@ -145,18 +145,16 @@ def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | No
 
 def _show(seen: CeilingAnswer, form: str) -> None:
     """Data on stdout."""
-    import json
-
     from reports.ceiling.text import document, to_text
     from reports.sweep.table import to_csv
     from results.records.samples import Ceiling
 
-    if form == "json":
-        print(json.dumps(document(seen), indent=1, allow_nan=False))
-    elif form == "csv":
-        print(to_csv(seen.rows, Ceiling), end="")
-    else:
-        show_page(lambda width, colour: to_text(seen, width, colour))
+    show_answer(
+        form,
+        lambda width, colour: to_text(seen, width, colour),
+        lambda: document(seen),
+        lambda: to_csv(seen.rows, Ceiling),
+    )
 
 
 def _parser() -> Parser:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import sys
 import time
 from argparse import Namespace
@@ -31,7 +30,7 @@ from runners.characterize.task import OWN
 from runners.cli.arguments import SHORT_PRECISIONS, Parser, add_format, counts, names, number
 from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded
 from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
-from runners.cli.output import put, reserve, say, show_page
+from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.workers import devices
 from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
@@ -189,7 +188,7 @@ def write_report(seen: CharacterizeAnswer, out: Path) -> None:
 
     for name, text in answer.tables(seen).items():
         put(out / name, text)
-    put(out / DATA, json.dumps(answer.document(seen), indent=1, allow_nan=False) + "\n")
+    put(out / DATA, json_text(answer.document(seen)))
     put(out / PAGE, to_text(seen))
     for name, content in figure_style.render_all(lambda: figures_mix.figures(seen)).items():
         put(out / FIGURES / name, content)
@@ -366,12 +365,12 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     from reports.characterize import answer
     from reports.characterize.sections import to_text
 
-    if options.format == "json":
-        print(json.dumps(answer.document(seen), indent=1, allow_nan=False))
-    elif options.format == "csv":
-        print(answer.groups_csv(seen), end="")
-    else:
-        show_page(lambda width, colour: to_text(seen, width, colour))
+    show_answer(
+        options.format,
+        lambda width, colour: to_text(seen, width, colour),
+        lambda: answer.document(seen),
+        lambda: answer.groups_csv(seen),
+    )
     if options.out is not None:
         write_report(seen, options.out)
         say(f"written to {options.out}")

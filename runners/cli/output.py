@@ -9,16 +9,20 @@ Each derived file is replaced at once or not at all. Nothing of a run's raw rows
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from results.errors import StoreFault
 from results.store import disk
 from results.wrapping import wrap
+
+if TYPE_CHECKING:
+    from results.records.rows import Record
 
 LEAST_WIDTH = 60
 """Columns that a page has at least."""
@@ -59,6 +63,32 @@ def show_page(page: Page, file: Path | None = None) -> None:
     if file is not None:
         put(file, page(PIPE_WIDTH, False))
     print(page(page_width(), has_colour()), end="")
+
+
+def show_answer(
+    form: str, page: Page, document: Callable[[], Any], csv: Callable[[], str], file: Path | None = None
+) -> None:
+    """Print an answer in the form that was asked for: csv, json, else a page; in a file, too, if one is given. Only
+    that form is made. Raises StoreFault."""
+    if form not in ("csv", "json"):
+        show_page(page, file)
+        return
+    text = json_text(document()) if form == "json" else csv()
+    if file is not None:
+        put(file, text)
+    print(text, end="")
+
+
+def show_rows(form: str, page: Page, rows: Sequence[Record], kind: type[Record]) -> None:
+    """`show_answer` of records of one kind, which are a row of CSV and an object of JSON each."""
+    from reports.sweep.table import documents, to_csv
+
+    show_answer(form, page, lambda: documents(rows), lambda: to_csv(rows, kind))
+
+
+def json_text(document: Any) -> str:
+    """A document as JSON with the end of its last line. Raises ValueError for a number that is none or infinite."""
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def say(words: str) -> None:

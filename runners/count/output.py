@@ -5,13 +5,12 @@ Data alone is on stdout. Nothing is counted here.
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.output import put, show_page
+from runners.cli.output import put, show_answer
 from runners.cli.progress import passing
 
 if TYPE_CHECKING:
@@ -24,93 +23,74 @@ Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
 
 def accounts(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """The accounts of every model; with --out tables and pictures, too. Raises StoreFault."""
-    passing("")
-    show_page(lambda width, colour: accounts_text(answers, options, width, colour))
-    if options.out is not None:
-        from runners.count import output as count_output
-
-        count_output.write(options.out, _accounts(answers), _causes(answers), _ratios(answers))
-
-
-def laws(answers: Laws, options: Namespace) -> None:
-    """The laws of every model; with --out laws.csv, too. Raises StoreFault."""
-    passing("")
-    show_page(lambda width, colour: laws_text(answers, options, width, colour))
-    if options.out is not None:
-        put(options.out / "laws.csv", _laws_csv(answers))
-
-
-def accounts_text(answers: Sequence[ModelCounts], options: Namespace, width: int, colour: bool = False) -> str:
-    """The accounts in the format that was asked for."""
     from reports.count.text import document, to_text
     from reports.sweep.table import to_csv
     from results.records.accounts import Account, AccountCause, AccountRatio
 
+    passing("")
+    account_rows = [account for answer in answers for account in answer.accounts]
+    causes = [cause for answer in answers for cause in answer.causes]
+    ratios = [row for answer in answers if answer.backward for row in answer.backward.ratios]
     if options.explain is not None:
-        return _explanations(answers, options, width)
-    if options.format == "json":
-        return _json([document(answer) for answer in answers], options)
-    if options.format == "table":
-        texts = (to_text(each, width, colour, options.detail, options.ratios) for each in answers)
-        return "\n".join(texts)
-    if options.ratios:
-        return to_csv(_ratios(answers), AccountRatio)
-    if options.detail:
-        return to_csv(_causes(answers), AccountCause)
-    return to_csv(_accounts(answers), Account)
+        _show_explanations(answers, options)
+    else:
+        show_answer(
+            options.format,
+            lambda width, colour: "\n".join(
+                to_text(answer, width, colour, options.detail, options.ratios) for answer in answers
+            ),
+            lambda: _single_or_all([document(answer) for answer in answers], options),
+            lambda: (
+                to_csv(ratios, AccountRatio)
+                if options.ratios
+                else to_csv(causes, AccountCause)
+                if options.detail
+                else to_csv(account_rows, Account)
+            ),
+        )
+    if options.out is not None:
+        write(options.out, account_rows, causes, ratios)
 
 
-def _explanations(answers: Sequence[ModelCounts], options: Namespace, width: int) -> str:
-    """Each number that was pasted, for each model."""
-    from reports.count import pasted as count_pasted
-    from reports.shared.layout import csv_of, page
-
-    found = [(answer, count_pasted.explain(answer, each)) for answer in answers for each in options.pasted]
-    documents = [{"model": answer.model, **count_pasted.document(each)} for answer, each in found]
-    if options.format == "json":
-        return json.dumps(documents, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    if options.format == "csv":
-        return csv_of(documents)
-    return "\n".join(
-        page([f"{answer.model}, batch {answer.batch_size}", *count_pasted.to_lines(answer, each)], width)
-        for answer, each in found
-    )
-
-
-def _accounts(answers: Sequence[ModelCounts]) -> list[Account]:
-    return [account for answer in answers for account in answer.accounts]
-
-
-def _causes(answers: Sequence[ModelCounts]) -> list[AccountCause]:
-    return [cause for answer in answers for cause in answer.causes]
-
-
-def _ratios(answers: Sequence[ModelCounts]) -> list[AccountRatio]:
-    return [row for answer in answers if answer.backward for row in answer.backward.ratios]
-
-
-def laws_text(answers: Laws, options: Namespace, width: int, colour: bool = False) -> str:
-    """The laws in the format that was asked for."""
+def laws(answers: Laws, options: Namespace) -> None:
+    """The laws of every model; with --out laws.csv, too. Raises StoreFault."""
     from reports.count.laws import batch_law_document, to_text
-
-    if options.format == "json":
-        return _json([batch_law_document(model, found) for model, found in answers], options)
-    if options.format == "csv":
-        return _laws_csv(answers)
-    return "\n".join(to_text(model, found, width, colour, options.detail) for model, found in answers)
-
-
-def _laws_csv(answers: Laws) -> str:
     from reports.sweep.table import to_csv
     from results.records.accounts import AccountLaw
 
-    return to_csv([law for _, found in answers for law in found], AccountLaw)
+    passing("")
+    table = to_csv([law for _, found in answers for law in found], AccountLaw)
+    show_answer(
+        options.format,
+        lambda width, colour: "\n".join(to_text(*answer, width, colour, options.detail) for answer in answers),
+        lambda: _single_or_all([batch_law_document(*answer) for answer in answers], options),
+        lambda: table,
+    )
+    if options.out is not None:
+        put(options.out / "laws.csv", table)
 
 
-def _json(documents: Sequence[Any], options: Namespace) -> str:
+def _show_explanations(answers: Sequence[ModelCounts], options: Namespace) -> None:
+    """Each number that was pasted, for each model."""
+    from reports.count.pasted import document, explain, to_lines
+    from reports.shared.layout import csv_of, page
+
+    found = [(answer, explain(answer, number)) for answer in answers for number in options.pasted]
+    documents = [{"model": answer.model, **document(explained)} for answer, explained in found]
+    show_answer(
+        options.format,
+        lambda width, _: "\n".join(
+            page([f"{answer.model}, batch {answer.batch_size}", *to_lines(answer, explained)], width)
+            for answer, explained in found
+        ),
+        lambda: documents,
+        lambda: csv_of(documents),
+    )
+
+
+def _single_or_all(documents: Sequence[Any], options: Namespace) -> Any:
     """One document; of several models an array."""
-    whole = documents[0] if len(options.models) == 1 else documents
-    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    return documents[0] if len(options.models) == 1 else documents
 
 
 def write(

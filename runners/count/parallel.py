@@ -16,7 +16,7 @@ from results.errors import Unavailable
 from results.text_files import json_value, read_text, toml_tables
 from runners.cli.exits import FAILED, MISTAKE, Mistake, instructed
 from runners.cli.model_options import hyper_of
-from runners.cli.output import say, show_page
+from runners.cli.output import say, show_answer
 from runners.cli.progress import passing
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 def run(options: Namespace) -> int:
     """The ledger of every model, printed. 0: everything is explained; 1: a model could not be counted, or a FLOP is not
     explained. Raises Mistake for options that do not go together, for a grid or a plan that is none."""
-    from reports.count.parallel import answer_text
+    from reports.count.parallel import document, parts, rows
+    from reports.shared.layout import csv_of, page
 
     check(options)
     answers = []
@@ -47,7 +48,13 @@ def run(options: Namespace) -> int:
             code = max(code, FAILED if isinstance(fault, Unavailable) else MISTAKE)
     passing("")
     if answers:
-        show_page(lambda width, colour: answer_text(answers, options.format, width, colour, len(options.models) == 1))
+        documents = [document(*answer) for answer in answers]
+        show_answer(
+            options.format,
+            lambda width, colour: "\n".join(page(parts(*answer), width, colour) for answer in answers),
+            lambda: documents[0] if len(options.models) == 1 else documents,
+            lambda: csv_of(rows(answers)),
+        )
     return max(code, FAILED if any(answer[-1].unexplained_flop for answer in answers) else 0)
 
 

@@ -10,9 +10,7 @@ writes which commit this is into the file COMMIT, for a machine without git.
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +23,7 @@ from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_
 from results.errors import StoreFault, Unavailable
 from runners.cli.arguments import Parser, add_format, names, number
 from runners.cli.exits import FAILED, Mistake, guarded
-from runners.cli.output import say, show_page
+from runners.cli.output import json_text, say, show_answer
 
 if TYPE_CHECKING:
     from runners.doctor.checks import Check
@@ -91,7 +89,12 @@ def _answered(parser: Parser, options: Namespace) -> int:
         from runners.doctor.processor import processor_checks
 
         lines += processor_checks(_torch_threads())
-    {"table": checks_table, "csv": checks_csv, "json": checks_json}[options.format](lines)
+    show_answer(
+        options.format,
+        lambda width, colour: page(checks_table(lines), width, colour),
+        lambda: checks_document(lines),
+        lambda: csv_of([_as_row(line) for line in lines]),
+    )
     return 0 if is_fit(lines) else FAILED
 
 
@@ -157,24 +160,18 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
         answer = peaks_answer(peaks.device_called(name), name)
     except ValueError as fault:
         parser.fail(str(fault))
-    if form == "json":
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
-    elif form == "csv":
-        _write_csv(
-            [
-                {
-                    "device": answer["device"],
-                    "unit": unit,
-                    "peak_flop_per_s": peak,
-                    "clock_hz": answer["clock_hz"][unit],
-                    "verification": answer["verified"][unit],
-                    "source": answer["source"],
-                }
-                for unit, peak in answer["peaks"].items()
-            ]
-        )
-    else:
-        peaks_table(answer)
+    rows = [
+        {
+            "device": answer["device"],
+            "unit": unit,
+            "peak_flop_per_s": peak,
+            "clock_hz": answer["clock_hz"][unit],
+            "verification": answer["verified"][unit],
+            "source": answer["source"],
+        }
+        for unit, peak in answer["peaks"].items()
+    ]
+    _show(form, peaks_table(answer), answer, rows)
     return 0
 
 
@@ -187,26 +184,24 @@ def print_core_peaks(name: str, form: str) -> int:
     except Unavailable as fault:
         raise Mistake(f"--peaks {name}: {fault}") from fault
     rows: list[dict[str, Any]] = answer["units"]
-    if form == "json":
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
-    elif form == "csv":
-        _write_csv(rows)
-    else:
-        heads = ("unit", "instructions", "a clock", "FLOP a clock", "GFLOP/s", "source")
-        cells = [
-            (
-                row["unit"],
-                row["instructions"],
-                row["per_clock"],
-                f"{row['flop_per_clock']:g}",
-                "" if row["derived_flop_per_s"] is None else f"{row['derived_flop_per_s'] / 1e9:,.0f}",
-                row["source"],
-            )
-            for row in rows
-        ]
-        parts = [*_table(f"{answer['device']}: one core in one clock", heads, cells), "", CORES_SAY]
-        show_page(lambda width, colour: page(parts, width, colour))
+    heads = ("unit", "instructions", "a clock", "FLOP a clock", "GFLOP/s", "source")
+    cells = [
+        (
+            row["unit"],
+            row["instructions"],
+            row["per_clock"],
+            f"{row['flop_per_clock']:g}",
+            "" if row["derived_flop_per_s"] is None else f"{row['derived_flop_per_s'] / 1e9:,.0f}",
+            row["source"],
+        )
+        for row in rows
+    ]
+    _show(form, [*_table(f"{answer['device']}: one core in one clock", heads, cells), "", CORES_SAY], answer, rows)
     return 0
+
+
+def _show(form: str, parts: Sequence[Part], document: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    show_answer(form, lambda width, colour: page(parts, width, colour), lambda: document, lambda: csv_of(rows))
 
 
 def print_self_test(
@@ -221,16 +216,17 @@ def print_self_test(
     from runners.doctor.self_test import self_test
 
     device, places = _device(device), _places(save, run)
-    answer = self_test(device, say, **(limits or {}), keep=lambda part: _put(places, _text(part)))
-    unwritten = _put(places, _text(answer))
-    _print_self_test(answer, _text(answer).rstrip(), form)
+    answer = self_test(device, say, **(limits or {}), keep=lambda part: _put(places, json_text(part)))
+    unwritten = _put(places, json_text(answer))
+    rows = [(c["check"], c["verdict"], _number_text(c["found"]), c["expected"], c["reason"]) for c in answer["checks"]]
+    parts: list[Part] = [strong(SELF_TEST_SAYS[answer["verdict"]])]
+    parts += [STAND_IN_SAYS] if answer["stand_in"] else []
+    heads = ("check", "verdict", "found", "expected", "reason")
+    parts += ["", *_table(f"{answer['device']}: known work", heads, rows)]
+    _show(form, parts, answer, answer["checks"])
     if unwritten:
         raise unwritten
     return FAILED if answer["verdict"] == "failed" else 0
-
-
-def _text(answer: Mapping[str, Any]) -> str:
-    return json.dumps(answer, indent=2, ensure_ascii=False) + "\n"
 
 
 def _put(places: list[Path], document: str) -> StoreFault | None:
@@ -244,21 +240,6 @@ def _put(places: list[Path], document: str) -> StoreFault | None:
         except StoreFault as fault:
             faults.append(fault)
     return faults[0] if faults else None
-
-
-def _print_self_test(answer: Mapping[str, Any], document: str, form: str) -> None:
-    checks: list[dict[str, Any]] = answer["checks"]
-    if form == "json":
-        print(document)
-    elif form == "csv":
-        _write_csv(checks)
-    else:
-        rows = [(c["check"], c["verdict"], _number_text(c["found"]), c["expected"], c["reason"]) for c in checks]
-        parts: list[Part] = [strong(SELF_TEST_SAYS[answer["verdict"]])]
-        parts += [STAND_IN_SAYS] if answer["stand_in"] else []
-        heads = ("check", "verdict", "found", "expected", "reason")
-        parts += ["", *_table(f"{answer['device']}: known work", heads, rows)]
-        show_page(lambda width, colour: page(parts, width, colour))
 
 
 def _places(save: Path | None, run: Path | None) -> list[Path]:
@@ -316,7 +297,7 @@ def peaks_answer(device: peaks.Device, asked: str) -> dict[str, Any]:
     }
 
 
-def peaks_table(answer: Mapping[str, Any]) -> None:
+def peaks_table(answer: Mapping[str, Any]) -> list[Part]:
     """The same for a reader: TFLOP/s and MHz, then source, evidence and note."""
     cells = []
     for unit, peak in answer["peaks"].items():
@@ -337,14 +318,13 @@ def peaks_table(answer: Mapping[str, Any]) -> None:
         _paragraph("source", f"{answer['source']} ({answer['verification']})"),
         *(_paragraph(label, answer[label]) for label in ("evidence", "note") if answer[label]),
     ]
-    show_page(lambda width, colour: page([*parts, "", PEAKS_SAY], width, colour))
+    return [*parts, "", PEAKS_SAY]
 
 
-def checks_table(lines: list[Check]) -> None:
+def checks_table(lines: list[Check]) -> list[Part]:
     """A sentence, then one line a fact, the state as a word."""
     rows = [(line.topic, line.state, line.fact, line.cost) for line in lines]
-    parts = [strong(verdict(lines)), "", *_table("", ("what", "state", "fact", "cost"), rows)]
-    show_page(lambda width, colour: page(parts, width, colour))
+    return [strong(verdict(lines)), "", *_table("", ("what", "state", "fact", "cost"), rows)]
 
 
 def verdict(lines: list[Check]) -> str:
@@ -361,30 +341,20 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def checks_csv(lines: list[Check]) -> None:
-    """topic, state, fact, cost."""
-    _write_csv([_as_row(line) for line in lines])
-
-
-def checks_json(lines: list[Check]) -> None:
+def checks_document(lines: list[Check]) -> dict[str, Any]:
     """One document: the verdict, the lines, and the environment as the manifest records it."""
     from measure.device.environment import environment
     from runners.doctor.checks import is_fit
 
-    document = {
+    return {
         "fit": is_fit(lines),
         "checks": [_as_row(line) for line in lines],
         "environment": environment().as_json(),
     }
-    print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _as_row(line: Check) -> dict[str, Any]:
     return {"topic": line.topic, "state": line.state, "fact": line.fact, "cost": line.cost, "needed": line.needed}
-
-
-def _write_csv(rows: list[dict[str, Any]]) -> None:
-    sys.stdout.write(csv_of(rows))
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:

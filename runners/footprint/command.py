@@ -23,7 +23,7 @@ from results.names import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format, number, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
-from runners.cli.output import put, reserve, say, show_page
+from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.footprint.step import NONE
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
@@ -293,21 +293,27 @@ def too_large(model: str, fitted: MemoryFit) -> str:
 
 def _tell(answer: FootprintAnswer, options: Namespace) -> None:
     """The answer on stdout, and the files of --out. Raises StoreFault."""
-    from reports.footprint.text import to_text
+    from reports.footprint.text import document, parts, to_csv
+    from reports.shared.layout import page
 
     if options.out is not None:
         write(answer, options)
         say(f"written to {options.out}")
-    show_page(lambda width, colour: to_text(answer, options.format, options.top, width, colour))
+    show_answer(
+        options.format,
+        lambda width, colour: page(parts(answer, options.top), width, colour),
+        lambda: document(answer, options.top),
+        lambda: to_csv(answer),
+    )
 
 
 def write(answer: FootprintAnswer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
     from reports.footprint import figures
-    from reports.footprint.text import checkpoints_csv, timeline_csv, to_text
+    from reports.footprint.text import checkpoints_csv, document, timeline_csv
     from reports.shared import figure_style
 
-    put(options.out / "footprint.json", to_text(answer, "json", options.top))
+    put(options.out / "footprint.json", json_text(document(answer, options.top)))
     put(options.out / "timeline.csv", timeline_csv(answer))
     if answer.checkpoints is not None:
         put(options.out / "checkpoints.csv", checkpoints_csv(answer.checkpoints))

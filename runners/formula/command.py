@@ -19,7 +19,7 @@ from results.errors import Unavailable
 from runners.cli.arguments import Parser, add_format, choice_error, names, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import MODEL, WORDS, add_model, check_models, hyper_of
-from runners.cli.output import say, show_page
+from runners.cli.output import say, show_answer
 from runners.cli.progress import passing
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
@@ -119,9 +119,16 @@ def _run(options: Namespace) -> int:
     except NoSolution as fault:
         raise Mistake(f"--solve: {fault}") from fault
     passing("")
-    from reports.formula import to_text
+    from reports.formula import document, parts, to_csv
+    from reports.shared.layout import page
 
-    show_page(lambda width, colour: to_text(found, options.format, width, colour), options.out)
+    show_answer(
+        options.format,
+        lambda width, colour: page(parts(found), width, colour),
+        lambda: document(found),
+        lambda: to_csv(found),
+        options.out,
+    )
     return 0
 
 

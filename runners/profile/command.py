@@ -8,7 +8,6 @@ take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from analysis.devices.precisions import PRECISIONS
 from runners.cli.arguments import Parser, add_format, names, number, precision
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
-from runners.cli.output import put, reserve, say, show_page
+from runners.cli.output import json_text, put, reserve, say, show_page
 from runners.cli.progress import passing
 from runners.profile import deepspeed_config
 from runners.profile.deepspeed_config import DEFAULTS
@@ -141,7 +140,7 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None, c
     from reports.profile import data as profile_data
 
     if options.format == "json":
-        return json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n"
+        return json_text(profile_data.document(profile))
     if options.format == "csv":
         made = profile_data.operations_csv if options.operations else profile_data.modules_csv
         return made(profile)
@@ -162,7 +161,7 @@ def write(profile: StepProfile, options: Namespace) -> None:
     from reports.shared import figure_style
 
     out = options.out
-    put(out / "profile.json", json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n")
+    put(out / "profile.json", json_text(profile_data.document(profile)))
     put(out / "modules.csv", profile_data.modules_csv(profile))
     put(out / "operations.csv", profile_data.operations_csv(profile))
     put(out / "profile.txt", _text(profile, options))

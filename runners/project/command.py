@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
-from analysis.project.ppopp2019 import PAPERS
 from runners.cli.arguments import Parser, add_format, number, precision
 from runners.cli.exits import MISTAKE, Mistake, guarded
-from runners.cli.output import say, show_page
+from runners.cli.output import say, show_answer
 
 if TYPE_CHECKING:
     from analysis.stats.intervals import Uncertain
@@ -109,9 +108,15 @@ def compute(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from reports.project import gpu_hours
+    from reports.shared.layout import page
 
     answer = answer_of(options, _utilization(options))
-    show_page(lambda width, colour: gpu_hours.to_text(answer, options.format, width, colour))
+    show_answer(
+        options.format,
+        lambda width, colour: page(gpu_hours.parts(answer), width, colour),
+        lambda: gpu_hours.document(answer),
+        lambda: gpu_hours.to_csv(answer),
+    )
     return 0
 
 
@@ -198,6 +203,8 @@ def modes() -> str:
 
 def reproduction_parser() -> Parser:
     """The parser of a reproduction."""
+    from analysis.project.ppopp2019 import PAPERS
+
     made = Parser(
         prog="python -m runners.project",
         description="A paper's tables and figures, compared with what follows from its printed inputs.",
@@ -219,7 +226,7 @@ def reproduce(arguments: Sequence[str]) -> int:
 def _reproduced(options: Namespace) -> int:
     from analysis.project.ppopp2019_case_study import reproduced
     from reports.project import paper
-    from runners.cli.output import put, reserve, show_page
+    from runners.cli.output import put, reserve
 
     if options.figures:
         reserve(options.figures / "figure")
@@ -229,9 +236,10 @@ def _reproduced(options: Namespace) -> int:
 
         for name, content in paper_pictures().items():
             put(options.figures / name, content)
-    forms = {"csv": lambda: paper.to_csv(cells), "json": lambda: paper.to_json(options.reproduce, cells)}
-    if options.format in forms:
-        print(forms[options.format](), end="")
-    else:
-        show_page(lambda width, colour: paper.to_text(options.reproduce, cells, width, colour))
+    show_answer(
+        options.format,
+        lambda width, colour: paper.to_text(options.reproduce, cells, width, colour),
+        lambda: paper.document(options.reproduce, cells),
+        lambda: paper.to_csv(cells),
+    )
     return 0

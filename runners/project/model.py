@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from results.text_files import read_text, toml_tables
 from runners.cli.arguments import Parser, add_format, choice_error, number
 from runners.cli.exits import FAILED, Mistake, guarded
-from runners.cli.output import say, show_page
+from runners.cli.output import say, show_answer
 from runners.cli.progress import passing
 from runners.project.command import add_utilization, utilization_of
 
@@ -185,11 +185,12 @@ def _run(options: Namespace) -> int:
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
-    forms = {"csv": project_text.to_csv, "json": project_text.to_json}
-    if options.format in forms:
-        print(forms[options.format](projection), end="")
-    else:
-        show_page(lambda width, colour: project_text.to_text(projection, width, colour))
+    show_answer(
+        options.format,
+        lambda width, colour: project_text.to_text(projection, width, colour),
+        lambda: project_text.document(projection),
+        lambda: project_text.to_csv(projection),
+    )
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.text_files import json_value, read_text
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.output import show_page
+from runners.cli.output import show_rows
 
 if TYPE_CHECKING:
     from cleaning.facts.self_test import SelfTest
@@ -31,7 +31,6 @@ def render(path: Path, form: str) -> int:
     """
     from cleaning.gates.gates import judge
     from reports.sweep import checks
-    from reports.sweep.table import to_csv, to_json
     from results.errors import Inconsistent
     from results.records.verdicts import Verdict, stands
 
@@ -40,13 +39,8 @@ def render(path: Path, form: str) -> int:
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
     verdicts = judge(evidence)
-    if form == "csv":
-        print(to_csv(verdicts, Verdict), end="")
-    elif form == "json":
-        print(to_json(verdicts), end="")
-    else:
-        cells = {run.cell_id: checks.name_of(run) for run in evidence.data.runs}
-        show_page(lambda width, colour: checks.to_text(verdicts, cells, width, colour))
+    cells = {run.cell_id: checks.name_of(run) for run in evidence.data.runs}
+    show_rows(form, lambda width, colour: checks.to_text(verdicts, cells, width, colour), verdicts, Verdict)
     return 0 if all(map(stands, verdicts)) else FAILED
 
 

@@ -11,7 +11,6 @@ that cannot be made costs itself alone. `rebuild` is the same as a function.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, number
 from runners.cli.exits import UNWRITABLE, Mistake, guarded
-from runners.cli.output import attempt, put, remove_others, say, show_page
+from runners.cli.output import attempt, put, remove_others, say, show_answer, show_rows
 from runners.report.derived import HEADLINE, derived_tables
 from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording, table_processes
@@ -155,10 +154,7 @@ def show_predictions(built: Built, predictions: Predictions, form: str) -> None:
     from reports.sweep.checks import checked, predictions_text
 
     rows = checked(built, predictions)
-    if form in ("csv", "json"):
-        print(csv_of(rows) if form == "csv" else json.dumps(rows, indent=1) + "\n", end="")
-    else:
-        show_page(lambda width, colour: predictions_text(rows, width, colour))
+    show_answer(form, lambda width, colour: predictions_text(rows, width, colour), lambda: rows, lambda: csv_of(rows))
 
 
 def _rebuilt(path: Path, out: Path | None, each: Each = map) -> tuple[Built, list[str]]:
@@ -225,16 +221,11 @@ def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceil
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
-    from reports.sweep.table import to_csv, to_json, to_text
+    from reports.sweep.table import to_text
     from results.records.answers import Utilization
 
     rows = built.utilization if convention == "flop" else built.post2021
-    if form == "csv":
-        print(to_csv(rows, Utilization), end="")
-    elif form == "json":
-        print(to_json(rows), end="")
-    else:
-        show_page(lambda width, colour: to_text(built, width, colour, convention))
+    show_rows(form, lambda width, colour: to_text(built, width, colour, convention), rows, Utilization)
     say(f"written to {out}: {HEADLINE}, {UTILIZATION}, cleaned, {FIGURES}, {PAGE}")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli.exits import UNWRITABLE, Mistake
-from runners.cli.output import attempt, put, remove_others, say, show_page
+from runners.cli.output import attempt, put, remove_others, say, show_rows
 from runners.report.gate import show_gate
 
 if TYPE_CHECKING:
@@ -66,15 +66,15 @@ def render(
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
     from reports.compare import cells as compare_text
-    from reports.sweep.table import to_csv, to_json
     from results.records.comparisons import Comparison
 
-    if form == "csv":
-        print(to_csv(rows, Comparison), end="")
-    elif form == "json":
-        print(to_json(rows), end="")
-    else:
-        show_page(lambda width, colour: compare_text.to_text(rows, sides[0].path, sides[1].path, across, width, colour))
+    first, second = (side.path for side in sides)
+    show_rows(
+        form,
+        lambda width, colour: compare_text.to_text(rows, first, second, across, width, colour),
+        rows,
+        Comparison,
+    )
 
 
 def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:

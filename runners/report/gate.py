@@ -6,12 +6,11 @@ Reads both runs and writes nothing but its answer. What each condition means: `r
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from runners.cli.arguments import choice_error, share
 from runners.cli.exits import GATE
-from runners.cli.output import show_page
+from runners.cli.output import show_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,16 +46,17 @@ def show_gate(
 ) -> int:
     """Prints the answer; 5 if the gate fails, else 0."""
     from reports.compare.gate import fails, gate_markdown, gate_summary, gate_text
-    from reports.sweep.table import to_csv, to_json
+    from reports.sweep.table import documents, to_csv
     from results.records.comparisons import GateCheck
 
     strict = undecided == "fail"
-    if form == "csv":
-        print(to_csv(checks, GateCheck), end="")
-    elif form == "json":
-        print(json.dumps({**gate_summary(checks, asked, strict), "checks": json.loads(to_json(checks))}, indent=1))
-    elif form == "markdown":
+    if form == "markdown":
         print(gate_markdown(checks, asked, sides, strict), end="")
     else:
-        show_page(lambda width, colour: gate_text(checks, asked, sides, strict, width, colour))
+        show_answer(
+            form,
+            lambda width, colour: gate_text(checks, asked, sides, strict, width, colour),
+            lambda: {**gate_summary(checks, asked, strict), "checks": documents(checks)},
+            lambda: to_csv(checks, GateCheck),
+        )
     return GATE if fails(checks, strict) else 0

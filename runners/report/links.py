@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.output import show_page
+from runners.cli.output import show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,18 +21,12 @@ def render(path: Path, rates: Path, form: str) -> int:
     """Prints a row for each rank and kind. 0: one of them has a rate beside it; else 1. Raises Mistake."""
     from analysis.parallel.link_use import LinkUse, link_uses
     from reports.sweep.ranks import links_text
-    from reports.sweep.table import to_csv, to_json
     from results.records.samples import RankCollective
 
     measured = read_rates(rates)
     data = read_ranks_run(path)
     rows = link_uses(data.runs, data.records(RankCollective), measured)
-    if form == "csv":
-        print(to_csv(rows, LinkUse), end="")
-    elif form == "json":
-        print(to_json(rows), end="")
-    else:
-        show_page(lambda width, colour: links_text(rows, width, colour))
+    show_rows(form, lambda width, colour: links_text(rows, width, colour), rows, LinkUse)
     return 0 if any(row.link_ratio is not None for row in rows) else FAILED
 
 

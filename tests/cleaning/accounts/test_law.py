@@ -209,11 +209,11 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
     assert len(caught.err.splitlines()) == 1
 
 
-def test_formats_of_several_models() -> None:
+def test_formats_of_several_models(capsys: pytest.CaptureFixture[str]) -> None:
     one = exact_laws("a", {size: step(size) for size in (1, 2, 4)}, (1, 2, 4))
-    options = Namespace(format="json", models=["a", "b"], detail=False)
-    text = count_output.laws_text([("a", one), ("b", one)], options, 100)
-    assert [each["model"] for each in json.loads(text)] == ["a", "b"]
+    options = Namespace(format="json", models=["a", "b"], detail=False, out=None)
+    count_output.laws([("a", one), ("b", one)], options)
+    assert [each["model"] for each in json.loads(capsys.readouterr().out)] == ["a", "b"]
 
 
 def test_a_model_that_cannot_be_built_is_one_line(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

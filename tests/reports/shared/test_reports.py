@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from reports.shared import figure_style
 from reports.shared.numbers import digits, other_ceilings, percent, si, si_time, unpaired_sentence, verdict
 from reports.sweep.figures import utilization
 from reports.sweep.headline import closing
-from reports.sweep.table import to_csv, to_json, to_text
+from reports.sweep.table import documents, to_csv, to_text
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
 from results.records.rows import CellRows, header, to_values
@@ -385,9 +384,9 @@ def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
     rows = [fraction(0.5, warnings=("a, b", 'c "d"')), fraction(None, reason="no peak")]
     read = [Utilization.from_row(row) for row in csv.DictReader(io.StringIO(to_csv(rows, Utilization)))]
     assert read == rows
-    first, second = json.loads(to_json(rows))
+    first, second = documents(rows)
     assert list(first) == list(header(Utilization))
-    assert (first["utilization_ratio"], first["warnings"]) == (0.5, ["a, b", 'c "d"'])
+    assert (first["utilization_ratio"], first["warnings"]) == (0.5, ("a, b", 'c "d"'))
     assert second["utilization_ratio"] is None
 
 
