@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from runners.cli import output
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.output import put, say, show_rows
+from runners.cli.output import put, say
 from runners.cli.progress import passing
+from runners.report.derived import show_rows
 from runners.workers import devices
 from runners.workers.devices import Place, place_of
 from runners.workers.pool import Worker, prepare

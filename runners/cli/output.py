@@ -13,16 +13,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from results.errors import StoreFault
 from results.store import disk
 from results.wrapping import wrap
-
-if TYPE_CHECKING:
-    from results.records.rows import Record
 
 LEAST_WIDTH = 60
 """Columns that a page has at least."""
@@ -77,13 +74,6 @@ def show_answer(
     if file is not None:
         put(file, text)
     print(text, end="")
-
-
-def show_rows(form: str, page: Page, rows: Sequence[Record], kind: type[Record]) -> None:
-    """`show_answer` of records of one kind, which are a row of CSV and an object of JSON each."""
-    from reports.sweep.table import documents, to_csv
-
-    show_answer(form, page, lambda: documents(rows), lambda: to_csv(rows, kind))
 
 
 def json_text(document: Any) -> str:

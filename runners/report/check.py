@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.text_files import json_value, read_text
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.output import show_rows
+from runners.report.derived import show_rows
 
 if TYPE_CHECKING:
     from cleaning.facts.self_test import SelfTest

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, number
 from runners.cli.exits import UNWRITABLE, Mistake, guarded
-from runners.cli.output import attempt, put, remove_others, say, show_answer, show_rows
-from runners.report.derived import HEADLINE, derived_tables
+from runners.cli.output import attempt, put, remove_others, say, show_answer
+from runners.report.derived import HEADLINE, derived_tables, show_rows
 from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording, table_processes
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli.exits import UNWRITABLE, Mistake
-from runners.cli.output import attempt, put, remove_others, say, show_rows
+from runners.cli.output import attempt, put, remove_others, say
+from runners.report.derived import show_rows
 from runners.report.gate import show_gate
 
 if TYPE_CHECKING:

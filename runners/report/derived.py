@@ -1,9 +1,12 @@
-"""The derived tables of a run as CSV."""
+"""The derived tables of a run as CSV, and records of one kind in the form that was asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from results.records.rows import Record
+from runners.cli.output import Page, show_answer
 
 if TYPE_CHECKING:
     from cleaning.reconcile.view import Built
@@ -54,3 +57,10 @@ def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:
         "cleaned/cleaning_log.csv": (built.cleaned.log, CleaningLog),
         **({PARALLEL: (built.parallel_steps, ParallelStep)} if built.parallel_steps else {}),
     }
+
+
+def show_rows(form: str, page: Page, rows: Sequence[Record], kind: type[Record]) -> None:
+    """`show_answer` of records of one kind, which are a row of CSV and an object of JSON each."""
+    from reports.sweep.table import documents, to_csv
+
+    show_answer(form, page, lambda: documents(rows), lambda: to_csv(rows, kind))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli.exits import FAILED, Mistake
-from runners.cli.output import show_rows
+from runners.report.derived import show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
