@@ -104,7 +104,7 @@ NORM = """
     linalg_vector_norm norm linalg_norm frobenius_norm dist native_norm
 """
 FACTORS = "linalg_lu_factor_ex linalg_lu linalg_lu_factor _linalg_det linalg_det _linalg_slogdet linalg_slogdet"
-CHOLESKY = "linalg_cholesky_ex linalg_cholesky linalg_ldl_factor_ex"
+CHOLESKY = "linalg_cholesky_ex linalg_cholesky cholesky linalg_ldl_factor_ex"
 INVERSE = "linalg_inv_ex inverse linalg_inv cholesky_inverse"
 TRIANGULAR = "linalg_solve_triangular triangular_solve"
 SUBSTITUTIONS = "linalg_lu_solve cholesky_solve _cholesky_solve_helper linalg_ldl_solve"

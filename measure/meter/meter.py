@@ -106,7 +106,8 @@ class UtilizationMeter:
             model, self._calls.watched_modules, self._step, self._costs, chosen.hook_every,
             why_opaque(model) if chosen.watch else OFF, self._could_not_observe,
         )  # fmt: skip
-        self._warm, self._run, self._window = Stretch(), Stretch(), Stretch()
+        self._warm, self._run = Stretch(), Stretch()
+        self._open = [self._run]  # and the window, after the first one, which is the run
         self._warm_up = chosen.warm_up_steps
         self._energy = LoopEnergy(str(device)) if chosen.energy else None
         if self._energy and not self._warm_up:
@@ -176,7 +177,7 @@ class UtilizationMeter:
             self._step.left = 0
         found = None
         with self._guarded():
-            window, self._window = self._window, Stretch()
+            window, self._open = self._open[-1], [self._run, Stretch()]
             found = self._summary(window, self._energy.since_window() if self._energy else None)
         return found or self._no_summary()
 
@@ -242,7 +243,7 @@ class UtilizationMeter:
     def _late(self, key: CallKey) -> None:
         """A backward pass of a step that has ended, while no step is open."""
         self._fault(LATE)
-        for stretch in (self._run, self._window):
+        for stretch in self._open:
             stretch.add_late(key)
 
     def prepare_step(self) -> bool:
@@ -306,7 +307,7 @@ class UtilizationMeter:
         """Completed steps into the run and the window."""
         for step in self._times.completed(wait):
             if isinstance(step, Verdict):
-                for stretch in (self._warm, self._run, self._window):
+                for stretch in (self._warm, *self._open):
                     stretch.observed(step)
                 continue
             if self._warm_up > 0:
@@ -319,8 +320,8 @@ class UtilizationMeter:
                     if self._energy:
                         self._energy.start()
                 continue
-            self._run.add(step)
-            self._window.add(step)
+            for stretch in self._open:
+                stretch.add(step)
 
     def _count(self) -> None:
         """Count all calls that wait."""

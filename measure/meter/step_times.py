@@ -110,7 +110,8 @@ class StepBlock:
         self.samples += other.samples
         self.observed += other.observed
         add_passes(self.passes, other.passes)
-        add_passes(self.observed_passes, other.observed_passes)
+        if other.observed:
+            add_passes(self.observed_passes, other.observed_passes)
 
 
 def add_passes(total: dict[CallKey, Passes], passes: Mapping[CallKey, Passes]) -> None:

@@ -103,11 +103,6 @@ def test_precisions_are_those_in_use() -> None:
     assert all(p.convolution_unit == p.matmul_unit for p in PRECISIONS.values())
 
 
-def _anchor(title: str) -> str:
-    """The anchor that GitHub gives a heading: lower case, hyphens for spaces, without punctuation."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     """To a file that is there, a picture too, and to a heading of it."""
@@ -119,7 +114,10 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert aim.is_file(), f"{document.name}: {target}"
         if heading:
             titles = re.findall(r"^#+ (.*)$", aim.read_text(encoding="utf-8"), re.MULTILINE)
-            assert heading in {_anchor(title) for title in titles}, f"{document.name}: {target}"
+            anchors = {
+                re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles
+            }  # as GitHub makes them
+            assert heading in anchors, f"{document.name}: {target}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -60,13 +60,12 @@ def test_a_package_says_what_it_does_not_claim() -> None:
     assert brief == []
 
 
-def stands_alone(file: Path) -> bool:
-    """Whether the name says that the file has to be one of its own."""
-    return file.name not in ("__init__.py", "__main__.py")
-
-
 def test_no_folder_has_more_modules_than_a_reader_can_see() -> None:
-    counts = Counter(file.parent for name, file in modules().items() if name.startswith(PRODUCT) and stands_alone(file))
+    counts = Counter(
+        file.parent
+        for name, file in modules().items()
+        if name.startswith(PRODUCT) and file.name not in ("__init__.py", "__main__.py")
+    )
     assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 

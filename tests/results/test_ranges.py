@@ -64,13 +64,11 @@ def test_every_field_of_numbers_has_a_range(record):
     for field in dataclasses.fields(record):
         kinds = kinds_of(hints[field.name])
         texts = "str" in str(hints[field.name]) and tuple in kinds
-        numbers = bool({int, float, tuple, typing.Any} & {*kinds}) or any(_is_mapping(kind) for kind in kinds)
+        numbers = bool({int, float, tuple, typing.Any} & {*kinds}) or any(
+            isinstance(kind, type) and issubclass(kind, Mapping) for kind in kinds
+        )
         if numbers and not texts and field.name not in WITHOUT_NUMBERS:
             assert range_of(record, field.name) is not None, f"{record.__name__}.{field.name} has no range"
-
-
-def _is_mapping(kind):
-    return isinstance(kind, type) and issubclass(kind, Mapping)
 
 
 SAMPLE = Sample(part="measure", steps=1, start_s=0.0, wall_s=0.1)

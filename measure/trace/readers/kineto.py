@@ -11,14 +11,17 @@ launch. Annotations mirrored to the device (gpu_user_annotation) are left out.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import marshal
 import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -33,9 +36,18 @@ from measure.trace.attribution.recording import (
     table,
 )
 from measure.trace.readers.event_numbers import gaps, is_numbered
-from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, events, to_ns
+from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, Decode, events, to_ns
 from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, LAUNCH_COLUMNS, launch_of, one_each
+from results.garbage_collector import collector_off
 from results.names import counted
+
+msgspec: Any = importlib.import_module("msgspec") if importlib.util.find_spec("msgspec") else None
+RAW: Any = None if msgspec is None else msgspec.Raw
+"""The type of values that are kept as they are written."""
+
+OF_BACKWARD = ("Sequence number", "Fwd thread id")
+LISTS = ("Input Dims", "Input dims", "Input type", "Concrete Inputs", "grid", "block")
+"""Arguments of an event that are lists, most of which are written again and again."""
 
 CATEGORIES = {
     "operator": "call",
@@ -97,7 +109,8 @@ def read(path: str | Path) -> Recording:
     Raises ValueError, one line, for a file that cannot be read to its end or holds neither calls nor kernels.
     """
     columns = _Columns()
-    header = read_events(path, columns.take)
+    with collector_off():
+        header = read_events(path, columns.take, _decoder())
     if not len(columns.calls.names) and not len(columns.kernels.names):
         held = (
             "hardware counters only"
@@ -109,13 +122,38 @@ def read(path: str | Path) -> Recording:
     return _recording(str(path), columns, header)
 
 
-def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+@cache
+def _decoder() -> Decode | None:
+    """A list of events as text → the fields that are read of them, lists as they are written; [] where it is no list of
+    events. Without msgspec there is none: Python's own parser gives all fields."""
+    if msgspec is None:
+        return None
+    plain = ("device", "stream", "correlation", "External id", "external id", "Ev Idx", *OF_BACKWARD)
+    fields = dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id"), Any)
+    form: Any = TypedDict  # mypy takes only fields that are written out
+    args = form("args", dict.fromkeys(plain, Any) | dict.fromkeys(LISTS, RAW), total=False)
+    event = form("event", fields | {"args": args}, total=False)
+    decoder = msgspec.json.Decoder(GenericAlias(list, (event,)), float_hook=str)
+
+    def decoded(text: str) -> list[dict[str, Any]]:
+        try:
+            events: list[dict[str, Any]] = decoder.decode(text)
+        except msgspec.MsgspecError:
+            return []
+        return events
+
+    return decoded
+
+
+def read_events(
+    path: str | Path, take: Callable[[dict[str, Any]], None], decode: Decode | None = None
+) -> dict[str, Any]:
     """Hands over each event of a trace; what the file says beside them. Raises ValueError, one line, for a file that
     cannot be read to its end, or an event that is not as its recorder writes it."""
     header: dict[str, Any] = {}
     event: dict[str, Any] = {}
     try:
-        for event in events(path, header):
+        for event in events(path, header, decode):
             take(event)
     except RecursionError as error:
         raise ValueError(f"{path}: lists within lists, more than a recorder writes") from error
@@ -123,7 +161,7 @@ def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dic
         if str(error).startswith(f"{path}: "):
             raise
         expected = "" if str(error).startswith("expected") else "a field of another type or range: "
-        text = f"the event {_line(json.dumps(event))[:80]}"
+        text = f"the event {_line(json.dumps(event, default=_parsed))[:80]}"
         raise ValueError(f"{path}: {text} is not as its recorder writes it ({_line(expected, error)})") from error
     return header
 
@@ -168,9 +206,7 @@ class _Columns:
         self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
         self.end_ns = -1
-        self._known: dict[Any, dict[str | bytes, Any]] = {
-            read: {} for read in (str, sizes_of, _types, _values, _tuples)
-        }
+        self._known: dict[Any, dict[str | bytes, Any]] = {read: {} for read in (str, sizes_of, _types, _values, _grid)}
         self._names: dict[str, tuple[str, bool]] = {}  # of calls: the one object for it, whether an annotation has it
         self._numbers: dict[Any, int] = {}
         self._takes = {
@@ -215,11 +251,9 @@ class _Columns:
             return
         calls = self.calls
         calls.names.append(known[0])
-        sequence, forward_thread = args.get("Sequence number"), args.get("Fwd thread id")
-        forward_thread = max(_int(forward_thread), 0) if forward_thread else 0
-        calls.rows.extend(
-            (*self._place(event), *_numbers(args), -1 if sequence is None else _int(sequence), forward_thread)
-        )
+        sequence, thread = args.get("Sequence number"), args.get("Fwd thread id")
+        backward = -1 if sequence is None else _int(sequence), max(_int(thread), 0) if thread else 0
+        calls.rows.extend(self._place(event) + _numbers(args) + backward)
         dims = args.get("Input Dims")
         dims = args.get("Input dims") if dims is None else dims
         kinds, concrete = args.get("Input type"), args.get("Concrete Inputs")
@@ -253,18 +287,19 @@ class _Columns:
         kernels.objects["what"].append(CATEGORIES[str(event["cat"]).lower()])
         for side in ("grid", "block"):
             sizes = args.get(side)
-            kernels.objects[side].append(self._once(_tuples, sizes) if isinstance(sizes, list) else None)
+            kernels.objects[side].append(None if sizes is None else self._once(_grid, sizes))
 
     def _counter(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         self.counters += 1
 
     def _place(self, event: dict[str, Any]) -> tuple[int, int, int, int]:
         process, thread = event.get("pid"), event.get("tid")
+        start_ns, time_ns = to_ns(event.get("ts")), to_ns(event.get("dur"))
         return (
             process if type(process) is int else self._number(process),
             thread if type(thread) is int else self._number(thread),
-            _start_ns(event),
-            max(to_ns(event.get("dur")), 0),
+            start_ns if start_ns >= 0 else _start_ns(event),
+            time_ns if time_ns > 0 else 0,
         )
 
     def _number(self, value: Any) -> int:
@@ -279,10 +314,16 @@ class _Columns:
 
     def _once(self, read: Callable[[Any], Any], value: Any) -> Any:
         """What `read` makes of a value: one object for all that are written alike."""
-        known, key = self._known[read], value if type(value) is str else marshal.dumps(value, PLAIN)
+        kind, known = type(value), self._known[read]
+        key = value if kind is str else bytes(value) if kind is RAW else marshal.dumps(value, PLAIN)
         if key not in known:
-            known[key] = read(value)
+            plain = _parsed(value) if kind is RAW else value
+            known[key] = None if plain is None else read(plain)
         return known[key]
+
+
+def _parsed(raw: Any) -> Any:
+    return json.loads(bytes(raw), parse_float=str)
 
 
 def _types(words: Any) -> tuple[str, ...]:
@@ -334,6 +375,10 @@ def _tuples(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         return value
     return tuple([_tuples(item) if isinstance(item, list) else item for item in value])
+
+
+def _grid(value: Any) -> Any:
+    return _tuples(value) if isinstance(value, list) else None
 
 
 def sizes_of(value: Any) -> tuple[Any, ...]:

@@ -75,11 +75,6 @@ def test_gathering_and_overwriting_operations_are_in_the_table() -> None:
         assert registry.kind_of(name)
 
 
-def touched_pixels(size: int, taps: int, stride: int, dilation: int, out: int) -> int:
-    """By going through all windows."""
-    return len({o * stride + tap * dilation for o in range(out) for tap in range(taps)} & set(range(size)))
-
-
 @pytest.mark.parametrize(
     ("taps", "stride", "padding", "dilation"),
     [(1, 2, 0, 1), (1, 3, 0, 1), (2, 3, 0, 1), (2, 4, 0, 2), (3, 2, 1, 1), (1, 1, 0, 1), (3, 1, 1, 1)],
@@ -91,7 +86,8 @@ def test_a_window_that_skips_pixels_does_not_read_them(size, taps, stride, paddi
     out = tuple(layer(torch.zeros(2, 3, size, size)).shape)
     window = {"stride": [stride] * 2, "padding": [padding] * 2, "dilation": [dilation] * 2}
     gaps = dilation * (taps - 1) + 1 < stride
-    pixels = touched_pixels(size, taps, stride, dilation, out[2]) if gaps else size
+    touched = {o * stride + tap * dilation for o in range(out[2]) for tap in range(taps)} & set(range(size))
+    pixels = len(touched) if gaps else size
     weight = 5 * 3 * taps**2
     inputs = {"input": (2, 3, size, size), "weight": (5, 3, taps, taps)}
     forward = operation("aten.convolution", inputs, [out], **window)

@@ -47,17 +47,13 @@ MULTIPLY_ADDS = {
 FAST = ("resnet18", "vgg11", "vgg19", "alexnet", "mobilenet_v2")
 
 
-def model_table(name: str) -> tuple[Operation, ...]:
-    return trace(model_parts(name, 1, num_classes=10)).operations
-
-
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MULTIPLY_ADDS]
 )
 def test_the_closed_form_is_the_ratio_of_the_model(name: str) -> None:
     """2 - first ÷ forward equals backward ÷ forward, both of our own trace and of the independent count."""
     forward, backward, first = MULTIPLY_ADDS[name]
-    table = model_table(name)
+    table = trace(model_parts(name, 1, num_classes=10)).operations
     (row,) = [r for r in ratios(a_run(model=name), (), table, ()) if r.level == "model"]
     assert (row.forward_flop, row.backward_flop) == (2 * forward, 2 * backward)
     assert row.exact_ratio == 2 - first / forward == pytest.approx(row.ratio, rel=1e-12)

@@ -193,6 +193,21 @@ def test_bytes_and_control_characters_in_names_pass(tmp_path: Path) -> None:
 # --- launches --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("broken", ["", "inf", '"a\x01b"', "[{}, {}]"])
+def test_both_parsers_read_the_same(broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faster one gives up where a value is none of JSON's or a text looks like the end of an event."""
+    more = {"more": ["}, {", {"a": 1}, {"b": 2}], "device": 0, "Input Dims": [[2, 3], []], "Input type": ["float", ""]}
+    one = [*cuda_trace(), event("cpu_op", "aten::mm}, {", 50, 2, **more), event("cpu_op", "NAME", 60, 2)]
+    text = json.dumps(one * 3).replace('"NAME"', f'"x", "odd": {broken or 0}')
+    (tmp_path / "t.json").write_text(text, encoding="utf-8")
+    found = kineto.read(tmp_path / "t.json")
+    monkeypatch.setattr(kineto, "msgspec", None)
+    kineto._decoder.cache_clear()
+    plain = kineto.read(tmp_path / "t.json")
+    kineto._decoder.cache_clear()
+    same(found, plain)
+
+
 def launches(*rows: tuple[int, int, int, int, int, bool, bool]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(LAUNCH_COLUMNS))
 
