@@ -327,10 +327,12 @@ def recurrent_layer(operation: Operation) -> Cost:
 
 def recurrent_layer_backward(operation: Operation) -> Cost:
     """mkldnn_rnn_layer_backward: the gradients that are needed, though the kernel computes all."""
-    grad_input, grad_state, *grad_weights = asked(operation, "input", "hx_", "weight0", "weight1")
+    grad_input, grad_state, *trained = asked(operation, "input", "hx_", "weight0", "weight1")
     first = 0 if grad_state else numel(shape(operation, "hx_"))
     net = _one_layer(operation)
-    return recurrent.recurrent_backward(_tokens(operation), net, grad_input, any(grad_weights), first)
+    matrices = net.input_matrices, net.matrices - net.input_matrices
+    frozen = sum(each for each, is_trained in zip(matrices, trained, strict=True) if not is_trained)
+    return recurrent.recurrent_backward(_tokens(operation), net, grad_input, any(trained), first, frozen)
 
 
 def recurrent_whole(cell: str, operation: Operation) -> Cost:

@@ -91,16 +91,22 @@ def recurrent_cells(states: Size, net: Network) -> Cost:
 
 
 def recurrent_backward(
-    tokens: Size, net: Network, grad_input: bool = True, grad_weight: bool = True, unasked_states: Size = 0
+    tokens: Size,
+    net: Network,
+    grad_input: bool = True,
+    grad_weight: bool = True,
+    unasked_states: Size = 0,
+    frozen: Size = 0,
 ) -> Cost:
     """Backward pass: 2 × the products of the forward pass if input, weights and initial states need gradients.
 
     Without grad_input the gradient of the network's own input is left out. unasked_states: elements of initial states
     that need no gradient, such as zeros; those of other states are always needed. Beside the cells' scalar work, each
-    state's gradient is the sum of two: from the output and from the next step.
+    state's gradient is the sum of two: from the output and from the next step. frozen: elements of the weight matrices
+    that need no gradient though others do.
     """
     states = tokens * net.cells
-    elements = net.matrices - (0 if grad_input else net.input_matrices) + (net.matrices if grad_weight else 0)
+    elements = net.matrices - (0 if grad_input else net.input_matrices) + (net.matrices - frozen if grad_weight else 0)
     unasked = unasked_states * CELLS[net.cell].gates * net.hidden_size
     return (
         multiply_adds(tokens * elements - unasked)

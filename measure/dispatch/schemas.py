@@ -137,8 +137,9 @@ class Plan:
         namespace, name, self.overload = _names(func)
         self.name = f"{namespace}.{name}"
         self.kind = kind_of(self.name)
-        self.recorded = namespace not in NOT_RECORDED and self.name not in QUERIES
         schema = getattr(func, "_schema", None)
+        is_question = schema is not None and "Tensor" not in str(schema)  # such as torchvision._cuda_version
+        self.recorded = not is_question and namespace not in NOT_RECORDED and self.name not in QUERIES
         self.arguments = tuple(_argument(a) for a in schema.arguments) if schema is not None else ()
         self.composes = rule_of(self.name) is None and is_composite(func)
         self.lists = schema is None or any(a.takes_lists for a in self.arguments)

@@ -25,6 +25,7 @@ NAMES = [
 
 NOT_EVERYWHERE = {
     "aten.slow_conv2d_forward",  # PyTorch's own name of old
+    "aten.cholesky",  # of PyTorch 2.11
     "aten._foreach_mm",
     "aten._foreach_clone",
     "aten._upsample_lanczos2d_aa",

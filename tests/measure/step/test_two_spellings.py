@@ -77,5 +77,7 @@ def test_recurrent_layers_have_one_rule_for_initial_states(kind):
     assert products(layer, x) == (2 * gates * (own + recurrent), 2 * gates * zeros)
     given = (state, state) if kind is nn.LSTM else state
     assert products(layer, x, given)[1] == 2 * gates * (own + 2 * recurrent)
+    layer.weight_hh_l0.requires_grad_(False)
+    assert products(layer, x)[1] == 2 * gates * (zeros - recurrent)
     layer.requires_grad_(False)
     assert products(layer, x, given)[1] == 2 * gates * recurrent
