@@ -192,14 +192,16 @@ class Copy:
             self.reliable[test] = code == 0
         return self.reliable[test]
 
-    def unreliable(self) -> list[str]:
-        return [f"--deselect={test}" for test, passed in self.reliable.items() if not passed]
-
     def verdict(self, module: str, spoiled: str, files: list[str], function: str = "") -> tuple[str, str]:
         """(outcome, the test that killed it). A test that fails on the clean code is left out, and all run again."""
         while True:
             (self.tree / module).write_text(spoiled)
-            code, out = self.pytest("-x", *self.unreliable(), *files, function=function)
+            code, out = self.pytest(
+                "-x",
+                *(f"--deselect={test}" for test, passed in self.reliable.items() if not passed),
+                *files,
+                function=function,
+            )
             if code is None:
                 return "timeout", ""
             failed = re.findall(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", out, re.MULTILINE)

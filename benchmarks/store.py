@@ -32,22 +32,6 @@ def run_of(cell: str) -> Run:
     return Run(model="resnet18", batch_size=8, device="cpu", cell_id=cell, attempt=1, sitting="s", status="ok")
 
 
-def samples_of(cell: str, count: int) -> list[Sample]:
-    return [
-        Sample(
-            cell_id=cell, attempt=1, index=i, part="measure", steps=10, start_s=i * 0.1234567, wall_s=0.1 + 1 / (i + 3)
-        )
-        for i in range(count)
-    ]
-
-
-def telemetry_of(cell: str, count: int) -> list[Telemetry]:
-    return [
-        Telemetry(cell_id=cell, attempt=1, time_s=i * 0.1, sm_clock_hz=1_410_000_000, power_w=300 + 1 / (i + 3))
-        for i in range(count)
-    ]
-
-
 def write(path: Path, disk: Disk, cells: int, samples: int) -> float:
     """Median time of one commit in seconds, over a run of so many cells."""
     manifest = Manifest(name="benchmark", created_at="")
@@ -56,7 +40,26 @@ def write(path: Path, disk: Disk, cells: int, samples: int) -> float:
         store.append_sitting(Sitting(sitting="s", started_at="", host="", device="cpu", device_name=""))
         for number in range(cells):
             cell = f"c{number:06d}"
-            rows = {"samples.csv": samples_of(cell, samples), "telemetry.csv": telemetry_of(cell, samples // 3)}
+            rows = {
+                "samples.csv": [
+                    Sample(
+                        cell_id=cell,
+                        attempt=1,
+                        index=i,
+                        part="measure",
+                        steps=10,
+                        start_s=i * 0.1234567,
+                        wall_s=0.1 + 1 / (i + 3),
+                    )
+                    for i in range(samples)
+                ],
+                "telemetry.csv": [
+                    Telemetry(
+                        cell_id=cell, attempt=1, time_s=i * 0.1, sm_clock_hz=1_410_000_000, power_w=300 + 1 / (i + 3)
+                    )
+                    for i in range(samples // 3)
+                ],
+            }
             start = time.perf_counter()
             store.commit(run_of(cell), rows)
             times.append(time.perf_counter() - start)

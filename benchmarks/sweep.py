@@ -83,14 +83,9 @@ def stages(marks: Sequence[Mark], begun_s: float, ended_s: float) -> dict[str, f
     points = [(begun_s, START), *marks, (ended_s, "")]
     found: dict[str, float] = {}
     for place, ((from_s, what), (to_s, _)) in enumerate(itertools.pairwise(points)):
-        what = REPORT if what == DONE and place == len(marks) else _stage(what)
+        what = REPORT if what == DONE and place == len(marks) else (MEASURING if what.startswith(MEASURING) else what)
         found[what] = found.get(what, 0.0) + to_s - from_s
     return found
-
-
-def _stage(doing: str) -> str:
-    """Measuring is one stage, whatever works come after the cell's own."""
-    return MEASURING if doing.startswith(MEASURING) else doing
 
 
 def observed(marks: Sequence[Mark], begun_s: float, ended_s: float, data: RunData) -> Account:

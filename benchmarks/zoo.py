@@ -119,7 +119,9 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     processes.context(PRELOADED)
     forkserver.ensure_running()
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / VERSIONS).write_text(json.dumps(_versions(), indent=1) + "\n", encoding="utf-8")
+    installed = {dist.metadata["Name"].lower(): dist.version for dist in importlib.metadata.distributions()}
+    versions = {name: installed[name] for name in PACKAGES if name in installed}
+    (options.out / VERSIONS).write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
     done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out, "accounts*.csv")}
     began_s = time.monotonic()
     for model in models:
@@ -142,11 +144,6 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
         whole = "a part has no count" if partial else "all explained"
         bad = ", ".join(f"{a.counter} {a.phase} {a.batch_size}: {a.unexplained_flop}" for a in left) or whole
         print(f"{name}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
-
-
-def _versions() -> dict[str, str]:
-    installed = {dist.metadata["Name"].lower(): dist.version for dist in importlib.metadata.distributions()}
-    return {name: installed[name] for name in PACKAGES if name in installed}
 
 
 def _append(out: Path, part: str, answer: ModelCounts, name: str) -> None:

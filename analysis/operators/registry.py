@@ -328,11 +328,6 @@ def add_rule(name: str, rule: Rule) -> None:
     _ADDED[name] = rule
 
 
-def remove_rule(name: str) -> None:
-    """Take a rule away that `add_rule` gave."""
-    _ADDED.pop(name, None)
-
-
 def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
     """The rule of an operation; an in-place form ("aten.add_") has that of its bare name. None: not understood."""
     rule = rules.get(name)

@@ -184,7 +184,9 @@ class Table:
 
     def done(self) -> StepTable:
         """The table as it stands, with what each storage lived."""
-        return with_lives(self.operations, self.storages)
+        last = {storage: operation.index for operation in self.operations for storage in operation.reads}
+        died = (each if each.role in LASTING else replace(each, died_index=last.get(each.id)) for each in self.storages)
+        return StepTable(self.operations, tuple(died))
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -211,14 +213,6 @@ class Table:
         made = Storage(self._first + len(self._storages), prod(sizes) * itemsize(dtype), role, born, None)
         self._storages.append(made)
         return Tensor(made.id, sizes, dtype, maker)
-
-
-def with_lives(operations: tuple[Operation, ...], storages: tuple[Storage, ...]) -> StepTable:
-    """The table with each storage dying at the last operation that reads it, but those that outlive the step: of a
-    lasting role, or never read, which is what the step gives."""
-    last = {storage: operation.index for operation in operations for storage in operation.reads}
-    died = (each if each.role in LASTING else replace(each, died_index=last.get(each.id)) for each in storages)
-    return StepTable(operations, tuple(died))
 
 
 def _fit(name: str, left: Shape, right: Shape, rank: int, inner: Size, other: Size) -> None:

@@ -30,16 +30,6 @@ APART = math.sqrt(2)
 SECONDS_PER_HOUR = 3600
 
 
-def flop_of_hours(gpu_hours: Array | float, peak_flop_per_s: float, utilization: Array) -> Array:
-    """Training FLOP of so many device-hours at a utilization of the peak."""
-    return gpu_hours * SECONDS_PER_HOUR * peak_flop_per_s * utilization
-
-
-def hours_of_flop(flop: Array | float, peak_flop_per_s: float, utilization: Array) -> Array:
-    """Device-hours that so many FLOP take at a utilization of the peak."""
-    return flop / (peak_flop_per_s * utilization * SECONDS_PER_HOUR)
-
-
 def domain_inputs(domain: Domain) -> dict[str, Input]:
     """The domain's numbers that have an interval."""
     return {name: Ends(*domain.numbers[name]) for name in domain.uncertain()}

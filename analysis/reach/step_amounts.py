@@ -136,7 +136,14 @@ def class_of(low: StepOperation, high: StepOperation) -> str:
         return _convolution(low)
     if low.kind in PRODUCTS:
         kind = "attention" if low.kind == "attention" else "batched product" if "bmm" in low.name else "product"
-        return f"{kind}{_pass(low.phase)} {width_class(_narrowest(low, high))}"
+        # the smallest size of a product's matrices that does not depend on the batch
+        sizes = []
+        for one, other in zip(
+            (*low.input_shapes, *low.output_shapes), (*high.input_shapes, *high.output_shapes), strict=True
+        ):
+            if len(one) >= 2:
+                sizes += [size for size, again in zip(one[-2:], other[-2:], strict=True) if size == again and size > 1]
+        return f"{kind}{_pass(low.phase)} {width_class(min(sizes, default=1))}"
     if low.phase == OPTIMIZER:
         return OPTIMIZER
     kind = "pointwise" if low.kind in POINTWISE else low.kind
@@ -171,17 +178,6 @@ def _convolution(operation: StepOperation) -> str:
     if kind == DEPTHWISE:
         return f"{kind}{_pass(operation.phase)}"
     return f"{kind}{_pass(operation.phase)} {width_class(min(inner, outer // parts))}"
-
-
-def _narrowest(low: StepOperation, high: StepOperation) -> int:
-    """The smallest size of a product's matrices that does not depend on the batch."""
-    sizes = []
-    for one, other in zip(
-        (*low.input_shapes, *low.output_shapes), (*high.input_shapes, *high.output_shapes), strict=True
-    ):
-        if len(one) >= 2:
-            sizes += [size for size, again in zip(one[-2:], other[-2:], strict=True) if size == again and size > 1]
-    return min(sizes, default=1)
 
 
 def width_class(width: int) -> str:

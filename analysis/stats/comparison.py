@@ -118,7 +118,15 @@ def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> D
     if first.error_ratio is None or second.error_ratio is None:
         return Difference(ratio, None, 0.0, None, None, basis)
     error = math.hypot(first.error_ratio, second.error_ratio)
-    return _tested(ratio, error, _degrees(first, second, error), margin_ratio, basis)
+    # satterthwaite's degrees of freedom of the sum of two errors; the lesser one's where there is no error at all
+    parts = [(mean.error_ratio or 0.0) ** 4 / mean.degrees for mean in (first, second)]
+    return _tested(
+        ratio,
+        error,
+        error**4 / sum(parts) if sum(parts) > 0 else min(first.degrees, second.degrees),
+        margin_ratio,
+        basis,
+    )
 
 
 def scatter(sides: Iterable[Sequence[Session]]) -> tuple[float, int]:
@@ -206,12 +214,6 @@ def _of_process(summary: Summary) -> Mean:
     if summary.half_width_ratio is None or degrees <= 0:
         return Mean(summary.mean, None, 0.0)
     return Mean(summary.mean, summary.half_width_ratio / t_quantile(degrees), degrees)
-
-
-def _degrees(a: Mean, b: Mean, error: float) -> float:
-    """Satterthwaite's degrees of freedom of the sum of two errors; the lesser one's where there is no error at all."""
-    parts = [(mean.error_ratio or 0.0) ** 4 / mean.degrees for mean in (a, b)]
-    return error**4 / sum(parts) if sum(parts) > 0 else min(a.degrees, b.degrees)
 
 
 def _p_beyond(centre: float, margin: float, error: float, degrees: float) -> float:

@@ -67,11 +67,10 @@ def suite_cells() -> list[Cell]:
     asked = sweep_options.parser().parse_args(["--suite", SUITE])
     first, *others = sweep_options.grids_of(asked, {}, ProbeResult(device="cuda"))
     order = SUITES[SUITE].models
-    return sorted(sweep_options.union(first, others), key=lambda cell: (order.index(cell.model), *_step_of(cell)))
-
-
-def _step_of(cell: Cell) -> tuple[Any, ...]:
-    return cell.precision, cell.layout, cell.compile, cell.batch_size
+    return sorted(
+        sweep_options.union(first, others),
+        key=lambda cell: (order.index(cell.model), cell.precision, cell.layout, cell.compile, cell.batch_size),
+    )
 
 
 def rows_of(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
@@ -86,7 +85,10 @@ def rows_of(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
 
 
 def _row(cell: Cell, steps: Steps, device: Device) -> dict[str, Any]:
-    row = {name: getattr(cell, name) for name in COLUMNS[:5]} | {"device": device.name, "published": _published(cell)}
+    # training steps of this model on this device that others published, in any precision and batch
+    rows = published_rows().query("device == @DEVICE and mode == 'train'")
+    count = int(rows["counted_model"].isin([cell.model, f"timm:{cell.model}"]).sum())
+    row = {name: getattr(cell, name) for name in COLUMNS[:5]} | {"device": device.name, "published": count}
     try:
         operations = operations_of(steps.asked, steps.at(cell.batch_size))
         bound = step_bound(step_cost(operations), device.peaks, device.bandwidth_bytes_per_s)
@@ -108,13 +110,6 @@ def _row(cell: Cell, steps: Steps, device: Device) -> dict[str, Any]:
 def _shown(value: float) -> float:
     """Six digits: more say nothing."""
     return float(f"{value:.6g}")
-
-
-def _published(cell: Cell) -> int:
-    """Training steps of this model on this device that others published, in any precision and batch."""
-    rows = published_rows()
-    is_own = (rows["counted_model"] == f"timm:{cell.model}") | (rows["counted_model"] == cell.model)
-    return int((is_own & (rows["device"] == DEVICE) & (rows["mode"] == "train")).sum())
 
 
 if __name__ == "__main__":

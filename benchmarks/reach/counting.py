@@ -193,7 +193,7 @@ def _derived(row: Row, parameters: int, batch_cost: BatchCost, is_bounded: bool)
     except (Unavailable, Inconsistent) as fault:
         return str(fault)
     mac = row.get("published_mac") if row["mode"] == "infer" else None
-    if mac and mac >= FEWEST_MAC and not _between(bound.model_flop / 2 / batch_size / mac, MAC_RATIOS):
+    if mac and mac >= FEWEST_MAC and not (MAC_RATIOS[0] <= bound.model_flop / 2 / batch_size / mac <= MAC_RATIOS[1]):
         return "another model, by its multiply-adds"
     step_time_s = row["step_time_s"] or SMALL[0] / row["items_per_s"]
     has_bound = batch_size and is_bounded and row["precision"].startswith("amp-")
@@ -203,10 +203,6 @@ def _derived(row: Row, parameters: int, batch_cost: BatchCost, is_bounded: bool)
         "utilization_ratio": rounded(bound.model_flop / bound.peak_flop_per_s / step_time_s),
         "bound_time_s": rounded(bound.bound_time_s) if has_bound else None,
     }
-
-
-def _between(number: float, ends: tuple[float, float]) -> bool:
-    return ends[0] <= number <= ends[1]
 
 
 def rounded(number: float) -> float:

@@ -61,7 +61,10 @@ def sample(rows: pd.DataFrame, steps: Steps, run: str) -> Sample:
     rows = rows[(rows["source_name"] == "timm") & rows["precision"].str.startswith("amp-") & (rows["family"] != "")]
     rows = rows[rows["compiled"] == (run == COMPILED)]
     rows = rows[[key in steps for key in keys_of(rows)]]
-    keys, settings = keys_of(rows), [setting_of(row) for row in rows.itertuples()]
+    keys, settings = (
+        keys_of(rows),
+        [(Setting(row.mode, row.layout, bool(row.compiled), row.device, row.precision)) for row in rows.itertuples()],
+    )
     terms = terms_of([steps[key][run] for key in set(keys)])
     machines = [row_machine(row) for row in rows.itertuples()]
     batches = rows["batch_size"].astype(int)
@@ -74,11 +77,6 @@ def sample(rows: pd.DataFrame, steps: Steps, run: str) -> Sample:
 def keys_of(rows: pd.DataFrame) -> list[StepKey]:
     """The step of each row."""
     return [StepKey(row.counted_model, int(row.image_size or 0), row.mode) for row in rows.fillna(0).itertuples()]
-
-
-def setting_of(row: Any) -> Setting:
-    """The setting that a row was measured in."""
-    return Setting(row.mode, row.layout, bool(row.compiled), row.device, row.precision)
 
 
 def row_machine(row: Any) -> Machine:

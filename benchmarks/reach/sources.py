@@ -156,7 +156,11 @@ def lambda_rows(path: Path) -> Iterator[Row]:
     lines = _lines(path)
     name = "" if named["second"] else "name_gpu"
     models = [column for column in lines[0] if column not in (name, "num_gpu", "watt", "price")]
-    batches = {} if named["second"] else {line[name]: line for line in _lines(_batches_of(path))}
+    batches = (
+        {}
+        if named["second"]
+        else {line[name]: line for line in _lines(path.with_name(path.name.replace("throughput", "bs")))}
+    )
     for index, line in enumerate(lines):
         system = (LAMBDA_SECOND if named["second"] else LAMBDA_SYSTEM).fullmatch(line[name])
         with contextlib.suppress(ValueError):
@@ -180,10 +184,6 @@ def lambda_rows(path: Path) -> Iterator[Row]:
                 row["step_time_s"] = items / _positive(line["resnet50"])
                 row["batch_size"] = round(items / devices)
             yield row
-
-
-def _batches_of(path: Path) -> Path:
-    return path.with_name(path.name.replace("throughput", "bs"))
 
 
 def _image_model(model: str, counted_model: str, image_size: int) -> Row:

@@ -38,11 +38,6 @@ class Cleaned:
         """Counts in FLOP, of convolutions and matrix products, beside each counter's total."""
         return self.records[FLOP_COUNTS]
 
-    @property
-    def dropped_counts(self) -> tuple[FlopCount, ...]:
-        """Counts of what is neither: they are in the totals, and may be what breaks a total's law."""
-        return self.dropped.get(FLOP_COUNTS, ())
-
 
 def clean(data: RunData) -> Cleaned:
     """Runs STEPS over the raw records of a run. Raises Inconsistent if a step lost or invented a record."""

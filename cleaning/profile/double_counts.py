@@ -33,15 +33,11 @@ def outermost_count(node: CallNode) -> int:
 def _removed(instance: Instance, flop: int | None) -> CleaningLog:
     row = instance.row
     gone = (row.deduplicated_flop or 0) - (flop or 0)
-    reason = f"{gone} FLOP were counted again inside: {_levels(instance.node)}"
+    levels = (f"{inner.call.name} {number}" for inner in instance.node.walk() if (number := number_of(inner)))
+    reason = f"{gone} FLOP were counted again inside: {', '.join(levels)}"
     for node in instance.node.walk():
         inner = sum(outermost_count(child) for child in node.children)
         number = number_of(node)
         if number and inner > number:
             reason += f"; {node.call.name} counts {number}, less than the {inner} inside it"
     return entry("counted_once", row, "deduplicated_flop", row.deduplicated_flop, flop, reason)
-
-
-def _levels(node: CallNode) -> str:
-    """The calls of a nest that have a number, outer before inner."""
-    return ", ".join(f"{inner.call.name} {number}" for inner in node.walk() if (number := number_of(inner)))

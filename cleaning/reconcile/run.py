@@ -46,6 +46,7 @@ from analysis.utilization.numerators import (
 from analysis.utilization.step_times import step_times
 from analysis.utilization.utilization import Measurement, measurement, rows
 from analysis.utilization.work_times import works_of
+from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned, clean
 from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
@@ -59,7 +60,7 @@ from results.errors import Inconsistent, Unavailable
 from results.garbage_collector import collector_off
 from results.printable import shortened
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
-from results.records.cell import Run, Sitting
+from results.records.cell import Run
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.operations import Operation, ProfiledOperation
 from results.records.rows import CellRows, R, chosen_of, column_of
@@ -126,7 +127,7 @@ class _Raw:
         self.telemetry = by_cell(data.records(Telemetry))
         self.ranks = by_cell(data.records(RankRow))
         self.counts = by_cell(cleaned.flop_counts)
-        self.left_out = by_cell(cleaned.dropped_counts)
+        self.left_out = by_cell(cleaned.dropped.get(FLOP_COUNTS, ()))  # in totals, and may be what breaks a total's law
         self.problems: list[str] = []
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
         self._peaks: dict[tuple[str, str, str], SessionPeaks] = {}
@@ -138,7 +139,10 @@ class _Raw:
         key = run.sitting, run.device, run.malloc
         if key not in self._peaks:
             sitting = self.sittings.get(run.sitting)
-            sheet = datasheet(sitting.device_name if sitting else "", run.device, _multiprocessors(sitting))
+            count = sitting.environment.get("multiprocessors") if sitting else None
+            sheet = datasheet(
+                sitting.device_name if sitting else "", run.device, count if isinstance(count, int) else None
+            )
             peak_tflops = _peak_tflops(self.data.manifest.options)
             clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
             self._peaks[key] = session_peaks(
@@ -497,11 +501,6 @@ def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> t
     except ValueError as fault:
         return tuple(Denominator(each.name, reason=f"parallel: {fault}") for each in single)
     return tuple(of_ranks(each, world, [row.ceiling for row in ranks]) for each in single)
-
-
-def _multiprocessors(sitting: Sitting | None) -> int | None:
-    count = sitting.environment.get("multiprocessors") if sitting else None
-    return count if isinstance(count, int) else None
 
 
 def _peak_tflops(options: Mapping[str, Any]) -> float | None:

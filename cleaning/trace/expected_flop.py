@@ -214,13 +214,10 @@ class Sizing:
         calls = self._calls
         known: dict[int, int | None] = {}  # call with products in it → their FLOP
         for inner in [*calls.within(at)][::-1]:
-            known |= self._flop_of_call(inner, known)
+            own = self.flop_of(inner) if self._calls.product[inner] else None
+            holds = self._calls.product[inner] or any(child in known for child in self._calls.inside(inner))
+            known |= {inner: self._children_sum(inner, known) if own is None else own} if holds else {}
         return self._children_sum(at, known)
-
-    def _flop_of_call(self, at: int, known: Mapping[int, int | None]) -> dict[int, int | None]:
-        own = self.flop_of(at) if self._calls.product[at] else None
-        holds = self._calls.product[at] or any(child in known for child in self._calls.inside(at))
-        return {at: self._children_sum(at, known) if own is None else own} if holds else {}
 
     def _children_sum(self, at: int, known: Mapping[int, int | None]) -> int | None:
         """Sum over the calls that one made itself; None where nothing or not everything is known."""

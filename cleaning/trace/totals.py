@@ -251,16 +251,6 @@ class ProductTime:
     unexplained: int = 0  # in no call with a count
     outside: int = 0  # in no recorded call
 
-    @property
-    def unexplained_ratio(self) -> float | None:
-        """Of the whole; None: there are none."""
-        return self.unexplained / self.whole if self.whole else None
-
-    @property
-    def outside_ratio(self) -> float | None:
-        """Of the whole; None: there are none."""
-        return self.outside / self.whole if self.whole else None
-
 
 def product_time(table: InstanceTable) -> ProductTime:
     """How long products ran, and how much of it is explained by a count.

@@ -153,7 +153,7 @@ def open_cpu(index_or_uuid: int | str = 0, root: Path = Path("/")) -> Cpu:
 
 def package_temperature_c(root: Path = Path("/")) -> float:
     """Of the processor's package now. Raises Unavailable without a sensor, or where it says nothing."""
-    sensor = _kept_sensor(root)
+    sensor = _sensor(root)
     if sensor is None:
         raise Unavailable(NO_SENSOR)
     found = _number(sensor)
@@ -201,8 +201,10 @@ def _domains(root: Path) -> tuple[Domain, ...]:
     return tuple(found)
 
 
+@functools.cache
 def _sensor(root: Path) -> Path | None:
-    """The temperature of a package, where a driver shows it, else a thermal zone of the processor."""
+    """The temperature of a package, where a driver shows it, else a thermal zone of the processor. Looked for once: a
+    block's reading is to take microseconds."""
     for pattern, kind, names, value in (
         ("sys/class/hwmon/hwmon*", "name", SENSORS, "temp1_input"),
         ("sys/class/thermal/thermal_zone*", "type", ZONES, "temp"),
@@ -211,12 +213,6 @@ def _sensor(root: Path) -> Path | None:
             if _optional_text(folder / kind) in names and _optional(folder / value) is not None:
                 return folder / value
     return None
-
-
-@functools.cache
-def _kept_sensor(root: Path) -> Path | None:
-    """Looked for once: a block's reading is to take microseconds."""
-    return _sensor(root)
 
 
 def _numbers(root: Path, pattern: str) -> list[int]:

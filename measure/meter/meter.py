@@ -287,10 +287,7 @@ class UtilizationMeter:
         if len(pending) - self._kept >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
             self._kept = len(pending)
-        self._plan_steps()
-
-    def _plan_steps(self) -> None:
-        """How many steps there are until one before or after which there is something to do."""
+        # how many steps there are until one before or after which there is something to do
         before = KEPT_STEPS if self._rolling else self._observations.plan(self._step.number)
         is_busy = self._warm_up > 0 or self._costs.waiting
         self._step.left = 0 if is_busy else min(before, KEPT_STEPS - 1)

@@ -148,17 +148,14 @@ class StepBlocks:
             self._blocks[-1].add(step)
             return
         if len(self._blocks) == MAX_BLOCKS:
-            self._halve()
+            pairs = list(zip(self._blocks[::2], self._blocks[1::2], strict=True))
+            for first, second in pairs:
+                first.add(second)
+            self._blocks = [first for first, _ in pairs]
+            self._length *= 2
         fresh, self._early = self._early, StepBlock()
         fresh.add(step)
         self._blocks.append(fresh)
-
-    def _halve(self) -> None:
-        pairs = list(zip(self._blocks[::2], self._blocks[1::2], strict=True))
-        for first, second in pairs:
-            first.add(second)
-        self._blocks = [first for first, _ in pairs]
-        self._length *= 2
 
 
 @dataclass

@@ -7,12 +7,13 @@ sum of all output tensors: its gradients are of parameters, the input needs none
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
+
+from results.records.calls import instances
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 """Where a module keeps what counters hook on it: number → function."""
@@ -54,20 +55,9 @@ def preserve_state(model: torch.nn.Module, names: Collection[str] = ()) -> Itera
                     delattr(module, name)
 
 
-def tensors(value: Any) -> Iterable[torch.Tensor]:
+def tensors(value: Any) -> Iterator[torch.Tensor]:
     """All tensors in nested lists, tuples, mappings and dataclasses."""
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    parts: Iterable[Any] = ()
-    if hasattr(value, "values"):
-        parts = value.values()
-    elif isinstance(value, (list, tuple)):
-        parts = value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
-    for part in parts:
-        yield from tensors(part)
+    return instances(value, torch.Tensor)
 
 
 def arguments(inputs: Any) -> tuple[Any, ...]:

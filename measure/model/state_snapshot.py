@@ -56,7 +56,15 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
                 module.__dict__.clear()
                 module.__dict__.update(attributes)
             for value, before in contents:
-                _refill(value, before)
+                if isinstance(value, list):
+                    value[:] = before
+                elif isinstance(value, dict):
+                    if not _same(value, before):
+                        value.clear()
+                        value.update(before)
+                elif value ^ before:
+                    value.clear()
+                    value.update(before)
         for parameter, gradient in gradients:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
@@ -76,15 +84,3 @@ def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
     """Whether a dict has the very objects that it had, in their order."""
     return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
-
-
-def _refill(value: Any, before: Any) -> None:
-    if isinstance(value, list):
-        value[:] = before
-    elif isinstance(value, dict):
-        if not _same(value, before):
-            value.clear()
-            value.update(before)
-    elif value ^ before:
-        value.clear()
-        value.update(before)

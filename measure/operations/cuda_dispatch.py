@@ -45,7 +45,12 @@ def cuda_rules() -> Iterator[None]:
     global _users, _library
     with _LOCK:
         if not _users:
-            _library = _registered()
+            library = torch.library.Library("aten", "IMPL")
+            for name in IN_FLOAT32:
+                if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
+                    library.impl(name, _in_float32(name), "AutocastCPU")
+            library.impl("dropout", _dropout, "AutogradCPU")
+            _library = library
         _users += 1
     try:
         yield
@@ -55,15 +60,6 @@ def cuda_rules() -> Iterator[None]:
             if not _users and _library is not None:
                 _library._destroy()
                 _library = None
-
-
-def _registered() -> torch.library.Library:
-    library = torch.library.Library("aten", "IMPL")
-    for name in IN_FLOAT32:
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
-            library.impl(name, _in_float32(name), "AutocastCPU")
-    library.impl("dropout", _dropout, "AutogradCPU")
-    return library
 
 
 def _in_float32(name: str) -> Callable[..., Any]:

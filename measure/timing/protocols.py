@@ -112,7 +112,11 @@ class Protocol:
         if time_left_s is not None:
             if not time_left_s >= 0:
                 raise ValueError(f"expected a time of at least 0 s, got {time_left_s}")
-            protocol = _within(protocol, time_left_s)
+            share = min(1.0, time_left_s / protocol.longest_s)
+            cap_blocks = protocol.cap_blocks if share == 1 else 0
+            protocol = replace(
+                protocol, cap_blocks=cap_blocks, **{name: getattr(protocol, name) * share for name in _CAPS}
+            )
         return protocol
 
 
@@ -170,9 +174,3 @@ def _quick(protocol: Protocol) -> Protocol:
         phase_blocks=max(2, protocol.phase_blocks // 2),
         warm_min_steps=max(2, protocol.warm_min_steps // 2),
     )
-
-
-def _within(protocol: Protocol, time_left_s: float) -> Protocol:
-    share = min(1.0, time_left_s / protocol.longest_s)
-    cap_blocks = protocol.cap_blocks if share == 1 else 0
-    return replace(protocol, cap_blocks=cap_blocks, **{name: getattr(protocol, name) * share for name in _CAPS})

@@ -119,7 +119,13 @@ def terminal_text(
         found = operation_groups(profile)
         parts += ["", strong(operations_heading(profile, found, OPERATION_LINES)), ""]
         parts.append(operation_table(profile, found[:OPERATION_LINES]))
-    parts += ["", strong(heading(top)), ranking_table(nodes, depth, top), ""]
+    # the classes with the most of everything, at each depth
+    rows, last = ([], -1)
+    for level, words, entries in rankings(nodes, depth, top):
+        rows.append([str(level) if level != last else "", words, entries])
+        last = level
+    columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
+    parts += ["", strong(heading(top)), TextTable(columns, rows, rule=False), ""]
     names = summary_lines(profile, root)
     column = max(len(name) for name, _ in names) + 1
     parts += [Hanging(name, description, column) for name, description in names]
@@ -165,16 +171,6 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
         for child in reversed(node.children):
             last = child == node.children[-1]
             waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
-
-
-def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> TextTable:
-    """The classes with the most of everything, at each depth."""
-    rows, last = [], -1
-    for level, words, entries in rankings(nodes, depth, top):
-        rows.append([str(level) if level != last else "", words, entries])
-        last = level
-    columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
-    return TextTable(columns, rows, rule=False)
 
 
 def operation_table(profile: StepProfile, groups: list[OperationGroup]) -> TextTable:

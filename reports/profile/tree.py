@@ -217,15 +217,6 @@ def ranked(nodes: Iterable[ModuleNode], ranking: Ranking, top: int) -> list[tupl
     return [(name, f"{'≥ ' if name in partial else ''}{ranking.written(value)}") for name, value in most]
 
 
-def by_depth(nodes: Mapping[str, ModuleNode], depth: int = -1) -> dict[int, list[ModuleNode]]:
-    """Depth → its modules, the root's 0 first, down to `depth` or, for -1, to the innermost."""
-    levels: dict[int, list[ModuleNode]] = defaultdict(list)
-    for node in nodes.values():
-        if depth < 0 or node.depth <= depth:
-            levels[node.depth].append(node)
-    return dict(sorted(levels.items()))
-
-
 def listed_nodes(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[ModuleNode]:
     """Modules as the tree lists them: each before its children, down to `depth`."""
     order: list[ModuleNode] = []
@@ -269,7 +260,12 @@ def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
 
 def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
     """(depth, what is ranked, the classes with the most)."""
-    for level, modules in by_depth(nodes, depth).items():
+    # depth → its modules, the root's 0 first, down to `depth` or, for -1, to the innermost
+    levels: dict[int, list[ModuleNode]] = defaultdict(list)
+    for node in nodes.values():
+        if depth < 0 or node.depth <= depth:
+            levels[node.depth].append(node)
+    for level, modules in dict(sorted(levels.items())).items():
         for words, ranking in RANKED.items():
             if found := ranked(modules, ranking, top):
                 yield level, words, ", ".join(f"{name} {written}" for name, written in found)

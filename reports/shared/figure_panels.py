@@ -108,17 +108,15 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
     return found
 
 
-def tick_labels(batches: Sequence[int]) -> list[str]:
-    """A label for each batch size; for every other one, counted from the largest, where there is no room."""
-    every = 1 if len(batches) <= _MOST_TICKS else 2
-    return [str(batch) if (len(batches) - 1 - i) % every == 0 else "" for i, batch in enumerate(batches)]
-
-
 def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None = None) -> None:
     """Batch sizes across, in powers of two; ends: of the points, where they are not the first and last label."""
     low, high = ends or (batches[0], batches[-1])
     axes.set_xscale("log", base=2)
-    axes.set_xticks(batches, tick_labels(batches))
+    # a label for each batch size; for every other one, counted from the largest, where there is no room
+    every = 1 if len(batches) <= _MOST_TICKS else 2
+    axes.set_xticks(
+        batches, [str(batch) if (len(batches) - 1 - i) % every == 0 else "" for i, batch in enumerate(batches)]
+    )
     axes.set_xlim(low / _BATCH_MARGIN, high * _BATCH_MARGIN)
     axes.minorticks_off()
     place = axes.get_subplotspec()

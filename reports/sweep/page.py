@@ -49,17 +49,20 @@ def page(
     """
     names = Names(built.views)
     repeats = tuple(repeat_lines(built.views, built.step_times))
+    found = _only(page_cells.failures(built.views, names), page_cells.warnings(built.views, names))
+    run = html.cited(manifest, built.sittings)
+    blocks = (("In words", run.sentence), ("As BibTeX", run.bibtex))
     below = [
         _methods(built, names),
         _counters(built),
         _ratios(built, names),
         _times(built, names),
         _peaks(built, names, ceilings),
-        _failures(built, names),
+        Section("failures", "Failures and warnings", () if found else ("None.",), found),
         Section("repeats", "Repeats", items=repeats),
         _cleaning(built),
         _environment(built, manifest),
-        _citation(built, manifest),
+        Section("cite", "How to cite this run", (html.WITH_A_NUMBER,), blocks=blocks),
     ]
     shown, folded = [_cells(built), _variants(built)], [replace(section, folded=True) for section in below]
     title, verdict, problems = _title(built, manifest), _verdict(built), _problems(built)
@@ -197,11 +200,6 @@ def _environment(built: Built, manifest: Manifest | None) -> Section:
     return Section("environment", "Environment", (*text, *version), found, blocks=blocks)
 
 
-def _failures(built: Built, names: Names) -> Section:
-    found = _only(page_cells.failures(built.views, names), page_cells.warnings(built.views, names))
-    return Section("failures", "Failures and warnings", () if found else ("None.",), found)
-
-
 def _problems(built: Built) -> Section:
     text = ("What was wrong with the run's files; rows that it names are in no number here.",) if built.problems else ()
     return Section("problems", "Problems of files", text, items=tuple(built.problems))
@@ -214,12 +212,6 @@ def _cleaning(built: Built) -> Section:
     text = f"{len(built.cleaned.log)} changes, each a row of cleaned/cleaning_log.csv with its cell, before and after. "
     text += "FLOP changed adds up all those rows, a counter's smaller batches among them."
     return Section("cleaning", "Cleaning", (text,), (found,))
-
-
-def _citation(built: Built, manifest: Manifest | None) -> Section:
-    run = html.cited(manifest, built.sittings)
-    blocks = (("In words", run.sentence), ("As BibTeX", run.bibtex))
-    return Section("cite", "How to cite this run", (html.WITH_A_NUMBER,), blocks=blocks)
 
 
 def _seen_in(name: str, views: Sequence[View]) -> str:

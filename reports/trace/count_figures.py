@@ -57,7 +57,10 @@ def count_figure(products: pd.DataFrame) -> dict[str, Figure]:
     _heads(axes, phases)
     labels = [fitting(name, _LABEL_LETTERS) for name in kept]
     axes.set_yticks(range(len(kept)), labels, fontsize=6.5)
-    _bare(axes)
+    axes.grid(visible=False)
+    axes.tick_params(length=0, pad=2)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
     figure_panels.legend(figure, _verdict_marks(rows))
     more = f"; {len(rest)} smaller operations are not drawn" if rest else ""
     where = f"step {step}, the one with the most wrong counts" if step is not None else "the recording"
@@ -92,7 +95,11 @@ def _lines(rows: pd.DataFrame) -> dict[str, Line]:
     for row in every:
         key = row["forward_index"] if row["forward_index"] in known else row["index"]
         found.setdefault(key, {}).setdefault(row["phase"], []).append(row)
-        names.setdefault(key, _label(row))
+        shapes = [shape for shape in json.loads(row["input_shapes"] or "[]") if isinstance(shape, list) and shape]
+        plain = [shape for shape in shapes if all(isinstance(size, int) for size in shape)]
+        sizes = " · ".join("×".join(map(str, shape)) for shape in plain[:2])
+        name = str(row["module"] or row["name"].removeprefix("aten::"))
+        names.setdefault(key, f"{name} {sizes}".strip())
     _join_recomputed(found, names)
     lines: dict[str, Line] = {}
     for key in sorted(found):
@@ -107,14 +114,6 @@ def _join_recomputed(found: dict[int, Line], names: Mapping[int, str]) -> None:
         to = forward.get(names[key])
         if to is not None and found[to].keys().isdisjoint(found[key]):
             found[to].update(found.pop(key))
-
-
-def _label(row: Row) -> str:
-    shapes = [shape for shape in json.loads(row["input_shapes"] or "[]") if isinstance(shape, list) and shape]
-    plain = [shape for shape in shapes if all(isinstance(size, int) for size in shape)]
-    sizes = " · ".join("×".join(map(str, shape)) for shape in plain[:2])
-    name = str(row["module"] or row["name"].removeprefix("aten::"))
-    return f"{name} {sizes}".strip()
 
 
 def _unique(name: str, taken: Mapping[str, Any]) -> str:
@@ -178,13 +177,6 @@ def _heads(axes: Axes, phases: Sequence[str]) -> None:
         axes.annotate(phase, (3 * at + 1.5, 1), (0, 15), xycoords=axes.get_xaxis_transform(), **look)
     look = {"fontsize": 7.5, "weight": "bold", "ha": "left", "textcoords": "offset points"}
     axes.annotate("reason", (3 * len(phases) + 0.1, 1), (0, 15), xycoords=axes.get_xaxis_transform(), **look)
-
-
-def _bare(axes: Axes) -> None:
-    axes.grid(visible=False)
-    axes.tick_params(length=0, pad=2)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
 
 
 def _verdict_marks(rows: pd.DataFrame) -> list[Any]:

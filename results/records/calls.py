@@ -7,12 +7,15 @@ operations. It is kept in memory only, crosses from one process to another, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from results.records.operations import Operation
+
+T = TypeVar("T")
 
 MODULE, FUNCTION = "module", "function"
 """What a call is of."""
@@ -132,13 +135,23 @@ class CallRecording:
             yield call
 
 
+def instances(value: Any, kind: type[T]) -> Iterator[T]:
+    """All objects of a type in nested lists, tuples, mappings and dataclasses; other objects (a cache of keys and
+    values) hold none."""
+    if isinstance(value, kind):
+        yield value
+        return
+    parts: Iterable[Any] = ()
+    if hasattr(value, "values"):
+        parts = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    for part in parts:
+        yield from instances(part, kind)
+
+
 def tensors(value: Any) -> Iterator[Sized]:
     """All tensors in nested tuples and mappings, in their order."""
-    if isinstance(value, Sized):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors(part)
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from tensors(part)
+    return instances(value, Sized)

@@ -292,14 +292,9 @@ def _body(scan: Scan, file: str) -> bytes:
         return b""
     start = data.index(b"\n") + 1
     scan.tops[file] = data[: start - 1]
-    scan.heads[file] = _check_head(scan, file, scan.tops[file])
-    return data[start:end]
-
-
-def _check_head(scan: Scan, file: str, line: bytes) -> list[str]:
-    """The column names of a file. Within one schema version each difference from the record is reported."""
+    # the column names of a file. Within one schema version each difference from the record is reported
     try:
-        (names,) = layout.decode([line])
+        (names,) = layout.decode([scan.tops[file]])
     except ValueError as fault:
         raise ValueError(f"{scan.path / file} has no readable header: {fault}") from fault
     if scan.manifest.schema_version == SCHEMA_VERSION:
@@ -308,7 +303,8 @@ def _check_head(scan: Scan, file: str, line: bytes) -> list[str]:
         missing = [name for name in expected if name not in names]
         scan.problems += [f"{file}: column {name} is unknown and was left out" for name in unknown]
         scan.problems += [f"{file}: column {name} is missing, taken as its default" for name in missing]
-    return names
+    scan.heads[file] = names
+    return data[start:end]
 
 
 def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:

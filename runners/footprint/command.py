@@ -132,7 +132,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     check_models([options.model], options)
-    _check_checkpoints(options)
+    # raises Mistake where checkpoints are looked for in a step that has no one forward pass to change
+    if options.checkpoints and options.checkpoint:
+        raise Mistake("--checkpoints looks for modules to checkpoint: expected no --checkpoint beside it")
+    if options.checkpoints and options.accumulate > 1:
+        raise Mistake(f"--checkpoints: expected --accumulate 1, got {options.accumulate}")
     memory = memory_of(options.fit) if options.fit else None
     if options.out is not None:
         reserve(options.out / TABLE)
@@ -161,14 +165,6 @@ def _run(options: Namespace) -> int:
         say(f"error: {too_large(options.model, fitted)}")
         return FAILED
     return 0
-
-
-def _check_checkpoints(options: Namespace) -> None:
-    """Raises Mistake where checkpoints are looked for in a step that has no one forward pass to change."""
-    if options.checkpoints and options.checkpoint:
-        raise Mistake("--checkpoints looks for modules to checkpoint: expected no --checkpoint beside it")
-    if options.checkpoints and options.accumulate > 1:
-        raise Mistake(f"--checkpoints: expected --accumulate 1, got {options.accumulate}")
 
 
 class Steps:

@@ -122,7 +122,7 @@ def _run(options: Namespace) -> int:
 
 def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
     """The answers of the options on this device."""
-    from analysis.project import monte_carlo
+    from analysis.project.monte_carlo import SECONDS_PER_HOUR
     from analysis.stats.intervals import Uncertain, answers
     from reports.project.gpu_hours import GpuHoursAnswer
 
@@ -132,9 +132,9 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
     def function(draws: Any) -> dict[str, Any]:
         if by_hours:
             hours = draws["gpu_hours"]
-            return {"flop": monte_carlo.flop_of_hours(hours, peak, draws["utilization"]), "gpu_hours": hours}
+            return {"flop": hours * SECONDS_PER_HOUR * peak * draws["utilization"], "gpu_hours": hours}
         flop = draws["flop"]
-        return {"flop": flop, "gpu_hours": monte_carlo.hours_of_flop(flop, peak, draws["utilization"])}
+        return {"flop": flop, "gpu_hours": flop / (peak * draws["utilization"] * SECONDS_PER_HOUR)}
 
     inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in asked.items()}}
     return GpuHoursAnswer(

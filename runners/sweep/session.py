@@ -277,7 +277,9 @@ class Session:
         """What became of one cell."""
         if against := reason_against(cell):
             return CellOutcome("invalid", against)
-        self._renew(cell)
+        if worker_key(cell) != self._key:
+            self.measurer.stop()
+            self._key = worker_key(cell)
         self.progress.stage(cell, "counting")
         counts = [replace(row, cell_id=cell.cell_id, attempt=self._attempt.number) for row in self._counts.of(cell)]
         counted = CellOutcome("", rows={"flop_counts.csv": counts})
@@ -391,12 +393,6 @@ class Session:
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
         """Of the device, over the window."""
         return self.watch.energy(start_s, end_s)
-
-    def _renew(self, cell: Cell) -> None:
-        """A fresh worker where device, precision, compile setting or repeat change."""
-        if worker_key(cell) != self._key:
-            self.measurer.stop()
-            self._key = worker_key(cell)
 
     def _keep_trace(self, cell: Cell) -> WorkerFault | None:
         """Keep the operation table of the cell's step, unless the run has it; its id goes into the attempt."""

@@ -70,7 +70,8 @@ def test_a_command_parses(document: str, command: str, monkeypatch: pytest.Monke
     module, arguments = split(command)
     if not arguments or module in OTHERS:  # a command without arguments is mentioned, by its name
         assert module in OTHERS or find_spec(module)
-        _files_exist(arguments if module == "pip" else [])
+        for option, file in itertools.pairwise(arguments if module == "pip" else []):
+            assert option not in ("-r", "-c") or (ROOT / file).is_file(), file
         return
     assert find_spec(module), f"{document}: {command}"
     read = argparse.ArgumentParser.parse_args
@@ -95,8 +96,3 @@ def _run(module: str, arguments: list[str]) -> None:
         if ended.code == 0 and "--help" in arguments:
             raise Parsed from ended
         pytest.fail(f"{module} {arguments} ends with {ended.code}")
-
-
-def _files_exist(arguments: list[str]) -> None:
-    for option, file in itertools.pairwise(arguments):
-        assert option not in ("-r", "-c") or (ROOT / file).is_file(), file

@@ -13,13 +13,6 @@ from results.store.store import read_run
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
 
-def run_that_names(path: Path, file: str) -> Path:
-    """A run whose only cell says that it committed `file`."""
-    with new_store(path) as store:
-        store.commit(dataclasses.replace(a_run("a"), committed={file: [1, "0" * 16]}), rows_of("a"))
-    return path
-
-
 @pytest.mark.parametrize(
     "file",
     [
@@ -35,7 +28,9 @@ def run_that_names(path: Path, file: str) -> Path:
 def test_no_other_file_is_opened(tmp_path, file, monkeypatch):
     path = tmp_path / "run"
     (tmp_path / "secret").write_text("secret")
-    run_that_names(path, file)
+    # a run whose only cell says that it committed `file`
+    with new_store(path) as store:
+        store.commit(dataclasses.replace(a_run("a"), committed={file: [1, "0" * 16]}), rows_of("a"))
     if "fifo" in file:
         (path / "operations").mkdir()
         os.mkfifo(path / "operations" / "fifo.csv.gz")

@@ -30,21 +30,16 @@ PARTS = (None, 0.3, 0.999)
 """How much of a dying write still reaches the disk: the call is not made, cut within the rows, cut within the last."""
 
 
-def write_cell(store: Store, cell: str) -> None:
-    """What a sweep does for one cell."""
-    if cell not in store.done():
-        attempt = store.next_attempt(cell)
-        store.write_operations("t", operations(), storages())
-        store.commit(a_run(cell, attempt, trace_id="t"), rows_of(cell, attempt))
-
-
 def write_run(path: Path, disk: Mortal, cells: str = "abc") -> None:
     """A sweep from nothing or from wherever the last one died."""
     with Store.resume(path, disk) if (path / "manifest.json").exists() else Store.create(path, MANIFEST, disk) as store:
         if not store.sittings:
             store.append_sitting(SITTING)
         for cell in cells:
-            write_cell(store, cell)
+            if cell not in store.done():
+                attempt = store.next_attempt(cell)
+                store.write_operations("t", operations(), storages())
+                store.commit(a_run(cell, attempt, trace_id="t"), rows_of(cell, attempt))
 
 
 def check(path: Path, cells: str) -> None:

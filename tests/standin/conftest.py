@@ -28,12 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)) if item.path.parent == here else -1)
 
 
-def shared_by_processes(factory: pytest.TempPathFactory) -> Path:
-    """The temporary folder that all processes of this run of pytest see."""
-    own = factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-
-
 def built_once(folder: Path) -> Path:
     """The libraries in `folder`, built by whichever process comes first; the others wait. Raises Absent."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +52,9 @@ def built_or_skipped(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The libraries, built once a session."""
-    return built_or_skipped(shared_by_processes(tmp_path_factory) / "standin")
+    # the temporary folder that all processes of this run of pytest see
+    own = tmp_path_factory.getbasetemp()
+    return built_or_skipped((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "standin")
 
 
 def makes(libraries: Path, folder: Callable[[], Path]) -> Iterator[Make]:

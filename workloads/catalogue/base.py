@@ -6,12 +6,13 @@ built, counted, and derived as a formula at any point. Nothing here measures.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from results.records.calls import instances
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,8 @@ class Workload:
 
 
 def tensors(output: Any) -> Iterator[torch.Tensor]:
-    """All tensors in nested lists, tuples, mappings and dataclasses; other objects (a cache of keys and values) hold
-    none."""
-    if isinstance(output, torch.Tensor):
-        yield output
-        return
-    parts: Iterable[Any] = ()
-    if hasattr(output, "values"):
-        parts = output.values()
-    elif isinstance(output, (list, tuple)):
-        parts = output
-    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
-        parts = [getattr(output, field.name, None) for field in dataclasses.fields(output)]
-    for part in parts:
-        yield from tensors(part)
+    """All tensors in nested lists, tuples, mappings and dataclasses."""
+    return instances(output, torch.Tensor)
 
 
 def mean_loss(output: Any, target: Any = None) -> torch.Tensor:

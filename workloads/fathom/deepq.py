@@ -16,7 +16,7 @@ when the ball reaches the lowest row: it is caught if the paddle, three wide, is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -163,8 +163,3 @@ def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: 
 def states_of(_hyper: Mapping[str, int], size: int) -> int:
     """How many states a batch holds."""
     return size
-
-
-def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """RMSProp of rate 0.00025, decay 0.95, epsilon 0.01."""
-    return torch.optim.RMSprop(parameters, lr=2.5e-4, alpha=0.95, eps=0.01)

@@ -29,7 +29,7 @@ its feed-forward layers are four times as wide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import torch
@@ -130,16 +130,6 @@ def _side(image_size: int) -> int:
     return image_size // 32 - 1
 
 
-def alexnet_adam(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """As coded: Adam of rate 0.001."""
-    return torch.optim.Adam(parameters, lr=1e-3)
-
-
-def alexnet_sgd(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """As in the paper of 2012: SGD of rate 0.01, momentum 0.9, weight decay 0.0005."""
-    return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=5e-4)
-
-
 CHANNELS_OF_BLOCKS = (1, 2, 4, 8, 8)
 """In widths."""
 
@@ -177,11 +167,6 @@ def _layers(width: int, blocks: tuple[int, ...]) -> Iterator[nn.Module]:
 
 vgg16 = partial(VGG, blocks=(2, 2, 3, 3, 3), dropped=0.2, clipped=True)
 vgg19 = partial(VGG, blocks=(2, 2, 4, 4, 4), dropped=0.5, clipped=False)
-
-
-def vgg_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam of rate 0.0001."""
-    return torch.optim.Adam(parameters, lr=1e-4)
 
 
 BLOCKS = 3
@@ -243,11 +228,6 @@ def resnet34(image_size: int, num_classes: int, width: int) -> nn.Module:
     return ResNetOfWidth("resnet34", width, num_classes)
 
 
-def residual_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam of rate 0.01."""
-    return torch.optim.Adam(parameters, lr=1e-2)
-
-
 PATTERNS = 10
 
 Coded = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -289,16 +269,6 @@ def pattern_batch(
     return Batch((images,), images)
 
 
-def patterns_of(_hyper: Mapping[str, int], size: int) -> int:
-    """How many images a batch holds."""
-    return size
-
-
-def autoenc_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam of rate 0.001."""
-    return torch.optim.Adam(parameters, lr=1e-3)
-
-
 def vision_transformer(
     image_size: int, num_classes: int, patch: int, d_model: int, layers: int, heads: int
 ) -> torch.nn.Module:
@@ -307,8 +277,3 @@ def vision_transformer(
         image_size, patch, layers, heads, d_model, 4 * d_model, num_classes=num_classes
     )
     return made
-
-
-def vit_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW of rate 0.001, weight decay 0.1."""
-    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)

@@ -13,7 +13,7 @@ The batch is made before the runstep is called, and is not timed by it, as in Fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,18 @@ def counting_batch(
     return Batch((tokens[:, :-1].clone(),), tokens[:, 1:].clone())
 
 
-def gpt2_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW of rate 0.0006, weight decay 0.1."""
-    return torch.optim.AdamW(parameters, lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
-
-
 _images = partial(Family, batch=image_nets.image_batch, loss=cross_entropy, items=image_nets.images_of, item="image")
-_games = partial(Family, batch=deepq.batch, loss=deepq.loss, items=deepq.states_of, item="state")
-_sounds = partial(Family, loss=speech.loss, items=speech.frames_of, item="frame", optimizer=speech.optimizer)
+_games = partial(
+    Family,
+    batch=deepq.batch,
+    loss=deepq.loss,
+    items=deepq.states_of,
+    item="state",
+    optimizer=partial(torch.optim.RMSprop, lr=2.5e-4, alpha=0.95, eps=0.01),
+)
+_sounds = partial(
+    Family, loss=speech.loss, items=speech.frames_of, item="frame", optimizer=partial(torch.optim.SGD, lr=0.01)
+)
 _pairs = partial(Family, loss=seq2seq.loss, items=seq2seq.words_of, item="word", optimizer=seq2seq.optimizer)
 
 FAMILIES = {
@@ -61,20 +65,24 @@ FAMILIES = {
         image_nets.AutoEncoder,
         image_nets.pattern_batch,
         image_nets.coded_loss,
-        image_nets.patterns_of,
+        image_nets.images_of,
         "image",
-        image_nets.autoenc_optimizer,
+        partial(torch.optim.Adam, lr=1e-3),
     ),
-    "residual": _images(image_nets.Residual, optimizer=image_nets.residual_optimizer),
-    "residual@as_paper": _images(image_nets.resnet34, optimizer=image_nets.residual_optimizer),
-    "fathom-vgg": _images(image_nets.vgg16, optimizer=image_nets.vgg_optimizer),
-    "fathom-vgg@as_paper": _images(image_nets.vgg19, optimizer=image_nets.vgg_optimizer),
-    "fathom-alexnet": _images(image_nets.AlexNet, optimizer=image_nets.alexnet_adam),
-    "fathom-alexnet@as_paper": _images(image_nets.AlexNet2012, optimizer=image_nets.alexnet_sgd),
-    "deepq": _games(deepq.DeepQAsCoded, optimizer=deepq.optimizer),
-    "deepq@as_paper": _games(deepq.DeepQ, optimizer=deepq.optimizer),
-    "gpt2": Family(GPT, counting_batch, optimizer=gpt2_optimizer),
-    "vit": _images(image_nets.vision_transformer, optimizer=image_nets.vit_optimizer),
+    "residual": _images(image_nets.Residual, optimizer=partial(torch.optim.Adam, lr=1e-2)),
+    "residual@as_paper": _images(image_nets.resnet34, optimizer=partial(torch.optim.Adam, lr=1e-2)),
+    "fathom-vgg": _images(image_nets.vgg16, optimizer=partial(torch.optim.Adam, lr=1e-4)),
+    "fathom-vgg@as_paper": _images(image_nets.vgg19, optimizer=partial(torch.optim.Adam, lr=1e-4)),
+    "fathom-alexnet": _images(image_nets.AlexNet, optimizer=partial(torch.optim.Adam, lr=1e-3)),
+    "fathom-alexnet@as_paper": _images(
+        image_nets.AlexNet2012, optimizer=partial(torch.optim.SGD, lr=1e-2, momentum=0.9, weight_decay=5e-4)
+    ),
+    "deepq": _games(deepq.DeepQAsCoded),
+    "deepq@as_paper": _games(deepq.DeepQ),
+    "gpt2": Family(
+        GPT, counting_batch, optimizer=partial(torch.optim.AdamW, lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
+    ),
+    "vit": _images(image_nets.vision_transformer, optimizer=partial(torch.optim.AdamW, lr=1e-3, weight_decay=0.1)),
 }
 """Name → what its workload is made of, at either scale."""
 

@@ -20,7 +20,7 @@ all thirteen change. Utterances that are longer than the workload's frames or la
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -142,11 +142,6 @@ def _spoken(
 def frames_of(hyper: Mapping[str, int], size: int) -> int:
     """How many frames of sound a batch holds."""
     return size * hyper["frames"]
-
-
-def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """SGD of rate 0.01."""
-    return torch.optim.SGD(parameters, lr=0.01)
 
 
 PHONEMES = (

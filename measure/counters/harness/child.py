@@ -76,7 +76,11 @@ def run(connection: Connection, task: Task, lifeline: Connection) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
     redirect(task.noise_path)
-    _limit_memory()
+    # has an allocation fail that this machine cannot give, so that the kernel need not end another process for it
+    free = free_bytes()
+    if sys.platform == "linux" and free is not None:
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (used + free, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     baseline_bytes = _peak_bytes()
     left = list(task.batch_sizes)
     try:
@@ -119,14 +123,6 @@ def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
     build = functools.partial(workload.build, **workload.hyper)
     with _weights_unset():
         return workload, (build() if has_weights else built_on_meta(build)).eval()
-
-
-def _limit_memory() -> None:
-    """Has an allocation fail that this machine cannot give, so that the kernel need not end another process for it."""
-    free = free_bytes()
-    if sys.platform == "linux" and free is not None:
-        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_DATA, (used + free, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 @contextlib.contextmanager

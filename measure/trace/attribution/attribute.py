@@ -54,7 +54,13 @@ def attribute(recording: Recording) -> Recording:
     number = ints(calls, "sequence_nr").copy()
     spans, sign = phases.steps(ranges)
     calls["step"] = phases.within(spans, "step", ints(calls, "process"), ints(calls, "start_ns"), -1)
-    is_node = _nodes(calls, recording.flows)
+    # which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows
+    found: Flags = nesting.matches(NODE, calls["name"]) | (ints(calls, "forward_thread") != 0)
+    if not found.any() and len(recording.flows):
+        names = ("backward_process", "backward_thread", "backward_ns")
+        at = starting_at(calls, *(ints(recording.flows, name) for name in names))
+        found[at[at >= 0]] = True
+    is_node = found
     if (begin := _cut_step(calls, is_node, spans)) is not None:
         return attribute(before_step(recording, *begin))
     place = nesting.place(calls, phases.modules(ranges), is_node, _fresh(calls, recording.source, is_node))
@@ -86,16 +92,6 @@ def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
     sorted_calls = calls.iloc[order].reset_index(drop=True)
     sorted_calls["index"] = np.arange(len(sorted_calls), dtype=np.int64)
     return sorted_calls
-
-
-def _nodes(calls: pd.DataFrame, flows: pd.DataFrame) -> Flags:
-    """Which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows."""
-    found: Flags = nesting.matches(NODE, calls["name"]) | (ints(calls, "forward_thread") != 0)
-    if not found.any() and len(flows):
-        names = ("backward_process", "backward_thread", "backward_ns")
-        at = starting_at(calls, *(ints(flows, name) for name in names))
-        found[at[at >= 0]] = True
-    return found
 
 
 def _fresh(calls: pd.DataFrame, source: str, is_node: Flags) -> Flags:

@@ -100,7 +100,8 @@ GAP_COLUMNS: Mapping[str, Any] = {
 def table(columns: Mapping[str, Any], values: Mapping[str, Iterable[Any]]) -> pd.DataFrame:
     """A table with exactly these columns: `values` where given, elsewhere each column's own unknown.
 
-    Raises ValueError for a column that there is not, or for values of different lengths.
+    `index` counts rows if it is not given. Raises ValueError for a column that there is not, or for values of different
+    lengths.
     """
     if strange := sorted(set(values) - set(columns)):
         raise ValueError(f"expected columns out of {', '.join(columns)}, got {', '.join(strange)}")
@@ -111,6 +112,8 @@ def table(columns: Mapping[str, Any], values: Mapping[str, Iterable[Any]]) -> pd
     made = {}
     for name, unknown in columns.items():
         made[name] = _column(values.get(name), unknown, rows)
+    if "index" in made and "index" not in values:
+        made["index"] = np.arange(rows, dtype=np.int64)
     return pd.DataFrame(made, copy=False)
 
 
@@ -127,18 +130,12 @@ def _column(values: Any, unknown: Any, rows: int) -> Any:
 
 def calls_table(**values: Iterable[Any]) -> pd.DataFrame:
     """`calls` of these columns; `index` counts rows if it is not given."""
-    made = table(CALL_COLUMNS, values)
-    if "index" not in values:
-        made["index"] = np.arange(len(made), dtype=np.int64)
-    return made
+    return table(CALL_COLUMNS, values)
 
 
 def kernels_table(**values: Iterable[Any]) -> pd.DataFrame:
     """`kernels` of these columns; `index` counts rows if it is not given."""
-    made = table(KERNEL_COLUMNS, values)
-    if "index" not in values:
-        made["index"] = np.arange(len(made), dtype=np.int64)
-    return made
+    return table(KERNEL_COLUMNS, values)
 
 
 def ranges_table(**values: Iterable[Any]) -> pd.DataFrame:

@@ -68,15 +68,10 @@ def _begin(path: str | Path) -> bytes:
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}; expected {FORMATS}") from error
     if begin[:2] == b"\x1f\x8b":
-        return _unzipped(begin)
+        unzip = zlib.decompressobj(wbits=31)
+        try:
+            text = unzip.decompress(begin, _LOOK)
+        except zlib.error:
+            return b"{"
+        return text if text or unzip.eof else b"{"
     return begin
-
-
-def _unzipped(begin: bytes) -> bytes:
-    """What can be had of a gzip file's beginning; if that is nothing and more should come, its reader will say so."""
-    unzip = zlib.decompressobj(wbits=31)
-    try:
-        text = unzip.decompress(begin, _LOOK)
-    except zlib.error:
-        return b"{"
-    return text if text or unzip.eof else b"{"

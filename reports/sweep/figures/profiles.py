@@ -81,24 +81,20 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
         figure_panels.title(axes, model, len(models))
         figure_panels.batch_axis(axes, ticks, (items[0], items[-1]))
     figure_panels.plain(drawn, spare)
-    figure_panels.legend(figure, _batch_marks(bool(rows["found_at_least"].notna().any())))
-    figure.supylabel(f"{prefix}FLOP per image", fontsize=figure_style.LABEL_PT)
-    figure_panels.say_below(
-        figure, "images in a step", "lines: the affine law a·b + c through the cleaned counts, per image"
-    )
-    return figure
-
-
-def _batch_marks(partial: bool) -> list[Any]:
-    """partial: whether a sum as found leaves products out."""
+    # partial: whether a sum as found leaves products out
     marks = []
     for phase, (colour, marker) in figure_style.phase_looks().items():
         hollow = {"markerfacecolor": "none", "markersize": 6.5}
         marks.append(figure_panels.mark(f"{phase}, as found", color=colour, marker=marker, **hollow))
         marks.append(figure_panels.mark(f"{phase}, cleaned", color=colour, marker=marker, markersize=3.2))
-    if partial:
+    if bool(rows["found_at_least"].notna().any()):
         marks.append(figure_panels.mark("as found, at least", color=figure_panels.GREY, **_AT_LEAST))
-    return marks
+    figure_panels.legend(figure, marks)
+    figure.supylabel(f"{prefix}FLOP per image", fontsize=figure_style.LABEL_PT)
+    figure_panels.say_below(
+        figure, "images in a step", "lines: the affine law a·b + c through the cleaned counts, per image"
+    )
+    return figure
 
 
 def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:

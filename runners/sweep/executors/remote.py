@@ -243,29 +243,23 @@ class Dispatch:
                     self.remote.add_slot(event)
                     self._begin_session(event.slot)
                 elif isinstance(event, Loss):
-                    runs += self._lose(event)
+                    # a slot less, which is said
+                    self.progress.say(self.remote.note_loss(event))
+                    if event.slot in self._idle:
+                        self._idle.remove(event.slot)
+                    runs += self._retry(self._orders.pop(event.slot, None), event)
                 elif event.slot in self._orders:
-                    measured.append(self._receive(event))
+                    # a slot's result with its order; the slot is idle again
+                    order = self._orders.pop(event.slot)
+                    self._idle.append(event.slot)
+                    for line in event.result.lines:
+                        self.progress.say(f"{self.remote.hosts[event.slot]}: {line}")
+                    measured.append((order, event.result))
                 event = self.remote.slots.next(0.0)
             runs += keep(self.store, measured, self.notes) if measured else []
         self._traces |= {identity: True for _, result in measured for identity in result.tables}
         self.longest_s = max([self.longest_s, *(run.duration_s or 0.0 for run in runs)])
         return runs
-
-    def _receive(self, event: Answer) -> tuple[Order, CellResult]:
-        """A slot's result with its order; the slot is idle again."""
-        order = self._orders.pop(event.slot)
-        self._idle.append(event.slot)
-        for line in event.result.lines:
-            self.progress.say(f"{self.remote.hosts[event.slot]}: {line}")
-        return order, event.result
-
-    def _lose(self, event: Loss) -> list[Run]:
-        """A slot less, which is said."""
-        self.progress.say(self.remote.note_loss(event))
-        if event.slot in self._idle:
-            self._idle.remove(event.slot)
-        return self._retry(self._orders.pop(event.slot, None), event)
 
     def _begin_session(self, slot: str) -> None:
         """A new slot's session, if its device may go on with the run; a slot that may not is given back."""

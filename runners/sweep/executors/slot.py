@@ -59,7 +59,10 @@ class Slot:
         own = harness_version()
         if own != self.settings.version:
             raise ValueError(f"expected version {self.settings.version}, as where the run is kept, got {own}")
-        _set_threads(self.settings.threads)
+        if self.settings.threads:
+            os.environ["OMP_NUM_THREADS"] = self.settings.threads
+        else:
+            os.environ.pop("OMP_NUM_THREADS", None)
         prepare()
         probed = self.probe()
         if probed.device.startswith("cuda"):
@@ -147,11 +150,3 @@ def hold(name: str, folder: Path) -> int:
             f"expected the {name} device of {host} for this slot alone, got {path} held by another"
         ) from fault
     return descriptor
-
-
-def _set_threads(threads: str) -> None:
-    """As many threads as where the run is kept: Ray sets them to what it planned a process with."""
-    if threads:
-        os.environ["OMP_NUM_THREADS"] = threads
-    else:
-        os.environ.pop("OMP_NUM_THREADS", None)

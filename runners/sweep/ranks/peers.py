@@ -138,7 +138,11 @@ class RankPeers:
         if isinstance(found, WorkerFault):
             self.exchange.put(f"fault/{number}", self.rank)
             return RankAnswer(self.facts, found)
-        start_s, end_s = window_of(found)
+        # host times between which a rank's part was timed; None for what was not
+        measured = getattr(found, "measured", None)
+        start_s, end_s = (
+            (None, None) if measured is None else (measured.findings.window_start_s, measured.findings.window_end_s)
+        )
         if start_s is None or end_s is None:
             return RankAnswer(self.facts, found)
         energy = watch.energy(start_s, end_s)
@@ -198,9 +202,3 @@ def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:
     prefix = f"flopledger/cell{number}"
     member = GroupMember(peers.rank, order.ranks, device, place.address, prefix, order.collective_s, place.is_alone)
     return "runners.sweep.ranks.task:measure_rank", order.cell, order.protocol, member
-
-
-def window_of(found: Any) -> tuple[float | None, float | None]:
-    """Host times between which a rank's part was timed; None for what was not."""
-    measured = getattr(found, "measured", None)
-    return (None, None) if measured is None else (measured.findings.window_start_s, measured.findings.window_end_s)

@@ -62,12 +62,6 @@ def tokens():
     return record(model, (torch.zeros(BATCH, 5, dtype=torch.int64),))
 
 
-def native_of(counter, found, phase="forward"):
-    """What a counter gives if its rule is right: the sum of its items."""
-    items, _ = rule_of(counter).count(found, phase)
-    return sum(Fraction(item.native) for item in items)
-
-
 def row(counter, native, phase="forward", **more):
     unit = rule_of(counter).UNIT
     values = {"native_unit": unit, "native_value": native, "flop": 0, "status": "ok"} | more
@@ -197,7 +191,9 @@ class TestConservation:
     )
     def test_one_more_is_exactly_one_unexplained(self, counter, phase, recording, tokens):
         for found in (recording, tokens):
-            native = native_of(counter, found, phase)
+            # what a counter gives if its rule is right: the sum of its items
+            items, _ = rule_of(counter).count(found, phase)
+            native = sum(Fraction(item.native) for item in items)
             assert account_of(counter, found, native, phase)[0].unexplained_flop == 0
             for more in (1, -1, 10**12):
                 assert account_of(counter, found, native + more, phase)[0].unexplained_flop == more

@@ -75,8 +75,10 @@ def test_a_file_without_its_end(three: list[dict[str, Any]], tmp_path: Path) -> 
     assert all("Record Window End" in each.reason for each in cut.missing)
 
 
-def on_a_device(lost: int) -> list[dict[str, Any]]:
-    """Two matrix products with two kernels of 5 µs each; `lost` of the first one's kernels are not recorded."""
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_call_that_lost_a_kernel_counts_and_has_no_time(lost: int, tmp_path: Path) -> None:
+    """2 · 64³ FLOP each; a rate of the first would be over a part of its time."""
+    # two matrix products with two kernels of 5 µs each; `lost` of the first one's kernels are not recorded
     events: list[dict[str, Any]] = []
     for at in range(2):
         place = {"ph": "X", "pid": 1, "tid": 1}
@@ -98,13 +100,7 @@ def on_a_device(lost: int) -> list[dict[str, Any]]:
                     "tid": 7,
                 }
                 events.append({"ph": "X", **kernel, "args": ids})
-    return events
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_call_that_lost_a_kernel_counts_and_has_no_time(lost: int, tmp_path: Path) -> None:
-    """2 · 64³ FLOP each; a rate of the first would be over a part of its time."""
-    found = cleaned(on_a_device(lost), tmp_path / "made.json")
+    found = cleaned(events, tmp_path / "made.json")
     assert of(found, "forward").flop == 2 * 2 * 64**3
     assert [each.kernel_time_s for each in found.instances] == [None if lost else 1e-5, 1e-5]
 

@@ -19,17 +19,12 @@ SIZES = {
 }  # fmt: skip
 
 
-def qwen() -> nn.Module:
+def test_router_and_experts_apart() -> None:
+    """A router is WIDTH × EXPERTS, an expert three products of WIDTH × INNER; a token meets CHOSEN of them."""
     config = transformers.Qwen3MoeConfig(
         **SIZES, num_experts=EXPERTS, num_experts_per_tok=CHOSEN, moe_intermediate_size=INNER
     )
     model: nn.Module = transformers.Qwen3MoeForCausalLM(config)
-    return model
-
-
-def test_router_and_experts_apart() -> None:
-    """A router is WIDTH × EXPERTS, an expert three products of WIDTH × INNER; a token meets CHOSEN of them."""
-    model = qwen()
     found = flopledger.count(model, torch.randint(0, 50, (2, 12)), loss_of=lambda output: output.logits).mixture
     assert found is not None
     expert = 3 * WIDTH * INNER

@@ -199,7 +199,7 @@ def test_a_registered_rule_is_handed_the_number_of_stored_values():
             6 * ROW + 2 * STORED * 6, 6 * ROW
         )  # fmt: skip
     finally:
-        registry.remove_rule("values_test.gathered")
+        registry._ADDED.pop("values_test.gathered")
 
 
 def test_of_complex_outputs_both_parts_are_the_loss():

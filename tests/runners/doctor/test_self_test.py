@@ -161,11 +161,7 @@ def test_an_interrupt_is_one_line_and_leaves_what_was_checked(tmp_path) -> None:
     document = json.loads(file.read_text())
     assert document["verdict"] == "unfinished"
     assert [each["check"] for each in document["checks"]][-1] == "events", "the one before sleep"
-    assert "its verdict is 'unfinished'" in list(faults(self_test_of_file(file)))
-
-
-def self_test_of_file(file):
-    return parsed(json.loads(file.read_text()))
+    assert "its verdict is 'unfinished'" in list(faults(parsed(json.loads(file.read_text()))))
 
 
 # ---- a part of it ----

@@ -52,13 +52,14 @@ class Recording(TorchDispatchMode):
         if not isinstance(value, torch.Tensor):
             return value
         number = self._number(value)
-        if number == len(self.tensors) - 1 and number not in self.given and not self._made(number):
+        if (
+            number == len(self.tensors) - 1
+            and number not in self.given
+            and not any(number in made for *_, made in self.calls)
+        ):
             with _pop_mode_temporarily():  # the tracer's, which would take this for a part of the step
                 self.given[number] = value.detach().clone()
         return Name(number)
-
-    def _made(self, number: int) -> bool:
-        return any(number in made for *_, made in self.calls)
 
     def again(self, order: Sequence[int]) -> dict[int, torch.Tensor]:
         """What the tensors from before the step hold after its calls in this order."""

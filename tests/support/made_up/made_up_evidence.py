@@ -288,14 +288,10 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
     window = {"window_start_s": 100.0, "window_end_s": end_s, "energy_method": "counter"}
     run = replace(run, energy_j=POWER_W * (end_s - 100.0), **window)
     calls = made_up_device.nested(run_fixture.profiled_operations("batch", precision)) if profiled else []
-    return Part(run, blocks, telemetry(run, end_s), counts_of(run), operations, profile=calls)
-
-
-def counts_of(run: Run) -> list[FlopCount]:
-    """What two counters say at batches of 1, 2 and the cell's own, each number in FLOP as well."""
+    # what two counters say at batches of 1, 2 and the cell's own, each number in FLOP as well
     rows = []
     for size in sorted({1, 2, run.batch_size}):
-        mine = run_fixture.flop_counts(_as_resnet18(replace(run.cell, batch_size=size)))
+        mine = run_fixture.flop_counts(replace(run.cell, batch_size=size, model="resnet18"))
         mine = [replace(row, flop=FLOP_PER_NATIVE[row.native_unit] * int(row.native_value or 0)) for row in mine]
         for counter in dict.fromkeys(row.counter for row in mine):
             flop = sum(row.flop or 0 for row in mine if row.counter == counter and row.operator)
@@ -303,7 +299,7 @@ def counts_of(run: Run) -> list[FlopCount]:
             totals = [row.counter == counter and not row.operator for row in mine]
             mine = [replace(row, **facts) if total else row for row, total in zip(mine, totals, strict=True)]
         rows += [replace(row, workload="resnet50", cell_id=run.cell_id) for row in mine]
-    return rows
+    return Part(run, blocks, telemetry(run, end_s), rows, operations, profile=calls)
 
 
 def storages_of(operations: list[Operation], model: str = "resnet50") -> list[Storage]:
@@ -311,7 +307,3 @@ def storages_of(operations: list[Operation], model: str = "resnet50") -> list[St
     held = made_up_device.storages(operations, WEIGHTS, GIVEN)
     rest = WEIGHT_BYTES * PARAMETERS[model] - sum(each.nbytes for each in held if each.role == "weight")
     return [*held, Storage(UNREAD, rest, "weight", -1, None)]
-
-
-def _as_resnet18(cell: Cell) -> Cell:
-    return replace(cell, model="resnet18")

@@ -121,12 +121,11 @@ def write_profiled_run(path: Path, device_name: str = H100, peak_tflops: float |
         store.append_sitting(_sitting("s1", device_name))
         store.append_ceilings([_ceiling(*row) for row in CEILINGS if row[0] == "s1"])
         for precision in PEAK:
-            _commit_profiled(store, profiled_cell(precision))
+            _commit_profiled(
+                store,
+                dataclasses.replace(_cell(("resnet18", 8, precision)), methods=METHODS, epoch_images=EPOCH_IMAGES),
+            )
     return path
-
-
-def profiled_cell(precision: str) -> Cell:
-    return dataclasses.replace(_cell(("resnet18", 8, precision)), methods=METHODS, epoch_images=EPOCH_IMAGES)
 
 
 def work_s(work: str, precision: str) -> float:
@@ -151,9 +150,19 @@ def _commit_profiled(store: Store, cell: Cell) -> None:
     )
     window_s = BLOCKS * STEPS * work_s("batch", cell.precision)
     run = dataclasses.replace(run, window_start_s=100.0, window_end_s=100.0 + window_s, energy_j=POWER_W * window_s)
+    # polls around the blocks of one sample, at a clock of their own
+    length_s = 1.1 * BLOCKS * STEPS * work_s("one", cell.precision)
     rows = {
         "samples.csv": work_samples(cell, works),
-        "telemetry.csv": [*telemetry(cell), *_telemetry_of_one(cell)],
+        "telemetry.csv": [
+            *telemetry(cell),
+            *[
+                Telemetry(
+                    cell_id=cell.cell_id, attempt=1, time_s=499.9 + i * (length_s + 0.2) / 3, sm_clock_hz=ONE_CLOCK_HZ
+                )
+                for i in range(4)
+            ],
+        ],
         "flop_counts.csv": flop_counts(cell),
     }
     store.commit(run, rows)
@@ -191,15 +200,6 @@ def _work_sample(cell: Cell, part: str, index: int, steps: int, step: float, wor
         device_s=device_s,
         work=work,
     )
-
-
-def _telemetry_of_one(cell: Cell) -> list[Telemetry]:
-    """Polls around the blocks of one sample, at a clock of their own."""
-    length_s = 1.1 * BLOCKS * STEPS * work_s("one", cell.precision)
-    return [
-        Telemetry(cell_id=cell.cell_id, attempt=1, time_s=499.9 + i * (length_s + 0.2) / 3, sm_clock_hz=ONE_CLOCK_HZ)
-        for i in range(4)
-    ]
 
 
 def _commit(store: Store, cell: Cell) -> None:

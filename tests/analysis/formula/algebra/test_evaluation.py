@@ -46,12 +46,10 @@ def test_quotients_and_roundings_of_them_are_exact(above: Any, below: Any, point
     for formula in (quotient, quotient**2 + H, sympy.Max(quotient, B, evaluate=False)):
         assert value(formula, point, NAMES) == by_sympy(formula, point)
     for kind in (sympy.floor, sympy.ceiling):
-        assert value(kind(quotient, evaluate=False), point, NAMES) == by_sympy(kind(by_number(quotient, point)), {})
-
-
-def by_number(formula: Any, point: dict[str, int]) -> Any:
-    found = by_sympy(formula, point)
-    return sympy.Rational(found.numerator, found.denominator)
+        found = by_sympy(quotient, point)
+        assert value(kind(quotient, evaluate=False), point, NAMES) == by_sympy(
+            kind(sympy.Rational(found.numerator, found.denominator)), {}
+        )
 
 
 @settings(deadline=None, max_examples=30)

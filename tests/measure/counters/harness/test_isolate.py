@@ -361,16 +361,6 @@ def test_what_torchs_profiler_prints_is_nobodys_last_words():
     assert last_words("about to die\nUSDT:2026-11-22 12309:12309 x] profiler_stop\n") == "; it printed: about to die"
 
 
-def children_of(pid: int) -> dict[int, dict[str, Any]]:
-    """Name and command line of each child that is still there; one may end between the list and the question."""
-
-    children: dict[int, dict[str, Any]] = {}
-    for process in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            children[process.pid] = process.as_dict(["name", "cmdline"])
-    return children
-
-
 def test_a_parent_that_is_killed_takes_counter_and_server_along(tmp_path):
     """Also while the counter's own limit is far: its parent is gone within seconds, and so is the server."""
 
@@ -383,7 +373,11 @@ def test_a_parent_that_is_killed_takes_counter_and_server_along(tmp_path):
         while not any("sleep" in info["name"] for info in started.values()):
             assert time.monotonic() < end_s, "the counter never began"
             time.sleep(0.1)
-            started = children_of(parent.pid)
+            children: dict[int, dict[str, Any]] = {}
+            for process in psutil.Process(parent.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    children[process.pid] = process.as_dict(["name", "cmdline"])
+            started = children
         others = [pid for pid, info in started.items() if "resource_tracker" not in " ".join(info["cmdline"])]
         pids = [pid for pid in others if is_alive(pid)]  # without what has done its work in the meantime
         assert len(pids) >= 3  # the server, the counter, and what that started

@@ -249,12 +249,8 @@ def test_nsight_systems_itself_counts_what_torchs_profiler_counts(tmp_path):
     for work in ("one", "batch", "last", "epoch"):
         for phase in ("forward", "backward"):
             assert rows["nsys", work, phase]["cleaned_flop"] == rows["torch_profiler", work, phase]["cleaned_flop"]
-    modules = table_of_products(tmp_path / "run")
+    text = gzip.decompress((tmp_path / "run" / "cleaned/profiled_operations.csv.gz").read_bytes()).decode()
+    modules = list(csv.DictReader(text.splitlines()))
     assert {row["module"] for row in modules if row["source"] == "nsys"} == {
         row["module"] for row in modules if row["source"] == "torch_profiler"
     }
-
-
-def table_of_products(path: Path) -> list[dict[str, str]]:
-    text = gzip.decompress((path / "cleaned/profiled_operations.csv.gz").read_bytes()).decode()
-    return list(csv.DictReader(text.splitlines()))

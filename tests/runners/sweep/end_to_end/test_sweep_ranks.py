@@ -261,7 +261,9 @@ def test_a_rank_whose_process_is_killed_is_named(tmp_path: Path, torchrun: Calla
     with torchrun(*words(tmp_path, "late"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
         sweep.wait_for("1 cell, at least")
         sweep.run_for(3)
-        rank = next(child for child in psutil.Process(sweep.process.pid).children() if rank_of(child) == "1")
+        rank = next(
+            child for child in psutil.Process(sweep.process.pid).children() if child.environ().get("RANK") == "1"
+        )
         os.kill(rank.pid, signal.SIGKILL)
         sweep.end(60)
     (run,) = read_run(tmp_path / "run").runs
@@ -316,7 +318,3 @@ def test_two_hosts_meet_by_torchruns_own_rendezvous_and_share_no_files(tmp_path:
     (kept,) = (folder / "run" for folder in folders if (folder / "run").exists())
     data = read_run(kept)
     check_replicas(data, data.runs[0])
-
-
-def rank_of(process: psutil.Process) -> str | None:
-    return process.environ().get("RANK")
