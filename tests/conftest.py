@@ -57,17 +57,16 @@ PLAIN = "not slow and not standin and not survival and not notebooks and not whe
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Take two processes for the whole suite, unless the command line says how many (`-n`) or wants to look inside.
 
-    They share the tests by files: what a file makes once is not made in both. Where there are several, each computes in
-    one thread: two threads each on two cores mostly wait for each other.
+    They share the tests by files: what a file makes once is not made in both. Each computes in one thread, as two
+    threads on two cores that others use mostly wait for each other; a sweep then probes no number of threads.
     """
     options = config.option
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == PLAIN
     asked = options.keyword or options.usepdb or options.collectonly or getattr(options, "numprocesses", 0) is not None
     if whole and not asked and (os.cpu_count() or 1) >= PROCESSES and not hasattr(config, "workerinput"):
         options.numprocesses, options.dist, options.loadscopereorder = PROCESSES, "loadfile", False
-    if getattr(options, "numprocesses", 0):
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-    else:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if not getattr(options, "numprocesses", 0):
         gc.disable()  # while all modules are imported there is nothing to collect
 
 

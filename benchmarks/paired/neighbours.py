@@ -27,25 +27,25 @@ CONDITIONS = tuple((load, burst) for load in LOADS for burst in (False, True) if
 Cell = dict[str, Any]
 
 
-def spin(duty: float, burst: bool) -> None:
+def spin(duty: float, burst: bool, slice_s: float) -> None:
     """Busy for a share of each slice, in bursts of every other second alone, until it is ended."""
     begun_s = time.monotonic()
     while True:
         now_s = time.monotonic()
         if burst and int((now_s - begun_s) / BURST_S) % 2:
-            time.sleep(SLICE_S)
+            time.sleep(slice_s)
             continue
-        while time.monotonic() < now_s + duty * SLICE_S:
+        while time.monotonic() < now_s + duty * slice_s:
             pass
         if duty < 1:
-            time.sleep((1 - duty) * SLICE_S)
+            time.sleep((1 - duty) * slice_s)
 
 
 @contextmanager
-def neighbours(load: float, burst: bool) -> Iterator[None]:
-    """Processes that take so much time of processors, until the block ends."""
+def neighbours(load: float, burst: bool, slice_s: float = SLICE_S) -> Iterator[None]:
+    """Processes that take so much time of processors, and of each slice, until the block ends."""
     shares = [1.0] * int(load) + ([load % 1] if load % 1 else [])
-    started = [multiprocessing.Process(target=spin, args=(share, burst), daemon=True) for share in shares]
+    started = [multiprocessing.Process(target=spin, args=(share, burst, slice_s), daemon=True) for share in shares]
     for each in started:
         each.start()
     try:

@@ -39,7 +39,16 @@ from analysis.utilization.placement import in_one_placement
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, disturbance
 from measure.timing.protocols import Protocol
-from measure.timing.stopping import Interleaved, Timing, is_narrow, narrowing, step_time_s, timing_of, total_s
+from measure.timing.stopping import (
+    Interleaved,
+    Timing,
+    is_narrow,
+    narrowing,
+    rules_beside_others,
+    step_time_s,
+    timing_of,
+    total_s,
+)
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results.errors import Inconsistent, Unavailable
 from results.records.samples import Sample
@@ -142,12 +151,13 @@ def measure_blocks(
                 again_s = math.inf  # also where they were before: what came since has widened their interval
             elif again_s == math.inf:
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
-            left_s = min(protocol.cap_with_s(len(blocks)), again_s) - (now_s - origin_s)
+            rules = rules_beside_others(blocks, protocol)
+            left_s = min(rules.cap_with_s(len(blocks)), again_s) - (now_s - origin_s)
             is_last = now_s - begun_s > left_s
             if tell is not None:
-                tell(narrowing(best, blocks, protocol, beside, left_s))
-            if is_last or is_narrow(best, blocks, protocol, beside):
-                return timing_of(blocks, protocol, tuple(timed.suspended), beside)
+                tell(narrowing(best, blocks, rules, beside, left_s))
+            if is_last or is_narrow(best, blocks, rules, beside):
+                return timing_of(blocks, rules, tuple(timed.suspended), beside)
 
 
 def blocks_in_order(warm: WarmUp, timing: Timing, beside: Sequence[Sample] = ()) -> list[Sample]:

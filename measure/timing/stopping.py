@@ -20,13 +20,17 @@ from statistics import median
 from analysis.stats.summary import Summary, summarise, unsteady
 from analysis.utilization.paired_ceiling import PairedCeiling
 from analysis.utilization.placement import in_one_placement
-from analysis.utilization.step_times import is_disturbed, median_round_trip_s, waited
+from analysis.utilization.step_times import DISTURBED_RATIO, is_disturbed, median_round_trip_s, waited
 from measure.timing.disturbance import DISTURBED, MOVED
 from measure.timing.protocols import Protocol
 from results.records.samples import Sample
 
 HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""
+
+CONTENDED_CAP_S = 25.0
+"""How long is measured at most where others took the processors: what came so far is what will come, and two cells have
+an answer within two minutes."""
 
 LEAST_CALM = 3
 """Undisturbed blocks that show their spread."""
@@ -130,6 +134,14 @@ def is_narrow(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
 ) -> bool:
     return bool(used) and not _lacking(used, measured, protocol, beside)
+
+
+def rules_beside_others(blocks: Sequence[Sample], protocol: Protocol) -> Protocol:
+    """The protocol; where others took the processors from blocks that the host timed, with a cap of CONTENDED_CAP_S."""
+    taken_s = sum((block.run_wait_s or 0.0) + (block.steal_s or 0.0) for block in blocks if block.device_s is None)
+    if taken_s < DISTURBED_RATIO * sum(block.wall_s for block in blocks):
+        return protocol
+    return replace(protocol, cap_s=min(protocol.cap_s, CONTENDED_CAP_S))
 
 
 def _aside(measured: Sequence[Sample], used: Sequence[Sample]) -> tuple[Sample, ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from cleaning.reconcile.view import Built, View
+from reports.shared.html_tables import span
 from reports.shared.numbers import (
     OF_WHAT,
     STATUS_WORDS,
@@ -31,6 +32,7 @@ from reports.shared.numbers import (
     si,
     si_time,
     source_name,
+    used_half_width,
     verdict,
 )
 from reports.sweep.repeats import Repeats, name_of, one_a_cell, repeats_by_cell
@@ -40,6 +42,7 @@ from results.records.cell import identity
 from results.store.layout import key_of
 
 _WORTH_SAYING = 1.25
+_SHOWN = 4
 _NAME_LETTERS = 60
 """Letters of a name in a sentence; tables have all of it."""
 
@@ -131,10 +134,20 @@ def _nothing(views: Sequence[View]) -> str:
 
 
 def _wide(divided: Sequence[View]) -> str:
-    """Where no cell is narrow enough to be shown first: what there is instead."""
-    if len(divided) == 1:
-        return "The interval of the measured cell is wider than asked for: see its row in the table."
-    return f"The intervals of all {len(divided)} measured cells are wider than asked for: see their rows in the table."
+    """Where no cell is narrow enough to be shown first: how wide they are, whether others had the processors, and what
+    can be done."""
+    shared, widths = shared_variant(divided), [used_half_width(view) for view in divided]
+    names = [fitting(cell_name(view, shared), _NAME_LETTERS) for view in divided[:_SHOWN]]
+    ends = ["unknown" if width is None else f"±{percent(width)}" for width in widths]
+    rest = f" and {len(divided) - _SHOWN} more" if len(divided) > _SHOWN else ""
+    what = f"No interval is as narrow as asked for ({', '.join(map(' '.join, zip(names, ends, strict=False)))}{rest})"
+    if not all(view.run.device == "cpu" and "busy" in str(view.run.warnings) for view in divided):
+        return f"{what}: --resume with --retry unconverged measures these cells again."
+    used = span([view.run.others_cpu_ratio for view in divided], percent)
+    return (
+        f"{what}, because others used {used} of the processors: end what runs there, or, if nothing does and the host "
+        "of a virtual machine takes them, go on at another hour or elsewhere, with --resume and --retry unconverged."
+    )
 
 
 def _models(views: Sequence[View]) -> Closing | None:

@@ -45,6 +45,8 @@ class Utilization(OfCell):
     windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
     windows_high_ratio: float | None = None
     power_capped_ratio: float | None = None  # share of the window's polls in which the power limit held the clock
+    threads: int | None = None  # as in runs.csv
+    wait_policy: str = ""  # as in runs.csv
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,8 @@ from results.records.vocabulary import IDENTITY, Json, digest, non_default
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters(Record):
-    """Everything that decides what is measured; the first columns of runs.csv.
-
-    Add a parameter only with a default that means what cells did before it: `Cell.cell_id` leaves defaults out, so
-    that old identifiers stay.
-    """
+class Point:
+    """What a sweep takes lists of; the first columns of runs.csv."""
 
     model: str
     batch_size: int
@@ -24,6 +20,12 @@ class Parameters(Record):
     layout: str = "channels_first"
     compile: bool = False
     optimizer: str = "sgd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """Parameters that all cells of a sweep share."""
+
     image_size: int | None = None  # None: the workload's own
     num_classes: int | None = None  # None: the workload's own
     hyper: Json = field(default_factory=dict)  # other sizes by name; the rest are the workload's own
@@ -41,11 +43,23 @@ class Parameters(Record):
     profile: str = ""  # "kineto", "nsys": each work's recording is kept as this recorder writes it; empty: none is
     inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
     batch_maker: str = ""  # "file.py:function" that makes batches, or a graph's dimension; empty: the model's own
-    model_digest: str = ""  # of the files that a model of one's own is made of; empty: it has none
     frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
     checkpoint: tuple[str, ...] = ()  # patterns of modules that are calculated again, as `--checkpoint` takes them
     paired_ceiling: bool = False  # a ceiling's kernels are timed between the blocks of steps
     malloc: str = "default"  # "retain": the C library keeps the memory that a step frees
+    threads: int | None = None  # of one operation on a CPU; None: as many as torch takes by itself
+    wait_policy: str = ""  # "passive": threads that wait let others have their processors; empty: OpenMP's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(Common, Point, Record):
+    """Everything that decides what is measured.
+
+    Add a parameter only with a default that means what cells did before it: `Cell.cell_id` leaves defaults out, so
+    that old identifiers stay.
+    """
+
+    model_digest: str = ""  # of the files that a model of one's own is made of; empty: it has none
     parallel: str = ""  # "ddp=2,tp=2": how a step is split over ranks; batch_size is of all of them; empty: one device
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from results.records.rows import Record, json_default
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 STATUSES = (
     "ok",
@@ -44,7 +44,7 @@ WORKS = ("one", "batch", "last", "epoch")
 """What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
 smaller batch; a whole epoch."""
 
-IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
+IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat", "threads", "wait_policy")
 """Fields of a run that derived rows repeat, those of them that the record has."""
 
 WHOLE = "total"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from results.records.cell import Run
-from results.records.rows import header, to_text
+from results.records.rows import to_text
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store import layout
 from results.store.disk import Disk, read, replace
 
 RESUMABLE = 6
-"""The first version whose runs can be resumed: later ones only add columns at the end of runs.csv."""
+"""The first version whose runs can be resumed: later ones only add columns to runs.csv."""
 
 Migration = Callable[[str, dict[str, Any]], dict[str, Any]]
 
@@ -34,7 +34,8 @@ History of the schema: 1 is the first; 2 adds profiles, the works they are of, a
 them; 3 adds the sizes that a model has of its own; 4 seals each row of runs, sessions and ceilings, headers, and the
 manifest: what is older is read as it is, unsealed; 5 adds the rule of intervals and the allocator of a cell, and clock,
 temperature, pressure, page faults, the system's time and the round trip between processors of a block; 6 adds that
-round trip to the kernels of a ceiling; 7 adds the time of the first step.
+round trip to the kernels of a ceiling; 7 adds the time of the first step; 8 adds how many threads a cell's steps ran
+on, and how these wait.
 """
 
 
@@ -75,17 +76,17 @@ def add_columns(path: Path, disk: Disk) -> None:
     top, _, body = (read(path / layout.RUNS) or b"").partition(b"\n")
     if not top or top + b"\n" == layout.head_of(layout.RUNS):
         return
-    (names,) = layout.decode([top])
-    added = layout.columns(layout.RUNS)[len(names) - 1 : -1]
-    if header(Run)[: len(names) - 1] != tuple(names[:-1]):
+    (names,), columns = layout.decode([top]), layout.columns(layout.RUNS)
+    if not {*names} <= {*columns}:
         raise ValueError(f"{path / layout.RUNS} was written with other columns: start a new run")
-    defaults = b"".join(b"," + to_text(getattr(Run, name)).encode() for name in added)
     new_top = layout.head_of(layout.RUNS).rstrip(b"\n")
     rows, before, new_before = [new_top], b"", b""
     for line in layout.lines_of(body):
         row, _, seal = line.rpartition(b",")
         intact, before = seal == layout.seal_row(top, row, before), seal
-        row += defaults
+        if intact:
+            values = dict(zip(names, layout.decode([line])[0], strict=True))
+            row = layout.row_of(values.get(name, to_text(getattr(Run, name, None))) for name in columns[:-1])
         new_before = layout.seal_row(new_top, row, new_before) if intact else seal
         rows.append(row + b"," + new_before)
     replace(disk, path / layout.RUNS, b"\n".join([*rows, b""]))

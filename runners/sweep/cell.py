@@ -53,6 +53,10 @@ _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
 
+_PROBED: list[tuple[Cell, Prepared]] = []
+"""What `probe_step` times in this process: one at most."""
+
+
 def ceilings(
     sitting: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
@@ -177,6 +181,19 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
 
 
+def probe_step(cell: Cell, threads: int) -> float:
+    """How long a step of a cell takes with so many threads, s. The first step of a cell in a process is not timed."""
+    import torch
+
+    if [made_of for made_of, _ in _PROBED] != [cell]:
+        _PROBED[:] = [(cell, prepare(cell))]
+        _PROBED[0][1].step()
+    torch.set_num_threads(threads)
+    begun_s = _PROBED[0][1].clock.wall_s()
+    _PROBED[0][1].step()
+    return float(_PROBED[0][1].clock.wall_s() - begun_s)
+
+
 def set_malloc(setting: str) -> None:
     """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
     from measure.native.malloc import retain_freed_memory
@@ -206,7 +223,9 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     if cell.compile:
         found = replace(found, compile_s=compile_step(step, clock))
         if cell.device == "cpu":
-            found = replace(found, instructions=heard_step(step))
+            with _products_log("cpu") as product_log:
+                step()
+            found = replace(found, instructions=product_log.instructions)
     measured = time_cell(cell, step, clock, protocol, found, beside)
     after, wrong = flags_after(cell)
     measured = replace(measured, findings=replace(measured.findings, flags_after=after))
@@ -269,14 +288,6 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFinding
         parameters=sum(parameter.numel() for parameter in made.model.parameters()),
         instructions=product_log.instructions,
     )
-
-
-def heard_step(step: Any) -> dict[str, tuple[str, ...]]:
-    """One more step, untimed: what a CPU's libraries say that its products run on, as `Run.instructions` holds it. A
-    compiled step has other layouts than the eager one, and other kernels."""
-    with _products_log("cpu") as product_log:
-        step()
-    return product_log.instructions
 
 
 def _products_log(device: str) -> AbstractContextManager[Log]:

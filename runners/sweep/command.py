@@ -130,6 +130,7 @@ def _what_is_left(options: argparse.Namespace) -> str:
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     from results.store.store import check_vacant
+    from runners.workers import thread_probe
     from runners.workers.pool import prepare
 
     if len(options.accelerator or ()) > 1:
@@ -145,6 +146,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     check_executor(options)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
+    thread_probe.adopt(stored.get("threads"), stored.get("wait_policy", ""))
     prepare()  # starts importing torch while the rest is checked
     executor = _executor(options, stored)
     try:
@@ -176,9 +178,17 @@ def _sweep_on(
     _check_budget(options.time_budget, planned[0])
     from results.records.vocabulary import MEASURED
     from runners.sweep import auto_memory, nsight, pack  # which need numpy: after the names are checked
+    from runners.workers import thread_probe
 
     pack.check(options.pack)
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
+    model, precision = grids[0].models[0], grids[0].precisions[0]
+    first = cell_of(grids[0], model, grids[0].batches_of(model, precision)[0], precision)
+    if resumed is None and type(executor) is Local and (threads := thread_probe.settings(first, probed)):
+        probed = executor.probe(probed.device)  # whose environment is that of the session
+        grids = [dataclasses.replace(each, **threads) for each in grids]
+        earlier = _earlier(grids, stored)
+        planned = union(grids[0], earlier)
     opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
     with pack.packing(opened.path, options.pack) as packed:
         with opened as store:

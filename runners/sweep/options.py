@@ -33,7 +33,7 @@ from runners.cli.arguments import (
 from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
 from runners.sweep import models as sweep_models
 from runners.sweep.executors.choice import EXECUTORS, LOCAL
-from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
+from runners.sweep.plan import METHODS, Grid, cells, check_profile
 from runners.sweep.ranks import options as ranks_options
 from runners.workers.devices import check_name, place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
@@ -325,7 +325,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
     if directory is None and chosen(options, stored, "input_pipeline", None):
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
-    methods = chosen(options, stored, "methods", DEFAULT_METHODS)
+    methods = chosen(options, stored, "methods", Grid.methods)
     check_profile(str(chosen(options, stored, "profile", "")), tuple(methods))
     if options.epoch_images is not None and "epoch" not in methods:
         raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from measure.counters.harness.registry import COUNTERS
-from results.records.cell import Cell
+from results.records.cell import Cell, Common
 from results.records.vocabulary import WORKS
 from runners.sweep.models import catalogue_entry
 from runners.workers.batches import hyper_of_cell
@@ -23,18 +23,16 @@ from workloads.catalogue.files import CLASSES
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""
 
-DEFAULT_METHODS = ("theory", "exact")
-DEFAULT_COUNTERS = ("fvcore", "ptflops")
 
 VARIED = ("layout", "compile", "optimizer")
 """Fields of a grid with a list of values; manifests of older versions have one value."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class Grid(Common):
     """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again.
 
-    batch_sizes: none for each model's own, or, with `auto`, for those that fit.
+    batch_sizes: none for each model's own, or, with `auto`, for those that fit. repeat: how often.
     """
 
     models: tuple[str, ...]
@@ -44,31 +42,11 @@ class Grid:
     layout: tuple[str, ...] = ("channels_first",)
     compile: tuple[bool, ...] = (False,)
     optimizer: tuple[str, ...] = ("sgd",)
-    image_size: int | None = None
-    num_classes: int | None = None
-    hyper: Mapping[str, int] = field(default_factory=dict)
-    methods: tuple[str, ...] = DEFAULT_METHODS
-    counters: tuple[str, ...] = DEFAULT_COUNTERS
-    data: str = "synthetic"
-    cudnn_benchmark: bool = True
-    deterministic: bool = False
-    target_ci_ratio: float | None = None
-    quick: bool = False
     repeat: int = 1
-    seed: int = 0
-    epoch_images: int = Cell.epoch_images
-    input_pipeline: bool = False
-    profile: str = ""
     peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
     auto: Mapping[str, Any] = field(
         default_factory=dict
     )  # batches by model and precision: runners/sweep/auto_batches.py
-    inputs: str = ""
-    batch_maker: str = ""
-    frozen: tuple[str, ...] = ()
-    checkpoint: tuple[str, ...] = ()
-    paired_ceiling: bool = False
-    malloc: str = "default"
     parallel: tuple[str, ...] = ()  # plans; none: one device
     scaling: str = "strong"  # weak: batch sizes are of each replica
     digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
@@ -155,37 +133,24 @@ def global_batch(plan: str, size: int, scaling: str) -> int:
 
 def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int = 0, plan: str = "") -> Cell:
     """One point of the grid, with its first layout, compile setting and optimizer."""
+    of_all = {f.name: getattr(grid, f.name) for f in fields(Common)}
     return Cell(
-        model=model,
-        batch_size=batch_size,
-        device=grid.device,
-        precision=precision,
-        layout=grid.layout[0],
-        compile=grid.compile[0],
-        optimizer=grid.optimizer[0],
-        image_size=grid.image_size,
-        num_classes=grid.num_classes,
-        hyper=grid.hyper,
-        methods=tuple(method for method in METHODS if method in grid.methods),
-        counters=tuple(name for name in COUNTERS if name in grid.counters) if "theory" in grid.methods else (),
-        data=grid.data,
-        cudnn_benchmark=grid.cudnn_benchmark,
-        deterministic=grid.deterministic,
-        target_ci_ratio=grid.target_ci_ratio,
-        quick=grid.quick,
-        repeat=repeat,
-        seed=grid.seed,
-        epoch_images=grid.epoch_images if "epoch" in grid.methods else Cell.epoch_images,
-        input_pipeline=grid.input_pipeline,
-        profile=grid.profile,
-        inputs=grid.inputs,
-        batch_maker=grid.batch_maker,
-        model_digest=grid.digests.get(model, ""),
-        frozen=grid.frozen,
-        checkpoint=grid.checkpoint,
-        paired_ceiling=grid.paired_ceiling,
-        malloc=grid.malloc,
-        parallel=plan,
+        **of_all
+        | {
+            "model": model,
+            "batch_size": batch_size,
+            "device": grid.device,
+            "precision": precision,
+            "layout": grid.layout[0],
+            "compile": grid.compile[0],
+            "optimizer": grid.optimizer[0],
+            "methods": tuple(method for method in METHODS if method in grid.methods),
+            "counters": tuple(name for name in COUNTERS if name in grid.counters) if "theory" in grid.methods else (),
+            "repeat": repeat,
+            "epoch_images": grid.epoch_images if "epoch" in grid.methods else Cell.epoch_images,
+            "model_digest": grid.digests.get(model, ""),
+            "parallel": plan,
+        }
     )
 
 

@@ -8,6 +8,7 @@ another. The parent itself never touches torch or a device.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
@@ -15,9 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
+from types import MappingProxyType
 from typing import Any
 
 from measure.device import processes
@@ -70,11 +72,12 @@ class Worker:
     """One process that runs tasks, named "module:function", one at a time.
 
     It is started by the first call, by the first call after a fault, and if it died between two calls. quiet: what it
-    prints is kept for its last words and shown to nobody; else it goes to stderr, never to stdout.
+    prints is kept for its last words and shown to nobody; else it goes to stderr, never to stdout. environ: variables
+    that it has beside those of this process.
     """
 
-    def __init__(self, name: str, quiet: bool = True) -> None:
-        self.name = name
+    def __init__(self, name: str, quiet: bool = True, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.name, self._environ = name, environ
         self.started = 0
         self.heard: Callable[[str], object] = len  # is given what a task tells before its result
         self._quiet = quiet
@@ -165,11 +168,10 @@ class Worker:
     def _start(self) -> None:
         from runners.workers.worker import serve
 
-        ctx = processes.context()
-        self._connection, theirs = ctx.Pipe()
-        their_lifeline, self._lifeline = ctx.Pipe(duplex=False)
+        self._connection, theirs = multiprocessing.Pipe()
+        their_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
         path = self._noise.name if self._quiet else ""
-        with theirs, their_lifeline:
+        with theirs, their_lifeline, processes.starting(self._environ) as ctx:
             process: Any = ctx.Process(target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True)
             process.start()
         self._process = process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -118,13 +119,15 @@ def test_a_commit_that_is_there_twice_counts_once(tmp_path):
 
 
 def as_version_6(path: Path) -> None:
-    """The run as version 6 wrote it: runs.csv has no `first_step_s`, its last column before the checksum."""
+    """The run as version 6 wrote it: runs.csv without the columns that came with versions 7 and 8."""
     document = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps({**document, "schema_version": 6}))
-    lines = (path / "runs.csv").read_bytes().splitlines()
-    assert lines[0].endswith(b",interval_rule,first_step_s,seal")
-    short = [line.rpartition(b",")[0].rpartition(b",")[0] + b"," + line.rpartition(b",")[2] for line in lines]
-    (path / "runs.csv").write_bytes(b"\n".join([*short, b""]))
+    rows = decode((path / "runs.csv").read_bytes().splitlines())
+    later = {"threads", "wait_policy", "first_step_s"}
+    kept = [place for place, name in enumerate(rows[0]) if name not in later]
+    assert len(kept) == len(rows[0]) - len(later)
+    with (path / "runs.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([row[place] for place in kept] for row in rows)
     reseal(path)
 
 
@@ -135,12 +138,12 @@ def test_a_run_of_version_6_is_resumed_with_what_it_has(tmp_path):
     assert old.problems == []
     with Store.resume(path) as store:
         assert store.done() == {"a": "ok", "b": "ok"}
-        store.commit(dataclasses.replace(a_run("c"), first_step_s=0.5), rows_of("c"))
+        store.commit(dataclasses.replace(a_run("c"), threads=2, first_step_s=0.5), rows_of("c"))
     data = read_run(path)
     assert data.problems == []
     assert (old.manifest.schema_version, data.manifest.schema_version) == (6, SCHEMA_VERSION)
     assert data.runs[:2] == old.runs
-    assert [run.first_step_s for run in data.runs] == [None, None, 0.5]
+    assert [(run.threads, run.first_step_s) for run in data.runs] == [(None, None), (None, None), (2, 0.5)]
 
 
 def test_a_damaged_row_of_version_6_stays_damaged_and_stops_no_resume(tmp_path):

@@ -14,7 +14,7 @@ from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_b
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
 from measure.timing.protocols import Protocol
-from measure.timing.stopping import Timing, disturbance_warning, placement_warning
+from measure.timing.stopping import Timing, disturbance_warning, placement_warning, rules_beside_others
 from results.records.samples import Sample
 from tests.support.fakes.hosts import Host
 
@@ -172,6 +172,7 @@ CPU = Protocol.for_device("cpu")
 
 
 def timed(machine: Machine, monkeypatch: pytest.MonkeyPatch, protocol: Protocol = CPU) -> Timing:
+    monkeypatch.setattr("measure.timing.stopping.CONTENDED_CAP_S", 1e9)  # a rule of its own
     monkeypatch.setattr("measure.timing.blocks.disturbance", machine.disturbance)
     monkeypatch.setattr("measure.timing.blocks.core_state", machine.state)
     return measure_blocks(machine.step, machine, protocol, step_s=machine.step_s)
@@ -312,3 +313,18 @@ def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
     timing = timed(machine, monkeypatch, replace(CPU, target_ci_ratio=0.05, interval_rule=LAG1))
     assert (timing.status, len(timing.blocks), len(timing.aside)) == ("ok", 5, 5)
     assert timing.summary.mean == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "cap_s"),
+    [
+        ([block(2.0, 0.099), block(1.0, None)], 60.0),
+        ([block(2.0, 0.1), block(2.0, 0.1)], 25.0),
+        ([replace(block(2.0, 0.0), steal_s=0.1)], 25.0),  # the host of a virtual machine
+        ([replace(block(2.0, 1.0), device_s=2.0)], 60.0),
+    ],
+)
+def test_where_others_take_five_percent_of_the_processors_less_time_is_spent(blocks: list[Sample], cap_s: float):
+    """5 % of 2 s are 0.1 s; a device has time of its own. A cap that is shorter already stays."""
+    assert rules_beside_others(blocks, Protocol.for_device("cpu")).cap_s == cap_s
+    assert rules_beside_others(blocks, Protocol.for_device("cpu", quick=True)).cap_s == 12.0

@@ -94,11 +94,13 @@ class TestIdentifiers:
             "profile": "kineto",
             "inputs": "3x8x8",
             "batch_maker": "net.py:batches",
-            "model_digest": "0123456789abcdef",
             "frozen": ("features.*",),
             "checkpoint": ("layer1",),
             "paired_ceiling": True,
             "malloc": "retain",
+            "threads": 1,
+            "wait_policy": "passive",
+            "model_digest": "0123456789abcdef",
             "parallel": "ddp=2",
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"

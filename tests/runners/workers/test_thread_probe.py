@@ -1,0 +1,102 @@
+"""How many threads a sweep on a CPU takes: by which steps they are chosen, who decides instead, and what has them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+
+import pytest
+
+from measure.device import processes
+from measure.device.environment import DeviceProperties
+from results.records.cell import Cell
+from results.store.store import read_run
+from runners.workers import thread_probe
+from runners.workers.devices import ProbeResult
+from runners.workers.thread_probe import COUNT, LONGEST_S, PASSIVE, WAIT, fastest, settings
+from tests.support.fakes.real_sweeps import TINY, here
+
+
+@pytest.fixture(autouse=True)
+def _no_longer_than_needed(monkeypatch):
+    monkeypatch.setattr(thread_probe, "PROBE_S", 0.0)
+
+
+def timed(times):
+    """What times a step: of each choice its times in turn."""
+    each = {choice: itertools.cycle(of_choice) for choice, of_choice in times.items()}
+    return lambda choice: next(each[choice])
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [
+        ({(2, PASSIVE): [0.31], (1, ""): [0.55], (2, ""): [0.30, 0.29, 0.31]}, (2, "")),  # an idle machine
+        ({(2, PASSIVE): [0.9], (1, ""): [0.6], (2, ""): [2.1]}, (1, "")),  # threads wait for each other
+        ({(2, PASSIVE): [0.5], (1, ""): [0.8], (2, ""): [3.0]}, (2, PASSIVE)),
+        ({(2, PASSIVE): [0.9], (1, ""): [0.6], (2, ""): [LONGEST_S]}, (1, "")),
+        ({(2, PASSIVE): [0.5, 0.4, 0.6, 0.5], (1, ""): [0.59], (2, ""): [2.0]}, (1, "")),  # 0.5 ± 0.1
+        ({(2, PASSIVE): [0.5, 0.4, 0.6, 0.5], (1, ""): [0.61], (2, ""): [2.0]}, (2, PASSIVE)),
+        ({(2, PASSIVE): [LONGEST_S]}, (2, "")),
+    ],
+)
+def test_the_fastest_is_taken_and_fewer_threads_within_its_scatter(times, chosen):
+    assert fastest(timed(times), 2)[0] == chosen
+
+
+def test_the_line_says_which_and_why():
+    times = {(2, PASSIVE): [0.5, 0.4, 0.6, 0.5], (1, ""): [0.55], (2, ""): [2.0]}
+    said = "1 thread 550 ms a step, within the scatter of the fastest (±20%); 2 threads that wait passively 500 ms; "
+    assert fastest(timed(times), 2)[1] == f"{said}2 threads 2e+03 ms"
+
+
+def test_numbers_below_one_that_is_twice_as_slow_are_not_tried():
+    """Perfect scaling over eight processors: half of them take twice as long; what is not here would be a KeyError."""
+    times = {(8, PASSIVE): [0.1], (8, ""): [0.1], (4, PASSIVE): [0.2]}
+    assert fastest(timed(times), 8)[0] == (8, "")
+
+
+def test_where_the_user_says_how_to_wait_only_numbers_are_tried():
+    assert fastest(timed({(2, ""): [0.5], (1, ""): [0.3]}), 2, passive=False)[0] == (1, "")
+
+
+def of_two(device):
+    return Cell(model="resnet18", batch_size=8, device=device), ProbeResult(
+        device=device, properties=DeviceProperties(threads=2)
+    )
+
+
+def test_a_number_that_the_user_set_is_honoured_without_a_probe(monkeypatch):
+    monkeypatch.setattr(thread_probe, "probe", None)
+    monkeypatch.setenv(COUNT, "2")
+    assert settings(*of_two("cpu")) == {"threads": 2}
+    assert settings(*of_two("cuda")) == {}
+    monkeypatch.delenv(COUNT)
+    monkeypatch.setenv("MKL_NUM_THREADS", "2")
+    assert settings(*of_two("cpu")) == {}
+
+
+def test_the_session_has_what_was_chosen_and_keeps_it(monkeypatch, tmp_path):
+    """Two threads, as torch takes by itself, but passive ones: the environment of the session says it."""
+    monkeypatch.delenv(COUNT)
+    monkeypatch.setattr(thread_probe, "probe", lambda cell, most: ((most, PASSIVE), "threads: passive ones"))
+    processes.stop_server()
+    try:
+        said = here(*TINY, "--batch-sizes", 2, "--out", tmp_path / "run", cwd=tmp_path, figures=False)
+        assert "threads: passive ones\n" in said.stderr
+        monkeypatch.setattr(thread_probe, "probe", None)
+        monkeypatch.setenv(COUNT, "1")
+        monkeypatch.delenv(WAIT)
+        again = here(*TINY, "--batch-sizes", 4, "--resume", tmp_path / "run", cwd=tmp_path, figures=False)
+    finally:
+        processes.stop_server()
+    assert again.returncode == said.returncode == 0, again.stderr
+    data = read_run(tmp_path / "run")
+    (threads,) = {run.threads for run in data.runs}
+    assert [run.wait_policy for run in data.runs] == [PASSIVE, PASSIVE]
+    assert threads >= 2
+    environments = [sitting.environment for sitting in data.sittings]
+    assert [each["torch_threads"] for each in environments] == [threads, threads]
+    assert {each["variables"][WAIT] for each in environments} == {PASSIVE}
+    rows = csv.DictReader((tmp_path / "run" / "utilization.csv").read_text().splitlines())
+    assert {(row["threads"], row["wait_policy"]) for row in rows} == {(str(threads), PASSIVE)}
