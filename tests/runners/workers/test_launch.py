@@ -306,3 +306,11 @@ def test_a_limit_of_open_files_is_raised_or_is_one_line(limit, code, tmp_path):
     if code:
         assert "error: expected a limit of 64 open files or more, got 20: ulimit -n 1024" in done.stderr
         assert not (tmp_path / "run").exists()
+
+
+def test_a_worker_can_have_variables_that_this_process_has_not(worker):
+    other = Worker("test", environ={"OMP_WAIT_POLICY": "passive"})
+    assert other.call("os:getenv", "OMP_WAIT_POLICY", timeout_s=60) == "passive"
+    other.stop()
+    assert worker.call("os:getenv", "OMP_WAIT_POLICY", timeout_s=60) is None
+    assert "OMP_WAIT_POLICY" not in os.environ
