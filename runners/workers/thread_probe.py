@@ -75,7 +75,7 @@ def fastest(step_s: Callable[[Choice], float], most: int, passive: bool = True) 
     for count in reversed(counts):
         first[count, ""] = step_s((count, ""))
     if min(first.values()) >= LONGEST_S:
-        return (most, ""), f"torch's own {most}, as no step ended within {LONGEST_S:g} s"
+        return (most, ""), f"torch's own {most}, as no step could be timed within {LONGEST_S:g} s"
     close = [choice for choice, time_s in first.items() if time_s < SLOWER * min(first.values())]
     times: dict[Choice, list[float]] = {choice: [] for choice in close}
     while len(times[close[0]]) < ROUNDS or time.monotonic() < until_s:
