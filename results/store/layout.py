@@ -130,11 +130,6 @@ def columns(file: str) -> tuple[str, ...]:
     return header(RECORDS[file]) + ((SEAL,) if file in SEALED else ())
 
 
-def row_of(texts: Iterable[str]) -> bytes:
-    """The bytes of one row, without the end of its line."""
-    return _lines([[*texts]]).rstrip(b"\n")
-
-
 def head_of(file: str) -> bytes:
     """The header line of one of the files of `RECORDS`."""
     return _lines([columns(file)])

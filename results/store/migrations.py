@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from results.records.cell import Run
-from results.records.rows import to_text
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store import layout
 from results.store.disk import Disk, read, replace
@@ -76,8 +75,8 @@ def add_columns(path: Path, disk: Disk) -> None:
     top, _, body = (read(path / layout.RUNS) or b"").partition(b"\n")
     if not top or top + b"\n" == layout.head_of(layout.RUNS):
         return
-    (names,), columns = layout.decode([top]), layout.columns(layout.RUNS)
-    if not {*names} <= {*columns}:
+    (names,) = layout.decode([top])
+    if not {*names} <= {*layout.columns(layout.RUNS)}:
         raise ValueError(f"{path / layout.RUNS} was written with other columns: start a new run")
     new_top = layout.head_of(layout.RUNS).rstrip(b"\n")
     rows, before, new_before = [new_top], b"", b""
@@ -85,8 +84,8 @@ def add_columns(path: Path, disk: Disk) -> None:
         row, _, seal = line.rpartition(b",")
         intact, before = seal == layout.seal_row(top, row, before), seal
         if intact:
-            values = dict(zip(names, layout.decode([line])[0], strict=True))
-            row = layout.row_of(values.get(name, to_text(getattr(Run, name, None))) for name in columns[:-1])
+            run = Run.from_row(dict(zip(names, layout.decode([line])[0], strict=True)))
+            row = layout.encode([run]).rstrip(b"\n")
         new_before = layout.seal_row(new_top, row, new_before) if intact else seal
         rows.append(row + b"," + new_before)
     replace(disk, path / layout.RUNS, b"\n".join([*rows, b""]))

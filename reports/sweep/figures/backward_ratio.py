@@ -56,7 +56,12 @@ def _by_model(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     here = rows[rows["model"].isin(models)]
     row_in = max(0.24, (len(works) + 1) * figure_panels.LANE_IN)
     figure, drawn, spare = figure_panels.grid(2, 2, 0.35 + max(0.8, len(models) * row_in), share_x=False)
-    near = _near(here)
+    # the ends of the enlarged panel: the exact ratios and what is close to them
+    known = [*here["exact_ratio"].dropna(), *here["ratio"].dropna()]
+    close = [ratio for ratio in known if _NEAR[0] - 0.2 <= ratio <= _NEAR[1] + 0.2]
+    low, high = (min([_NEAR[0] + 0.04, *close]), max([RULE_OF_THUMB, *close]))
+    margin = 0.06 * (high - low)
+    near = (low - margin, high + margin)
     for axes, ends in zip(drawn, ((0.0, _reach(here)), near), strict=True):
         axes.set_xlim(*ends)
         for y, model in enumerate(models):
@@ -186,12 +191,3 @@ def _reach(rows: pd.DataFrame) -> float:
     known = [*rows["ratio"].dropna(), *rows["exact_ratio"].dropna()]
     highest = max([RULE_OF_THUMB, *(float(ratio) for ratio in known if ratio <= _FAR)])
     return highest * (1.06 if max([highest, *known]) <= highest else 1.2)  # with room for numbers at the edge
-
-
-def _near(rows: pd.DataFrame) -> tuple[float, float]:
-    """The ends of the enlarged panel: the exact ratios and what is close to them."""
-    known = [*rows["exact_ratio"].dropna(), *rows["ratio"].dropna()]
-    close = [ratio for ratio in known if _NEAR[0] - 0.2 <= ratio <= _NEAR[1] + 0.2]
-    low, high = min([_NEAR[0] + 0.04, *close]), max([RULE_OF_THUMB, *close])
-    margin = 0.06 * (high - low)
-    return low - margin, high + margin
