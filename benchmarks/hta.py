@@ -117,9 +117,8 @@ def ours(path: Path) -> dict[str, Any]:
 
 def our_ranks(folder: Path) -> dict[str, Any]:
     """Read all ranks' traces, match their collectives and split each rank's time, in this process."""
-    from analysis.ranks.breakdown import breakdown_of
     from analysis.ranks.summary import report_of
-    from analysis.ranks.timelines import by_rank
+    from analysis.ranks.timelines import breakdown_of, by_rank
     from measure.trace.ranks.recordings import rank_files, read_rank
 
     begun = time.perf_counter()

@@ -1,8 +1,15 @@
-"""Text from the files of others, as a terminal may show it."""
+"""Text from the files of others, as a terminal may show it.
+
+Text in lines of a given width, broken between words: what a terminal shows, whichever package says it.
+
+A word that is longer than a line, such as a path or a list without spaces, is broken after one of its separators; one
+that has none is left as long as it is only where that fits, else cut, because a terminal would cut it at worse places.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _STEERS = re.compile(
     "[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ufeff\\ud800-\\udfff]"
@@ -33,3 +40,87 @@ def shortened(text: str, most: int) -> str:
         return text
     half = most // 2
     return f"{text[:half]} … {left_out} characters … {text[-half:]}"
+
+
+_PIECES = re.compile(r"[^/_.,:;=&?|×+-]*[/_.,:;=&?|×+-]+|[^/_.,:;=&?|×+-]+")
+"""Parts of a long word, each with the separators at its end."""
+
+LEAST_PIECE = 8
+"""Letters of a piece that a cut word has at least, where it has so many."""
+
+
+def letters(text: str) -> int:
+    """How many columns of a terminal a text takes: two for a wide letter, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) != 0 for letter in text)
+
+
+def wrap(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Lines of at most `width` letters. first, rest: what the first line and each further one begins with.
+
+    Line ends in the words stay; what steers a terminal is written out, and of a very long text the two ends are left.
+    Without words: [], or `first` where it has any.
+    """
+    lines: list[str] = []
+    for paragraph in printable(shortened(words, LONGEST_TEXT)).splitlines():
+        lines += _wrapped(paragraph, width, rest if lines else first, rest)
+    return lines or ([first.rstrip()] if first.strip() else [])
+
+
+def _wrapped(paragraph: str, width: int, first: str, rest: str) -> list[str]:
+    lines, line, empty, taken = [], first, True, letters(first)
+    for word in paragraph.split():
+        more = letters(word) + (0 if empty else 1)
+        if taken + more <= width:
+            line, empty, taken = line + ("" if empty else " ") + word, False, taken + more
+            continue
+        if not empty:
+            lines.append(line)
+            line = rest
+        *whole, word = pieces(word, max(1, width - letters(line)), max(1, width - letters(rest)))
+        for piece in whole:
+            lines.append(line + piece)
+            line = rest
+        line, empty, taken = line + word, False, letters(line + word)
+    return [each.rstrip() for each in (*lines, line)]
+
+
+def pieces(word: str, width: int, further: int | None = None) -> list[str]:
+    """A word as it is if it fits, else in parts of at most `width` letters, broken after separators where it has some.
+
+    further: how many letters each part but the first may have; None: as many as the first.
+    """
+    room, further = width, width if further is None else further
+    found, part = [], ""
+    for each in _PIECES.findall(word) if letters(word) > width else [word]:
+        if part and letters(part + each) > room:
+            found.append(part)
+            part, room = "", further
+        while letters(each) > room:
+            cut = _cut(each, room)
+            found.append(each[:cut])
+            each, room = each[cut:], further
+        part += each
+    return [*found, part] if part or not found else found
+
+
+def _cut(text: str, room: int) -> int:
+    """How many characters of it have room, one at the least."""
+    taken = 0
+    for place, letter in enumerate(text):
+        taken += letters(letter)
+        if taken > room:
+            return max(1, place)
+    return len(text)
+
+
+def least_width(text: str, folded: bool = False) -> int:
+    """Letters of its longest word; folded: of the longest part that is left where words are broken at separators."""
+    words = [word for line in text.splitlines() for word in line.split()]
+    if not folded:
+        return max(map(letters, words), default=0)
+    parts = [piece for word in words for piece in _PIECES.findall(word)]
+    longest = max(map(letters, words), default=0)
+    return min(longest, max(LEAST_PIECE, max(map(letters, parts), default=0)))

@@ -1,6 +1,6 @@
 """The case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
 
-A word model with a projection (`analysis/project/projected_lstm_lm.py`), first at the roofline of the whole
+A word model with a projection (`ProjectedLM` below), first at the roofline of the whole
 step, then with each operation at its own and products tiled, then on many accelerators
 (`analysis/project/accelerator.py`). Two numbers are fitted, the tile and the link's share; everything else
 follows.
@@ -279,7 +279,7 @@ class ProjectedLM:
 
     def step_s(self, target: Accelerator, tile: int | None) -> float:
         """One operation after the other, each at its own roofline. tile: of
-        `analysis/project/projected_lstm_lm.py`."""
+        `ProjectedLM`."""
         times = self.times(target, tile)
         return LAYERS * self.seq * times["recurrent"] + times["output"] + times["other"]
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.ranks.breakdown import Breakdown, breakdown_of
 from analysis.ranks.clocks import Shift, shifted
 from analysis.ranks.collectives import CollectiveTotal, match_collectives, totals_of
-from analysis.ranks.timelines import Timeline, spans
+from analysis.ranks.timelines import Breakdown, Timeline, breakdown_of, spans
 from analysis.ranks.waits import Straggler, Wait, straggler_of, waits_of
 
 OF_ALL = "members of collectives are not recorded: waits and clocks hold only where each collective is of all ranks"

@@ -78,7 +78,7 @@ def limits(path: Path) -> None:
 def words(path: Path) -> None:
     """The first word says which option the rest is of."""
     from runners.cli.arguments import names, number, share, sizes
-    from runners.report.gate import parse_conditions
+    from runners.report.compare import parse_conditions
 
     options: dict[str, Callable[[str], Any]] = {
         "sizes": sizes,

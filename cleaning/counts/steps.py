@@ -2,11 +2,13 @@
 
 A step has one job and says so in its first line. It edits nothing in place and invents no record: whatever came in is
 either kept (perhaps with a field changed, which is logged) or dropped (which is logged with its size).
+
+Sums of numbers some of which are unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -30,3 +32,19 @@ class CleaningStep:
     name: str
     file: str
     apply: Callable[[tuple[Any, ...]], Outcome[Any]]
+
+
+def known_sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None if nothing is. What a recorder that leaves numbers out gives as its total."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def whole_sum(values: Iterable[int | None]) -> int | None:
+    """The sum; None if one of the values is unknown."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

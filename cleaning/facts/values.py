@@ -1,6 +1,6 @@
 """What a value of a raw row can be: finite, not below its least, a word of its column, JSON of the right kind.
 
-Says nothing of whether a value is true. `cleaning/gates/values.py` asks; a cell whose own row fails is kept from
+Says nothing of whether a value is true. `cleaning/facts/values.py` asks; a cell whose own row fails is kept from
 everything that would stumble over it.
 """
 

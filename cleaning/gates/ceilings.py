@@ -12,8 +12,7 @@ from analysis.devices.ceilings import FAST_ALGORITHMS, able_to_be_fast, best, li
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import products
 from analysis.utilization.ceiling_doubts import loaded
-from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Finding
+from cleaning.gates.evidence import RUN, Evidence, Finding
 from results.records.samples import Ceiling
 
 SAME = 1e-6

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from analysis.parallel.rank_grid import ran_all
 from analysis.stats.affine import line
 from analysis.utilization.numerators import OWN
-from cleaning.gates.evidence import Evidence, TraceFacts
-from cleaning.gates.finding import Finding
+from cleaning.gates.evidence import Evidence, Finding, TraceFacts
 from cleaning.reconcile.batch_law import ENOUGH
 from results.records.cell import Run
 from results.records.counts import Agreement

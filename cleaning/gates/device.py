@@ -12,8 +12,7 @@ from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
 from analysis.utilization.utilization import limits_seen
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
 from cleaning.facts.targets import BUSY_RATIO
-from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Finding
+from cleaning.gates.evidence import RUN, Evidence, Finding
 from results.records.cell import Run, Sitting
 from results.records.samples import Telemetry
 from results.store.layout import key_of

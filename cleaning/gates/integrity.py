@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
 from cleaning.facts.values import faults
-from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Finding
+from cleaning.gates.evidence import RUN, Evidence, Finding
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
 from results.records.rows import Record, header

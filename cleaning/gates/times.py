@@ -15,8 +15,7 @@ from analysis.devices.ceilings import FAST_ALGORITHM
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.utilization.step_times import whole_steps
 from cleaning.facts.targets import narrowness
-from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import Finding
+from cleaning.gates.evidence import Evidence, Finding
 from cleaning.gates.integrity import units_of
 from results.records.cell import Run
 from results.records.samples import Sample

@@ -14,11 +14,9 @@ from typing import Any
 from analysis.trace.operations import kind_of_call
 from analysis.utilization.numerators import PROFILER
 from analysis.utilization.work_times import epoch_parts, images_of
-from cleaning.counts.steps import Outcome
-from cleaning.counts.sums import known_sum, whole_sum
-from cleaning.profile.double_counts import counted_once
+from cleaning.counts.steps import Outcome, known_sum, whole_sum
+from cleaning.profile.faults import counted_once, repaired
 from cleaning.profile.instances import FORWARD, STEP, CallNode, Instance, forest, instances, no_products
-from cleaning.profile.undercounts import repaired
 from results.errors import Inconsistent
 from results.records.cell import Run, identity
 from results.records.counts import CleanedOperation, CleaningLog, ProfileCount

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from analysis.utilization.counter_operators import OPERATORS
 from analysis.utilization.numerators import OWN
-from cleaning.counts.model_operators import by_counter_and_phase, is_model_flop, of_the_model
+from cleaning.counts.pipeline import by_counter_and_phase, is_model_flop, of_the_model
 from results.records.cell import Run, identity
 from results.records.counts import Agreement, FlopCount
 from results.records.rows import to_text

@@ -16,7 +16,7 @@ from analysis.operators import registry
 from analysis.operators.cost import Cost
 from analysis.utilization.numerators import OWN, PROFILER
 from analysis.utilization.work_times import epoch_parts
-from cleaning.counts.sums import known_sum, whole_sum
+from cleaning.counts.steps import known_sum, whole_sum
 from cleaning.profile.clean import why_unprofiled
 from cleaning.profile.instances import FORWARD, STEP
 from results.records.cell import Run, identity

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.stats.affine import line
-from cleaning.counts.model_operators import by_counter_and_phase, of_the_model
+from cleaning.counts.pipeline import by_counter_and_phase, of_the_model
 from results.records.cell import Run, identity
 from results.records.counts import BatchLaw, FlopCount
 

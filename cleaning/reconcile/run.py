@@ -52,9 +52,8 @@ from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, ratio_parts, sides_of
 from cleaning.reconcile.batch_law import batch_laws
-from cleaning.reconcile.device_repeats import kept_apart
 from cleaning.reconcile.parallel_steps import parallel_steps
-from cleaning.reconcile.variants import variants
+from cleaning.reconcile.variants import kept_apart, variants
 from cleaning.reconcile.view import Built, View
 from results.errors import Inconsistent, Unavailable
 from results.garbage_collector import collector_off

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from analysis.trace.kernel_names import makes_products
 from analysis.trace.operations import is_product
-from cleaning.counts.sums import known_sum
+from cleaning.counts.steps import known_sum
 from cleaning.trace.products import Part, Product
 from cleaning.trace.undercounts import repaired_flop
 

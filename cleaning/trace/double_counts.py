@@ -18,7 +18,7 @@ Not claimed: that what is kept is right (`undercounts.py` asks), or that two tri
 from __future__ import annotations
 
 from analysis.trace.kernel_names import AFTER, REDUCTION, family
-from cleaning.counts.sums import known_sum
+from cleaning.counts.steps import known_sum
 from cleaning.trace.products import UNTOLD, Part, Product, entry
 from results.records.counts import CleaningLog
 

@@ -25,7 +25,7 @@ from analysis.trace.kernel_families import NO_PRODUCTS
 from analysis.trace.kernel_names import family, makes_products, says_nothing
 from analysis.trace.missing import Missing, of_phases
 from analysis.trace.operations import kind_of_call
-from cleaning.counts.sums import known_sum, whole_sum
+from cleaning.counts.steps import known_sum, whole_sum
 from cleaning.trace.instances import InstanceTable
 from cleaning.trace.products import Product
 

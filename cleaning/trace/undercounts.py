@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
 from analysis.trace.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
-from cleaning.counts.sums import known_sum
+from cleaning.counts.steps import known_sum
 from cleaning.trace.products import UNTOLD, Part, Product, entry
 from results.records.counts import CleaningLog
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from measure.native.machine_code import address_of
+from measure.native.core_clock import address_of
 from results.errors import Unavailable
 
 ROUNDS, TRIES = 100, 4

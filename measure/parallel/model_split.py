@@ -18,7 +18,7 @@ import torch
 from torch.distributed import distributed_c10d
 
 from measure.parallel.experts import apply_experts, plans_of
-from measure.parallel.meshes import copies_mesh, copies_of_experts, expert_mesh
+from measure.parallel.fake_group import copies_mesh, copies_of_experts, expert_mesh
 from measure.parallel.styles import apply_plan, repeat_split_modules, shard_weights
 
 if TYPE_CHECKING:

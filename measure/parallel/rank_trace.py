@@ -22,8 +22,7 @@ from measure.model.run import check_outputs, summed
 from measure.operations.tracer import trace_step
 from measure.parallel.context import ring_attention, sequence_part
 from measure.parallel.experts import apply_experts, spread_evenly
-from measure.parallel.fake_group import fake_mesh, no_global_shapes
-from measure.parallel.meshes import copies_mesh, expert_mesh, group_axes
+from measure.parallel.fake_group import copies_mesh, expert_mesh, fake_mesh, group_axes, no_global_shapes
 from measure.parallel.styles import apply_plan, outermost_elements, shard_weights
 from results.errors import Unavailable, one_line
 

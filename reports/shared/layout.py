@@ -16,9 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from results.printable import LONGEST_TEXT, printable, shortened
+from results.printable import LONGEST_TEXT, least_width, letters, printable, shortened, wrap
 from results.records.rows import cell_text
-from results.wrapping import least_width, letters, wrap
 
 GAP = "  "
 

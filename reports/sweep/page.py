@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleaning.reconcile.device_repeats import devices_sentence
+from cleaning.reconcile.variants import devices_sentence
 from cleaning.reconcile.view import RECORDED_METHODS, Built, View
 from reports.shared import html
 from reports.shared.html import MOST_ROWS, PageVerdict, Section, document, picture

@@ -16,7 +16,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from cleaning.reconcile.device_repeats import devices_sentence
+from cleaning.reconcile.variants import devices_sentence
 from cleaning.reconcile.view import RECORDED_METHODS, Built, View
 from reports.shared.html_tables import span
 from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
-from cleaning.counts.sums import whole_sum
+from cleaning.counts.steps import whole_sum
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, PREFIXES, digits, fitting, percent, si, si_time
 from reports.trace.lines import (

@@ -21,7 +21,7 @@ from runners.workers.pool import Worker, prepare
 from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
-    from analysis.parallel.collective_rates import CollectiveRate
+    from analysis.parallel.link_use import CollectiveRate
 
 SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
 """Bytes of a buffer: 4 KiB, 16 KiB, … 64 MiB."""
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | WorkerFault:
     """The rows of this rank's worker, which are those of all."""
-    from measure.parallel.member import GroupMember
+    from measure.parallel.fake_group import GroupMember
 
     kind = devices.probed_device(worker, asked).device.partition(":")[0]
     member = GroupMember(
@@ -76,7 +76,7 @@ def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | Wo
 
 def _show(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     """Data on stdout; with --out a file, too. Raises StoreFault."""
-    from analysis.parallel.collective_rates import CollectiveRate
+    from analysis.parallel.link_use import CollectiveRate
     from reports.ceiling.text import collectives_text
     from reports.sweep.table import to_csv
 

@@ -16,9 +16,9 @@ from measure.ceiling.trials import ESSENTIAL, FP8, Move, Trial, moves, sweep
 from results.records.samples import Ceiling
 
 if TYPE_CHECKING:
-    from analysis.parallel.collective_rates import CollectiveRate
+    from analysis.parallel.link_use import CollectiveRate
     from measure.ceiling.ceilings import Bench
-    from measure.parallel.member import GroupMember
+    from measure.parallel.fake_group import GroupMember
 
 ANY = "fp32"
 """The flags under which copies and launches are timed; no copy depends on them."""
@@ -108,7 +108,7 @@ def collectives(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRat
     """Collectives between this rank and the others (measure.parallel)."""
     import torch
 
-    from measure.parallel.collective_times import collective_rates
+    from measure.parallel.real_group import collective_rates
 
     if member.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(member.device))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from results.errors import StoreFault
+from results.printable import wrap
 from results.store import disk
-from results.wrapping import wrap
 
 LEAST_WIDTH = 60
 """Columns that a page has at least."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from results.printable import printable
+from results.printable import printable, wrap
 from results.records.cell import Cell, Run
-from results.wrapping import wrap
 from runners.cli.exits import instructed
 from runners.cli.output import page_width
 

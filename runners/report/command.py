@@ -2,7 +2,7 @@
 
 With `--check` it puts the run through gates instead (`runners/report/check.py`), and of two runs it says whether they
 differ, with `--out` as a page, too (`runners/report/compare.py`), and with `--fail-if` whether the second may replace
-the first (`runners/report/gate.py`).
+the first (`runners/report/compare.py`).
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
 again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, number
 from runners.cli.exits import UNWRITABLE, Mistake, guarded
 from runners.cli.output import attempt, put, remove_others, say, show_answer
+from runners.report.compare import NAMES, parse_conditions
 from runners.report.derived import HEADLINE, derived_tables, show_rows
-from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording, table_processes
 
 if TYPE_CHECKING:

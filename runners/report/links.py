@@ -11,7 +11,7 @@ from runners.report.derived import show_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.parallel.collective_rates import CollectiveRate
+    from analysis.parallel.link_use import CollectiveRate
     from results.store.reading import RunData
 
 RATES = "collective_rates.csv"
@@ -32,7 +32,7 @@ def render(path: Path, rates: Path, form: str) -> int:
 
 def read_rates(path: Path) -> Sequence[CollectiveRate]:
     """What `runners.ceiling --collectives --out DIR` wrote. path: that DIR, or the file in it. Raises Mistake."""
-    from analysis.parallel.collective_rates import CollectiveRate
+    from analysis.parallel.link_use import CollectiveRate
     from results.store.columns import read_records
 
     file = path / RATES if path.is_dir() else path

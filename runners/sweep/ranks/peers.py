@@ -193,7 +193,7 @@ class RankPeers:
 
 def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:
     """What a rank's worker is to be called with."""
-    from measure.parallel.member import GroupMember
+    from measure.parallel.fake_group import GroupMember
 
     device = peers.probed.device
     if isinstance(order, CeilingOrder):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.parallel.rank_grid import RankGrid, parse_plan
-from measure.parallel.member import GroupMember
+from measure.parallel.fake_group import GroupMember
 from results.records.cell import Cell
 from results.records.samples import Sample
 from runners.sweep import cell as sweep_cell
@@ -97,7 +97,7 @@ def _stage(
 
     from analysis.devices.precisions import PRECISIONS
     from analysis.parallel.stages import stage_starts
-    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.fake_group import rank_mesh
     from measure.parallel.pipeline import first_microbatch, pipeline_stage
     from measure.parallel.rank_trace import RankStep, trace_single
 
@@ -134,7 +134,7 @@ def _divided(
 
     from analysis.parallel.rank_trace import is_causal
     from measure.parallel.context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
-    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.fake_group import rank_mesh
     from measure.parallel.model_split import split_model
     from measure.parallel.rank_trace import RankStep, trace_single
 

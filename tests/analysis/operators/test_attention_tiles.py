@@ -1,9 +1,13 @@
-"""Pairs that kernels of attention compute, beside what the kernel itself computes and beside loops over tiles."""
+"""Pairs that kernels of attention compute, beside what the kernel itself computes and beside loops over tiles.
+
+Pairs of a query and a key that a mask keeps: each rule beside a mask that is made and counted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +16,17 @@ from torch import nn
 
 import flopledger
 from analysis.operators.attention_conventions import AttentionSum, kept_pairs
-from analysis.operators.attention_pairs import CAPABILITY, FLASH, cpu_tile, flash_tile, whole_tile_pairs
+from analysis.operators.attention_pairs import (
+    CAPABILITY,
+    FLASH,
+    causal_pairs,
+    cpu_tile,
+    flash_tile,
+    pairs_of,
+    tile_pairs,
+    whole_tile_pairs,
+    window_pairs,
+)
 from measure.model.batch_masks import Masks
 from results.records.operations import Operation
 
@@ -143,3 +157,40 @@ def test_flash_attention_on_a_device_computes_the_tiles_that_are_said(head: int)
     spoiled = out.isnan().any(-1)[:, 0]
     for each, mark in enumerate(marks):
         assert spoiled[each].tolist() == [in_tile(place, mark, rows, columns, length) for place in range(length)]
+
+
+SIZE = st.integers(0, 24)
+
+
+def mask(queries: int, keys: int, shift: int, window: int | None = None) -> np.ndarray:
+    i, j = np.arange(queries)[:, None] + shift, np.arange(keys)[None, :]
+    kept = j <= i
+    return kept if window is None else kept & (j > i - window)
+
+
+@given(SIZE, SIZE, st.integers(-30, 30), st.integers(1, 30))
+def test_rules_keep_as_many_pairs_as_their_masks(queries: int, keys: int, shift: int, window: int) -> None:
+    assert causal_pairs(queries, keys, shift) == mask(queries, keys, shift).sum()
+    assert window_pairs(queries, keys, window, shift) == mask(queries, keys, shift, window).sum()
+
+
+@given(st.integers(1, 24), st.integers(1, 24), st.integers(0, 30), st.integers(1, 9), st.integers(1, 9))
+def test_tiles_are_those_that_hold_a_kept_pair(queries: int, keys: int, shift: int, rows: int, columns: int) -> None:
+    kept, found = mask(queries, keys, shift), 0
+    for i in range(0, queries, rows):
+        for j in range(0, keys, columns):
+            tile = kept[i : i + rows, j : j + columns]
+            found += tile.size if tile.any() else 0
+    assert tile_pairs(queries, keys, (rows, columns), shift) == found
+
+
+def test_a_square_causal_mask_and_packed_documents_by_their_closed_forms() -> None:
+    assert causal_pairs(131_072, 131_072) == 131_072 * 131_073 // 2
+    assert pairs_of("all", 3, 5) == 15
+    assert pairs_of("window:4", 9, 9) == 1 + 2 + 3 + 4 * 6
+
+
+@pytest.mark.parametrize("rule", ["", "window:", "window:-1", "window:0", "diagonal"])
+def test_a_rule_that_is_none_is_refused(rule: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        pairs_of(rule, 4, 4)

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.ranks.breakdown import breakdown_of
 from analysis.ranks.clocks import shifted
 from analysis.ranks.collectives import match_collectives, totals_of
 from analysis.ranks.summary import StepFlop, report_of
-from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, by_rank, length, union
+from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, breakdown_of, by_rank, length, union
 from analysis.ranks.waits import late_from, straggler_of, waits_of
 
 MS = 1_000_000

@@ -1,14 +1,23 @@
-"""Summaries of block means: closed forms by hand, coverage by simulation (seeded)."""
+"""Summaries of block means: closed forms by hand, coverage by simulation (seeded).
+
+Lines through counts: exact, or none.
+
+Intervals carried through: quantiles, the hypercube, known propagations.
+"""
 
 from __future__ import annotations
 
 import math
+import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.stats.affine import affine, line
+from analysis.stats.intervals import Uncertain, answers, between, hypercube
 from analysis.stats.summary import (
     BATCHES,
     LAG1_RAISED,
@@ -294,3 +303,78 @@ def test_the_interval_of_a_kind_of_noise_covers_or_the_cell_is_marked(kind: str)
 def test_independent_blocks_are_rarely_marked():
     """2 % by each of four numbers of batches, 60 blocks of normal noise beyond five MADs hardly ever."""
     assert covered("independent, 1 %", 60, BATCHES, 200)[2] <= 0.12
+
+
+def test_a_line_goes_through_every_point_to_the_unit() -> None:
+    numbers = random.Random(7)
+    for _ in range(200):
+        a, c = numbers.randrange(1, 10**12), numbers.randrange(-(10**9), 10**9)
+        batches = numbers.sample(range(1, 2000), 4)
+        points = {(b, a * b + c) for b in batches}
+        assert line(points) == (Fraction(a), Fraction(c))
+        assert affine(points, at=64) == 64 * a + c
+        for place in range(4):
+            b, y = sorted(points)[place]
+            assert line((points - {(b, y)}) | {(b, y + 1)}) is None
+
+
+def test_it_is_exact_beyond_floats() -> None:
+    big = 10**20 + 1
+    assert affine([(1, big), (2, 2 * big)], at=64) == 64 * big
+
+
+def test_a_line_that_is_not_whole_there_is_none() -> None:
+    assert affine([(1, 1), (3, 2)], at=5) == 3
+    assert affine([(1, 1), (3, 2)], at=4) is None
+    assert affine([(1, 0), (3, 1)], at=2) is None  # half a FLOP is none
+    assert affine([(1, 1.5), (2, 2)], at=3) is None  # 2.5
+    assert affine([(1, 1.5), (2, 2)], at=2) == 2
+
+
+@pytest.mark.parametrize("points", [[], [(1, 5)], [(1, 5), (1, 5)], [(1, 5), (1, 6)]])
+def test_one_batch_is_on_no_line(points: list[tuple[int, int]]) -> None:
+    assert line(points) is None
+    assert affine(points, at=2) is None
+
+
+Z = 1.959963984540054  # the normal's 0.975 quantile
+
+
+def test_between_has_the_ends_that_were_given() -> None:
+    found = between(2.0, 8.0)
+    assert found.median == pytest.approx(4.0)  # geometric
+    assert found.interval() == pytest.approx((2.0, 8.0))
+    assert between(2.0, 8.0, 0.8).interval(0.8) == pytest.approx((2.0, 8.0))
+    assert between(0.2, 0.8, scale="logit").median == pytest.approx(0.5)
+    assert between(3.0, 3.0).interval() == (3.0, 3.0)
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (-1.0, 2.0), (3.0, 2.0)])
+def test_ends_out_of_order_are_refused(ends: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="expected 0 < low < high"):
+        between(*ends)
+    with pytest.raises(ValueError, match="< 1"):
+        between(0.2, 1.2, scale="logit")
+
+
+def test_quantiles_of_students_t() -> None:
+    # t(0.975, 2) = 4.302653
+    assert Uncertain(0.0, 1.0, 2).interval() == pytest.approx((-4.302653, 4.302653), rel=1e-6)
+    assert Uncertain(0.0, 2.0).interval() == pytest.approx((-2 * Z, 2 * Z))
+
+
+def test_each_slice_of_the_hypercube_is_drawn_from_once() -> None:
+    cube = hypercube(64, 3)
+    assert sorted(np.floor(cube[:, 1] * 64)) == list(range(64))
+    assert np.array_equal(cube, hypercube(64, 3))
+    assert abs(np.corrcoef(cube.T)[0, 1]) < 0.5
+
+
+def test_a_product_of_lognormals_has_the_interval_that_algebra_gives() -> None:
+    """ln xy is normal with the sum of the variances; the quotient by an exact 2 moves the median alone."""
+    inputs = {"x": Uncertain(1.0, 0.3, math.inf, "log"), "y": Uncertain(0.5, 0.4, math.inf, "log"), "k": Uncertain(2.0)}
+    found = answers(lambda d: {"z": d["x"] * d["y"] / d["k"]}, inputs)["z"]
+    half = Z * math.hypot(0.3, 0.4)
+    assert found.value == pytest.approx(math.exp(1.5) / 2)
+    assert found.low == pytest.approx(math.exp(1.5 - half) / 2, rel=0.02)
+    assert found.high == pytest.approx(math.exp(1.5 + half) / 2, rel=0.02)

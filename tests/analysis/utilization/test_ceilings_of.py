@@ -1,12 +1,42 @@
-"""A cell is divided by the ceiling of its own session, device and allocator."""
+"""A cell is divided by the ceiling of its own session, device and allocator.
+
+A made-up run whose ratios are known: every method over every denominator, and tables that lost or gained a row.
+
+The faults that these must notice are in `benchmarks/mutations/known_faults.csv`.
+
+Blocks by how far two processors were apart after each of them.
+
+The denominator `derived` of a CPU's cell: which instructions it takes, and what refuses it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
 import pytest
 
-from analysis.utilization.denominators import ceilings_of, datasheet, session_peaks
+from analysis.utilization.denominators import (
+    Denominator,
+    ceilings_of,
+    datasheet,
+    denominators,
+    derived,
+    instructions_of,
+    session_peaks,
+)
+from analysis.utilization.placement import in_one_placement, placements, same_placement
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
+from results.errors import Unavailable
 from results.records.cell import Run
-from results.records.samples import Ceiling
+from results.records.operations import Operation
+from results.records.samples import Ceiling, Sample
+from results.store.store import RunData, read_operations, read_profile, read_run
+from tests.support.made_up import run_fixture
 
 RATES = {("s0", "cpu", "default"): 1e9, ("s0", "cpu", "retain"): 2e9, ("s1", "cpu", "default"): 4e9}
 ROWS = [
@@ -31,3 +61,192 @@ def test_the_ceiling_is_that_of_the_cells_own_session_and_allocator(place, rate:
 def test_there_is_none_of_another_allocator() -> None:
     run = Run(model="a", batch_size=1, device="cpu", malloc="retain", cell_id="c", attempt=1, sitting="s1", status="ok")
     assert ceilings_of(run, ROWS) == []
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_fixture.write_run(tmp_path_factory.mktemp("run") / "run", peak_tflops=80.0)
+
+
+def rebuilt(path: Path, edit: Callable[[list[Operation]], list[Operation]] = list) -> Built:
+    data: RunData = read_run(path)
+    return build(data, lambda trace_id: edit(read_operations(path, trace_id)[0]), partial(read_profile, path))
+
+
+def check(built: Built) -> None:
+    """Every ratio of the run, derived from how it was made."""
+    clock = {
+        "fp32": 132 * 128 * 2 * run_fixture.CLOCK_HZ,
+        "amp-bf16": 132 * 2048 * 2 * run_fixture.CLOCK_HZ,
+    }  # SMs × FMA × 2 × f
+    ceiling = {"fp32": 52e12, "amp-bf16": 650e12}
+    for view in built.views:
+        run, key = view.run, (view.run.model, view.run.batch_size, view.run.precision)
+        if key not in run_fixture.RATIO:
+            continue
+        exact, forward = run_fixture.EXACT_FLOP[run.model], 2 * run_fixture.FORWARD_MAC[run.model]
+        published = forward // 2 + run_fixture.NORMALIZATION_MAC
+        times_exact = {"exact": 1, "theory": 3 * forward / exact, "theory_as_published": 3 * published / exact}
+        under = {"datasheet": run_fixture.PEAK[run.precision], "clock": clock[run.precision]}
+        under |= {"ceiling": ceiling[run.precision], "user": 80e12}
+        for method, times in times_exact.items():
+            for denominator, peak in under.items():
+                row = view.fraction(method, denominator)
+                assert row is not None
+                expected = run_fixture.RATIO[key] * run_fixture.PEAK[run.precision] * times / peak
+                assert row.utilization_ratio == pytest.approx(expected, rel=1e-9), (key, method, denominator)
+                assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
+                tensor = run.precision != "fp32"
+                assert not (tensor and row.utilization_ratio > 1 and not row.warnings)
+
+
+def test_every_ratio_of_a_run_follows_from_how_it_was_made(path: Path) -> None:
+    check(rebuilt(path))
+
+
+def without(index: int) -> Callable[[list[Operation]], list[Operation]]:
+    return lambda table: [operation for operation in table if operation.index != index]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        without(0),
+        without(4),
+        lambda table: [dataclasses.replace(op, phase=op.phase.replace("recompute", "forward")) for op in table],
+        lambda table: [*table, table[0]],
+    ],
+)
+def test_a_table_that_lost_or_gained_an_operation_turns_the_check_red(path: Path, edit) -> None:
+    with pytest.raises(AssertionError):
+        check(rebuilt(path, edit))
+
+
+NEAR, FAR = 90e-9, 400e-9
+
+
+def blocks(*trips_s: float | None, wait_s: float = 0.0) -> list[Sample]:
+    return [
+        Sample(part="measure", steps=1, start_s=float(at), wall_s=1.0, run_wait_s=wait_s, core_round_trip_s=trip_s)
+        for at, trip_s in enumerate(trips_s)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("trips_s", "expected"),
+    [
+        ([], []),
+        ([None, None], [0, 0]),
+        ([NEAR, 1.9 * NEAR], [0, 0]),
+        ([FAR, FAR], [0, 0]),  # no other to compare with
+        ([NEAR, 2.1 * NEAR], [0, None]),
+        ([NEAR, NEAR, FAR, FAR, NEAR, NEAR], [0, 0, None, 1, None, 0]),
+        ([NEAR, None, NEAR, FAR, FAR], [0, None, None, None, 1]),
+        ([50e-9, NEAR, 150e-9, FAR, 500e-9], [0, 0, 0, None, 1]),  # the widest gap: 400 ÷ 150
+    ],
+)
+def test_the_widest_gap_divides_them_and_a_move_is_in_neither(trips_s, expected) -> None:
+    assert placements(blocks(*trips_s)) == expected
+
+
+@pytest.mark.parametrize(
+    ("one_s", "other_s", "same"),
+    [
+        (NEAR, 1.9 * NEAR, True),
+        (2.1 * NEAR, NEAR, False),
+        (NEAR, 2.1 * NEAR, False),
+        (None, None, True),
+        (None, NEAR, False),
+        (NEAR, None, False),
+    ],
+)
+def test_two_readings_of_one_placement(one_s, other_s, same) -> None:
+    assert same_placement(one_s, other_s) is same
+
+
+def test_the_placement_of_most_undisturbed_blocks_is_used() -> None:
+    mine = blocks(NEAR, NEAR, NEAR, FAR, FAR, FAR, FAR, FAR)
+    assert [block.start_s for block in in_one_placement(mine)] == [4, 5, 6, 7]
+    disturbed = mine[:4] + blocks(*[FAR] * 8, wait_s=0.5)[4:6] + mine[6:]
+    assert [block.start_s for block in in_one_placement(disturbed)] == [0, 1, 2]  # of far ones, two are left
+
+
+CELL = {"model": "resnet18", "batch_size": 8, "device": "cpu"}
+BF16 = Run(**CELL, precision="amp-bf16", cell_id="c", attempt=1, sitting="s0", status="ok")
+FP32 = replace(BF16, precision="fp32")
+
+
+def row(unit: str, instructions: str, peak: float | None, reason: str = "") -> Ceiling:
+    return Ceiling(
+        sitting="s0",
+        device="cpu",
+        precision="fp32",
+        unit=unit,
+        operation="issue",
+        shape=instructions,
+        flop_per_s=1e9,
+        sm_clock_hz=3.8e9,
+        instructions=instructions,
+        microarchitecture="Golden Cove server",
+        cores=2.0,
+        derived_flop_per_s=peak,
+        reason=reason,
+    )
+
+
+CORES = [
+    row("fp32", "avx512f", 486.4e9),
+    row("fp32", "fma", 268.8e9),
+    row("bf16", "amx_bf16", 7782.4e9),
+    row("bf16", "avx512_bf16", None, "note: no derived peak: no row for avx512_bf16"),
+]
+
+
+def test_the_fastest_instructions_where_nobody_said_which_ran() -> None:
+    found = derived(CORES, FP32)
+    assert found.peak({"fp32": 5}) == 486.4e9
+    assert found.source({"fp32": 5}) == "fp32 by avx512f of 2 Golden Cove server cores at 3.8 GHz, measured"
+
+
+def test_the_instructions_that_ran_decide() -> None:
+    ran = replace(FP32, instructions={"convolution/float32": ("fma", "reference"), "matmul/float32": ("fma",)})
+    assert derived(CORES, ran).peak({"fp32": 5}) == 268.8e9
+    both = replace(FP32, instructions={"convolution/float32": ("fma",), "matmul/float32": ("avx512f",)})
+    assert derived(CORES, both).peak({"fp32": 5}) == 486.4e9
+
+
+def test_work_on_two_units_is_weighed_by_both_peaks() -> None:
+    ran = replace(BF16, instructions={"convolution/bfloat16": ("amx_bf16",), "matmul/float32": ("avx512f",)})
+    assert instructions_of(ran, "bf16") == {"amx_bf16"}
+    expected = 300 / (200 / 7782.4e9 + 100 / 486.4e9)
+    assert derived(CORES, ran).peak({"bf16": 200, "fp32": 100}) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("avx512_bf16",), "no row for avx512_bf16"),
+        (("emulated",), "bf16 products ran on emulated: no core's kernel was timed with that"),
+        (("reference",), "bf16 products ran on reference"),
+    ],
+)
+def test_what_ran_on_instructions_without_a_peak_is_refused(names: tuple[str, ...], words: str) -> None:
+    ran = replace(BF16, instructions={"convolution/bfloat16": names})
+    with pytest.raises(Unavailable, match=words):
+        derived(CORES, ran).peak({"bf16": 5})
+
+
+def test_it_stands_beside_the_others_only_where_cores_were_timed_and_is_no_ceiling() -> None:
+    product = replace(row("fp32", "", None), operation="matmul", flop_per_s=100e9, median_s=0.1)
+    sheet = datasheet("a CPU", "cpu")
+
+    def beside(ceilings: list[Ceiling]) -> dict[str, Denominator]:
+        return {each.name: each for each in denominators(FP32, session_peaks(FP32, sheet, ceilings, None), None, True)}
+
+    before = beside([product])
+    assert list(before) == ["datasheet", "clock", "ceiling", "user"]
+    after = beside([product, *CORES])
+    assert after["derived"].peak({"fp32": 5}) == 486.4e9
+    assert after["ceiling"].peak({"fp32": 5}) == 100e9
+    elsewhere = [replace(each, sitting="s1") for each in CORES]
+    assert "derived" not in beside(elsewhere)

@@ -31,7 +31,7 @@ from analysis.utilization.utilization import (
     step_time,
 )
 from cleaning.counts.conventions import one_convention
-from cleaning.counts.model_operators import model_operators
+from cleaning.counts.pipeline import model_operators
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built, View
 from results.errors import Unavailable

@@ -1,4 +1,7 @@
-"""Cleaning: one convention, exact extrapolation, convolutions and products only; nothing lost, nothing done twice."""
+"""Cleaning: one convention, exact extrapolation, convolutions and products only; nothing lost, nothing done twice.
+
+Sums of numbers some of which are unknown: what is known alone, or nothing unless all are.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,8 @@ from hypothesis import strategies as st
 from analysis.operators.registry import PRODUCTS, TABLE, kind_of
 from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts.conventions import extrapolation_checked, one_convention
-from cleaning.counts.model_operators import model_operators
-from cleaning.counts.pipeline import FLOP_COUNTS, clean, clean_records
-from cleaning.counts.steps import CleaningStep, Outcome
+from cleaning.counts.pipeline import FLOP_COUNTS, clean, clean_records, model_operators
+from cleaning.counts.steps import CleaningStep, Outcome, known_sum, whole_sum
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 from results.records.samples import Sample, Telemetry
@@ -216,3 +218,11 @@ def test_cleaning_a_run_drops_normalisation_and_converts_the_rest(tmp_path) -> N
     sizes = {"batch_norm": 2 * run_fixture.NORMALIZATION_MAC, "ReLU": 1000}
     expected = {(f"{name}", size * batch) for name, size in sizes.items() for batch in (8, 64)}
     assert {(entry.subject.split()[-1], int(entry.before)) for entry in left_out} == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "known", "whole"),
+    [([2, 3], 5, 5), ([2, None], 2, None), ([None], None, None), ([0], 0, 0), ([], None, 0)],
+)
+def test_a_sum_is_whole_only_if_every_value_is_known(values: list[int | None], known: int | None, whole: int | None):
+    assert (known_sum(values), whole_sum(values)) == (known, whole)

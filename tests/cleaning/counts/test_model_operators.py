@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleaning.counts.model_operators import by_counter_and_phase
+from cleaning.counts.pipeline import by_counter_and_phase
 from results.records.cell import Cell, Run
 from results.records.counts import FlopCount
 

@@ -15,8 +15,8 @@ from analysis.trace.operations import is_product
 from analysis.utilization.numerators import profiled
 from cleaning.counts.steps import Outcome
 from cleaning.profile.clean import PROFILE_STEPS, clean_instances, clean_profile, profile_counts
+from cleaning.profile.faults import shapes_flop
 from cleaning.profile.instances import forest, instances, no_products
-from cleaning.profile.undercounts import shapes_flop
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import CleanedOperation

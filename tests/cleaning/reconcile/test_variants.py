@@ -1,4 +1,9 @@
-"""Variants of a step against the first of its model and batch: ratios by hand, which one is first, what is none."""
+"""Variants of a step against the first of its model and batch: ratios by hand, which one is first, what is none.
+
+Repeats on several devices are kept apart by their variant, in rows and in the figure's points.
+
+A run with a call that no rule counts: a counter's number that is less than what is known is no numerator of it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,15 @@ from typing import Any
 
 import pytest
 
-from cleaning.reconcile.variants import variants
+from analysis.utilization.numerators import TableCount
+from cleaning.reconcile import run as reconcile_run
+from cleaning.reconcile.variants import kept_apart, variants
 from reports.sweep.repeats import variant_parts, variant_table
-from results.records.cell import Run
+from results.records.answers import Utilization
+from results.records.cell import Cell, Run, Sitting
+from results.records.counts import FlopCount
 from results.records.samples import Sample
+from results.store.layout import key_of
 from tests.support.made_up.made_up_runs import SITTING, a_run
 
 OPTIONS = {"precisions": ["tf32", "fp32"], "layout": ["channels_first"], "compile": [False, True], "optimizer": "sgd"}
@@ -93,3 +103,62 @@ def test_both_tables_show_the_same_rows() -> None:
     ]
     assert variant_parts(rows)[2].rows == [list(row) for row in table.rows]  # type: ignore[union-attr]
     assert (variant_parts([]), variant_table([])) == ([], None)
+
+
+def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...] = ()) -> list[str]:
+    """The variants of repeats of one cell, each in a session on this host and device."""
+    sittings = [
+        Sitting(sitting=f"s{n}", started_at="", host=host, device="cuda", device_name="X", device_uuid=uuid)
+        for n, (host, uuid) in enumerate(places)
+    ]
+    names = [{"cell_id": f"c{n}", "attempt": 1, "model": "m", "batch_size": 8} for n in range(len(places))]
+    runs = [Run(**name, device="cuda", sitting=f"s{n}", status="ok", repeat=n) for n, name in enumerate(names)]
+    rows = [
+        Utilization(
+            **name, precision="fp32", device=devices[n] if devices else "cuda", method="exact",
+            numerator_source="flopledger", denominator="datasheet", variant=variant, repeat=n,
+        )
+        for n, name in enumerate(names)
+    ]  # fmt: skip
+    found = kept_apart(rows, {key_of(run): run for run in runs}, sittings)
+    assert [row.cell_id for row in found] == [row.cell_id for row in rows]
+    return [row.variant for row in found]
+
+
+def test_repeats_on_one_device_stay_one_cell():
+    assert rows_on(("a", "u1"), ("a", "u1")) == ["", ""]
+    assert rows_on(("a", "u1"), ("a", "u1"), variant="compile=true") == ["compile=true"] * 2
+
+
+def test_a_cpu_and_a_gpu_of_one_host_have_no_repeats_in_common():
+    assert rows_on(("a", ""), ("a", "u1"), devices=("cpu", "cuda")) == ["", ""]
+    assert rows_on(("a", "u1"), ("b", "u2"), devices=("cuda:0", "cuda:1")) == ["device=a", "device=b"]
+
+
+def test_repeats_on_several_hosts_have_their_names():
+    assert rows_on(("a", "u1"), ("b", "u2"), ("a", "u1")) == ["device=a", "device=b", "device=a"]
+
+
+def test_devices_of_one_host_have_their_hashes():
+    found = rows_on(("a", "0123456789"), ("a", "9876543210"), ("b", "x"), variant="compile=true")
+    assert found == ["compile=true, device=a 01234567", "compile=true, device=a 98765432", "compile=true, device=b"]
+
+
+CELL = vars(
+    Cell(model="net", batch_size=2, device="cpu", precision="fp32", methods=("theory", "exact"), counters=("fvcore",))
+)
+RUN = Run(**CELL, cell_id="c", attempt=1, sitting="s1", status="ok", items_per_step=2)
+
+
+@pytest.mark.parametrize("least", [61, 60, 59])
+def test_a_part_of_the_step_is_no_theory(least: int) -> None:
+    """fvcore gives 10 multiply-adds: 60 FLOP of a step. It may not know the operation that has no formula either."""
+    row = FlopCount(
+        cell_id="c", attempt=1, counter="fvcore", workload="net", batch_size=2, phase="forward", native_value=10,
+        native_unit="mac", flop=20,
+    )  # fmt: skip
+    counts = [row, replace(row, operator="conv")]
+    counted = TableCount({("matmul", "float32"): least}, 0, 1, 1, {"my.op": 1})
+    found = {each.method: each for each in reconcile_run._numerators(RUN, counts, counted, ())}
+    assert (found["exact"].model_flop, found["exact"].at_least_flop) == (None, least)
+    assert found["theory"].model_flop is None

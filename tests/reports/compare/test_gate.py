@@ -266,6 +266,6 @@ def test_other_devices_are_refused_by_name(tmp_path: Path, capsys: pytest.Captur
 
 def test_the_command_has_the_conditions_of_the_gate() -> None:
     from reports.compare.gate import CONDITIONS
-    from runners.report.gate import NAMES
+    from runners.report.compare import NAMES
 
     assert NAMES == CONDITIONS

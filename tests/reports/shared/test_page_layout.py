@@ -23,7 +23,7 @@ from results.digests import hashed
 from results.errors import one_line
 from results.library_words import NUMPY, SIZES, VALUES, depends_on_data
 from results.names import nearest
-from results.wrapping import letters, pieces, wrap
+from results.printable import letters, pieces, wrap
 from runners.cli.progress import Progress
 
 WORDS = ("of", "step", "takes", "while", "memory", "waits", "arithmetic", "unavailable", "utilization")

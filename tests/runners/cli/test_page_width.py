@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from results.wrapping import letters
+from results.printable import letters
 from tests.support.fakes.terminal_pages import BEGIN, END, PAGES
 
 ROOT = Path(__file__).parents[3]

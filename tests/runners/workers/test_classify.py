@@ -1,4 +1,7 @@
-"""What an exception means for a cell: real messages of torch and CUDA, each with its status."""
+"""What an exception means for a cell: real messages of torch and CUDA, each with its status.
+
+The names of devices that `--device` takes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import torch
 
 from results.errors import Inconsistent, Unavailable
 from results.records.vocabulary import STATUSES
+from runners.cli.exits import Mistake
+from runners.workers.devices import check_name
 from runners.workers.worker import LONGEST_REASON, classify, run
 
 CUDA_OOM = (
@@ -155,3 +160,14 @@ def test_a_fault_names_the_line_of_the_users_file(tmp_path, monkeypatch):
 
 def test_a_fault_of_this_program_names_no_line():
     assert run("analysis.devices.precisions:unit_of", (1, 2, 3, 4, 5)).reason.endswith("were given")
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:11"])
+def test_a_device_may_be_called(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["tpu", "", "cpu:1", "auto:0", "cuda:", "cuda:x", "cuda:-1", "gpu:0"])
+def test_no_other_name_is_a_device(name: str) -> None:
+    with pytest.raises(Mistake, match="expected auto, cpu, cuda or cuda:N"):
+        check_name(name)

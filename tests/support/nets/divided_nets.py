@@ -121,7 +121,7 @@ def _mixed_step(
     """What this rank trains, and its step, while `around` lasts."""
     from analysis.parallel.rank_grid import parse_plan
     from measure.parallel.context import ring_attention, sequence_part
-    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.fake_group import rank_mesh
     from measure.parallel.model_split import split_model
     from measure.parallel.pipeline import pipeline_stage
 
@@ -245,7 +245,7 @@ def run_trained_experts(rank: int, world: int, folder: str) -> None:
     """A step of a mixture on this process, one of replicas of which two have the same experts each, also with split
     modules: trained-RANK.json, plan → parameter → how far its gradient is from that of one process."""
     from analysis.parallel.rank_grid import parse_plan
-    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.fake_group import rank_mesh
     from measure.parallel.model_split import split_model
 
     torch.set_num_threads(1)

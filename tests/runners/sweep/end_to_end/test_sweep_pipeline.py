@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.parallel.collective_rates import CollectiveRate
+from analysis.parallel.link_use import CollectiveRate
 from reports.sweep.table import to_csv
 from results.records.cell import Run
 from results.records.samples import RankCollective, RankRow
