@@ -7,6 +7,7 @@ copies no data, makes no real tensor and raises what fake tensors raise; `trace_
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from measure.fake.mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.model.batch_masks import batch_mask
 from measure.model.random_state import kept_random
 from measure.model.run import check_outputs, summed
+from measure.operations.flex_attention import MODULE as FLEX
 from measure.operations.packed_sequences import note_ends
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line
@@ -98,13 +100,15 @@ def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[s
     Raises Unavailable with the cause where that is not to be had, or cannot run the step either.
     """
     with quiet():
+        was_loaded = FLEX in sys.modules
         try:
             return trace_model(model, inputs, kwargs, **options)
         except Exception as fault:  # noqa: BLE001  code of others, which runs otherwise on real tensors
             first = fault
-        if "stride" in str(first):
+        is_dense = "stride" in str(first)
+        if is_dense or (FLEX in sys.modules and not was_loaded):  # the model itself imported what is stood in for
             with contextlib.suppress(Exception):  # what is said is what the first fault says
-                return trace_model(model, inputs, kwargs, dense=True, **options)
+                return trace_model(model, inputs, kwargs, dense=is_dense, **options)
     if why := _why_no_values(model, (inputs, kwargs)):
         raise Unavailable(f"the step could not be traced on fake tensors: {_reason(first)}; {why}") from first
     try:

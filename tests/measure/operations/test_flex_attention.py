@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -115,3 +117,19 @@ def test_torchs_function_is_put_back() -> None:
     flopledger.count(model, inputs)
     with pytest.raises(RuntimeError, match="does not support backward on CPU"):
         model(inputs)
+
+
+def test_a_model_may_import_it_as_it_runs() -> None:
+    """In a process of its own: 2 rows, 2 heads, 16 × 16 pairs of 8; two products forward, four backward."""
+    code = """
+import torch, flopledger
+class Net(torch.nn.Module):
+    def forward(self, q):
+        from torch.nn.attention.flex_attention import flex_attention
+        return flex_attention(q, q, q)
+step = flopledger.count(Net(), torch.randn(2, 2, 16, 8, requires_grad=True))
+print(step.forward_flop, step.backward_flop)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    product = 2 * 2 * 2 * 16 * 16 * 8
+    assert done.stdout.split() == [str(2 * product), str(4 * product)]
