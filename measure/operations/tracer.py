@@ -371,8 +371,8 @@ class Recorder:
 
     def _notes(self) -> tuple[str, ...]:
         if self._mode is None:
-            devices = sorted({str(p.device) for p in self._parameters})
-            return (f"real tensors ({', '.join(devices)})",)
+            devices = ", ".join(sorted({str(p.device) for p in self._parameters}))
+            return (f"real tensors ({devices})" if devices else "real tensors",)
         fixed = {} if self._mode.shape_env is None else fixed_symbols(self._mode.shape_env)
         return (*self._mode.notes, *(f"{name} was fixed to {value}" for name, value in fixed.items()))
 
