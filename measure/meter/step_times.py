@@ -254,18 +254,13 @@ class StepTimes:
             outside_s, self._outside_s = self._outside_s, 0.0
             samples, time_s = samples_of(calls), self._marks.between_s(start, end)
             given = items is not None
-            counted = samples if items is None else items
-            known = _is_amount(items) if given else samples > 0
+            counted: Any = samples if items is None else items
+            known = isinstance(counted, numbers.Real) and 0 <= float(counted) < math.inf and bool(given or samples)
             yield StepBlock(
                 1, time_s, outside_s, counted if known else 0.0, samples, passes, int(not passes), int(given),
                 int(not known),
             )  # fmt: skip
             self._marks.free(start)
-
-
-def _is_amount(value: Any) -> bool:
-    """Whether it is a finite number from 0."""
-    return isinstance(value, numbers.Real) and 0 <= float(value) < math.inf  # nan is neither
 
 
 def all_of(blocks: Iterable[StepBlock]) -> StepBlock:

@@ -296,7 +296,11 @@ def _rates(
         row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
         row |= {"utilization_ratio": total / time_s / peak, "hfu_ratio": (total + recomputed) / time_s / peak}
         row |= _interval(blocks, flop, place.peak)
-        row |= _attention_ratios({name: _by_unit(name, flop) for name in BY_RULE}, time_s, place.peak)
+        row |= {
+            f"{name}_utilization_ratio": sum(units.values()) / time_s / place.peak.peak(units)
+            for name in BY_RULE
+            if (units := _by_unit(name, flop)) is not None
+        }
         row |= _of_one_unit(by_unit, time_s, place.peak)
     except Unavailable as reason:
         reasons += [] if "ceiling_flop_per_s" in row else [f"no utilization: {reason}"]
@@ -321,15 +325,6 @@ def _attention_flop(
     reasons = {name: why for each in flop for name, why in each.attention_reasons.items()}
     row: dict[str, Any] = {f"{name}_flop_per_step": sum(units.values()) / steps for name, units in known.items()}
     return row | {"attention_reasons": reasons, "has_attention": any(each.has_attention for each in flop)}
-
-
-def _attention_ratios(
-    by_convention: Mapping[str, Counter[str] | None], time_s: float, peak: Denominator
-) -> dict[str, float]:
-    known = {name: units for name, units in by_convention.items() if units is not None}
-    return {
-        f"{name}_utilization_ratio": sum(units.values()) / time_s / peak.peak(units) for name, units in known.items()
-    }
 
 
 def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:

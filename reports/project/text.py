@@ -195,7 +195,19 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
         "rules": answer.rules,
         "target": {name: getattr(answer.target, name) for name in answer.target.__dataclass_fields__},
         "projection": projection | {"bound": None if measured else answer.spread.middle.bound},
-        "time": _drawn_document(answer.timed, answer.spread.middle.step_s) if answer.timed else None,
+        "time": {
+            "by": "roofline" if answer.timed.reached is None else "utilization",
+            "confidence": answer.timed.confidence,
+            "drawn": list(answer.timed.inputs),
+            "roofline_step_s": answer.spread.middle.step_s,
+            "devices": answer.timed.devices,
+            "link": answer.timed.link or None,
+            "reached": reached_document(answer.timed.reached, answer.timed.confidence)
+            if answer.timed.reached
+            else None,
+        }
+        if answer.timed
+        else None,
         "laws": {
             "fit": {"gamma": laws.gamma, "lambda": laws.lambda_, "mu": laws.mu, "delta": laws.delta},
             "worst_ratio": answer.fit.worst_ratio,
@@ -206,19 +218,6 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
         | {"largest": answer.largest_batch},
         "accelerators_for_memory": answer.accelerators,
         "notes": list(answer.notes),
-    }
-
-
-def _drawn_document(timed: DrawnAnswers, roofline_s: float) -> dict[str, Any]:
-    """What JSON has of draws; the answers are among those of the projection. roofline_s: a step by the shares."""
-    return {
-        "by": "roofline" if timed.reached is None else "utilization",
-        "confidence": timed.confidence,
-        "drawn": list(timed.inputs),
-        "roofline_step_s": roofline_s,
-        "devices": timed.devices,
-        "link": timed.link or None,
-        "reached": reached_document(timed.reached, timed.confidence) if timed.reached else None,
     }
 
 

@@ -84,7 +84,10 @@ def methods(views: Sequence[View], names: Names) -> Table | None:
 
 def theories(views: Sequence[View], names: Names) -> Table | None:
     """The method theory by counter, where the table of methods has one column for all of them."""
-    rows = [row for row in _headline_rows(views) if row.method == "theory"]
+    denominators = [(view, _denominator(view)) for view in views]
+    rows = [
+        row for view, of in denominators for row in view.fractions if (row.denominator, row.method) == (of, "theory")
+    ]
     if len({row.numerator_source for row in rows if row.utilization_ratio is not None}) <= _MOST_SOURCES:
         return None
     return _by_method("Theory, by the counter whose forward pass is taken three times", rows, names, apart=True)
@@ -227,12 +230,6 @@ def _denominator(view: View) -> str:
         return view.headline.denominator
     known = {row.denominator for row in view.fractions if row.utilization_ratio is not None}
     return next((name for name in HEADLINES if name in known), "")
-
-
-def _headline_rows(views: Iterable[View]) -> list[Utilization]:
-    """Each cell's fractions over the denominator that it is reported by."""
-    denominators = [(view, _denominator(view)) for view in views]
-    return [row for view, of in denominators for row in view.fractions if row.denominator == of]
 
 
 def _by_method(

@@ -105,7 +105,7 @@ def laws_sentence(laws: Sequence[BatchLaw]) -> str:
 def ratios(rows: Sequence[Ratio]) -> Table | None:
     """Model × source: backward ÷ forward as found and as cleaned, beside the model's exact value."""
     mine = [row for row in rows if row.level == "model"]
-    sources = list(dict.fromkeys((row.source, row.work) for row in mine if _any_ratio(mine, row)))
+    sources = list(dict.fromkeys((row.source, row.work) for row in mine if row.ratio is not None))
     models = sorted({row.model for row in mine}, key=natural)
     found = grouped(mine, lambda row: (row.model, row.source, row.work))
     lines = []
@@ -231,10 +231,6 @@ def _agreed(rows: Sequence[Agreement]) -> str:
     if worst.difference_flop is not None:
         lines.append(f"{_signed(worst.difference_flop)} at batch {worst.batch_size}")
     return "\n".join(lines)
-
-
-def _any_ratio(rows: Sequence[Ratio], like: Ratio) -> bool:
-    return any(row.ratio is not None for row in rows if (row.source, row.work) == (like.source, like.work))
 
 
 def _raw_and_cleaned(rows: Sequence[Ratio]) -> str:

@@ -103,23 +103,25 @@ def links_text(rows: Sequence[LinkUse], width: int, colour: bool) -> str:
     parts: list[Part] = [
         strong("Collectives of a recorded step, and the link"),
         "",
-        TextTable(columns, list(map(_link_cells, rows))),
+        TextTable(
+            columns,
+            [
+                [
+                    row.model,
+                    str(row.batch_size),
+                    row.parallel,
+                    str(row.rank),
+                    row.kind,
+                    f"{row.calls:g}",
+                    DASH if row.given_bytes is None else si(row.given_bytes, "B"),
+                    si_time(row.time_s),
+                    DASH if row.link_bytes_per_s is None else si(row.link_bytes_per_s, "B/s"),
+                    DASH if row.measured_link_bytes_per_s is None else si(row.measured_link_bytes_per_s, "B/s"),
+                    DASH if row.link_ratio is None else percent(row.link_ratio),
+                ]
+                for row in rows
+            ],
+        ),
     ]
     parts += ["", MEANING, *dict.fromkeys(row.reason for row in rows if row.reason)]
     return page(parts, width, colour)
-
-
-def _link_cells(row: LinkUse) -> list[str]:
-    return [
-        row.model,
-        str(row.batch_size),
-        row.parallel,
-        str(row.rank),
-        row.kind,
-        f"{row.calls:g}",
-        DASH if row.given_bytes is None else si(row.given_bytes, "B"),
-        si_time(row.time_s),
-        DASH if row.link_bytes_per_s is None else si(row.link_bytes_per_s, "B/s"),
-        DASH if row.measured_link_bytes_per_s is None else si(row.measured_link_bytes_per_s, "B/s"),
-        DASH if row.link_ratio is None else percent(row.link_ratio),
-    ]

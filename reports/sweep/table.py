@@ -216,7 +216,8 @@ def peak_lines(views: Sequence[View]) -> list[str]:
     for (denominator, source), same in rows.items():
         rates = [(row.peak_flop_per_s or 0.0) / scale for row in same]
         rate = span(rates if denominator == "paired_ceiling" else rates[-1:], digits)
-        lines.append(f"{SHORT[denominator]}: {OF_WHAT[denominator]}, {rate} {unit} ({source}){_doubt(same[-1])}")
+        doubts = (f"; {session_words(mark)}" for mark in same[-1].warnings if mark.startswith("ceiling_doubtful"))
+        lines.append(f"{SHORT[denominator]}: {OF_WHAT[denominator]}, {rate} {unit} ({source}){next(doubts, '')}")
     return lines
 
 
@@ -236,12 +237,6 @@ def attention_lines(views: Sequence[View]) -> list[str]:
             )
             lines[f"{cell_name(view, shared)}: attention is counted dense; {', '.join(words)}"] = None
     return list(lines)
-
-
-def _doubt(row: Utilization) -> str:
-    """The first doubt about the ceiling that a row is divided by, after a semicolon; empty without one."""
-    doubts = (session_words(mark) for mark in row.warnings if mark.startswith("ceiling_doubtful"))
-    return next((f"; {doubt}" for doubt in doubts), "")
 
 
 def failed_lines(views: Sequence[View]) -> list[str]:

@@ -174,8 +174,12 @@ def _sweep_on(
     grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
     earlier = _earlier(grids, stored)
     sweep_models.check_unchanged(grids[0], earlier)
+    from runners.sweep.planning import least_s
+
     planned = union(grids[0], earlier)
-    _check_budget(options.time_budget, planned[0])
+    if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
+        got = f"one cell's least, got {options.time_budget:g}"
+        raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
     from results.records.vocabulary import MEASURED
     from runners.sweep import auto_memory, nsight, pack  # which need numpy: after the names are checked
     from runners.workers import thread_probe
@@ -445,14 +449,6 @@ def _worker_answer(task: str, *arguments: Any) -> Any:
             raise WorkerDied(answer.reason)
         raise ValueError(answer.reason)
     return answer
-
-
-def _check_budget(budget_s: float | None, first: Cell) -> None:
-    """Raises ValueError for a time budget in which not even one cell would finish."""
-    from runners.sweep.planning import least_s
-
-    if budget_s is not None and budget_s < least_s(first):
-        raise ValueError(f"--time-budget: expected at least {least_s(first):.3g} s, one cell's least, got {budget_s:g}")
 
 
 def _store(

@@ -152,7 +152,7 @@ def _add_grid(grid: Any) -> None:
         "--compile",
         nargs="+",
         action=Together,
-        type=_on_off_list,
+        type=lambda text: tuple(name == "on" for name in names("setting", ("off", "on"))(text)),
         metavar="off,on",
         help="on: train torch.compile's model (default: off)",
     )
@@ -228,24 +228,6 @@ def _add_run(run: Any) -> None:
         metavar="KINDS",
         help="with --resume: failed, unconverged: measure again what failed, or whose interval is too wide",
     )
-    _add_executor(run)
-    run.add_argument(
-        "--pack", type=Path, metavar="FILE", help="keep the run as one tar.gz, too, at most 15 MiB, anew each minute"
-    )
-    run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
-    run.add_argument(
-        "--cell-timeout",
-        type=number(float, SMALLEST_TIMEOUT_S),
-        default=900.0,
-        metavar="S",
-        help="after which a cell is given up (default: 900)",
-    )
-    add_format(run)
-    run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
-    run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
-
-
-def _add_executor(run: Any) -> None:
     run.add_argument(
         "--executor",
         choices=EXECUTORS,
@@ -260,6 +242,20 @@ def _add_executor(run: Any) -> None:
         metavar="NAMES",
         help="of ray: the device models, as Ray names them",
     )
+    run.add_argument(
+        "--pack", type=Path, metavar="FILE", help="keep the run as one tar.gz, too, at most 15 MiB, anew each minute"
+    )
+    run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
+    run.add_argument(
+        "--cell-timeout",
+        type=number(float, SMALLEST_TIMEOUT_S),
+        default=900.0,
+        metavar="S",
+        help="after which a cell is given up (default: 900)",
+    )
+    add_format(run)
+    run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
+    run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
 
 
 class _Sizes(argparse.Action):
@@ -293,10 +289,6 @@ def _batches(text: str) -> tuple[int | str, ...]:
 def _counters(text: str) -> tuple[str, ...]:
     chosen = names("counter", [*COUNTERS, ALL])(text)
     return tuple(COUNTERS) if ALL in chosen else chosen
-
-
-def _on_off_list(text: str) -> tuple[bool, ...]:
-    return tuple(name == "on" for name in names("setting", ("off", "on"))(text))
 
 
 def _on_off(text: str) -> bool:

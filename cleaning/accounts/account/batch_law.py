@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from analysis.operators.registry import not_understood
 from cleaning.accounts.account.reconcile import OWN, PHASES
@@ -80,7 +81,8 @@ def _counter_phase(blank: AccountLaw, rows: Sequence[FlopCount], reasons: Sequen
     series: dict[str, Series] = {"": {}}
     native: Series = {}
     for row in rows:
-        series.setdefault(row.operator, {})[row.batch_size] = _printed_value(row)
+        printed: Any = row.native_value if row.printed is None else row.printed  # not whole, it breaks the law as it is
+        series.setdefault(row.operator, {})[row.batch_size] = printed
         if not row.operator:
             native[row.batch_size] = row.native_value  # type: ignore[assignment]
     laws = _rows(blank, series, reasons)
@@ -109,11 +111,6 @@ def _divided(total: AccountLaw, counted: Law, operators: Sequence[str]) -> str:
     if total.holds is False:
         return f"on no line: {named}, its constant of {counted.constant_flop:,} too"
     return f"note: {named} and does not grow with it; undivided, all of it is {counted.slope_flop:,} a sample"
-
-
-def _printed_value(row: FlopCount) -> int:
-    """What the user sees; a law holds for whole numbers and any other number breaks it as it is."""
-    return row.native_value if row.printed is None else row.printed  # type: ignore[return-value]
 
 
 def _blank(model: str, row: FlopCount, **more: object) -> AccountLaw:

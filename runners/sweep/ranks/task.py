@@ -143,7 +143,11 @@ def _divided(
     mesh = rank_mesh(grid, torch.device(device))
     if grid.cp > 1:
         length = sequence_length(few[0].inputs)
-        _check_target(few[0].target, length)
+        target = few[0].target
+        shape = tuple(getattr(target, "shape", ()))
+        if target is not None and shape[1:2] != (length,):
+            said = " × ".join(map(str, shape)) or type(target).__name__
+            raise ValueError(f"cp: expected a target of batch × {length} tokens, as the inputs, got {said}")
         causal = is_causal(trace_single(RankStep(lambda: workload.build(**workload.hyper), few[0].inputs)))
         part = mesh["cp"].get_local_rank(), grid.cp, is_balanced(length, grid.cp, causal)
         few = [
@@ -157,14 +161,6 @@ def _divided(
         with_positions(model, sequence_part(torch.arange(length, device=device)[None], *part))
         around.enter_context(ring_attention(mesh["cp"], part[2], causal))
     return split_model(model, grid, mesh, styles), few, None
-
-
-def _check_target(target: Any, length: int) -> None:
-    """Raises ValueError for a target that cannot be divided as the sequences are."""
-    shape = tuple(getattr(target, "shape", ()))
-    if target is not None and shape[1:2] != (length,):
-        said = " × ".join(map(str, shape)) or type(target).__name__
-        raise ValueError(f"cp: expected a target of batch × {length} tokens, as the inputs, got {said}")
 
 
 def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings, group: RankGroup) -> CellMeasurement:
@@ -182,16 +178,10 @@ def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings,
         found,
         window_start_s=window[0],
         window_end_s=window[1],
-        peak_memory_bytes=_peak_memory(cell.device),
+        peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if cell.device.startswith("cuda") else None,
         last_loss=sweep_cell.loss_of(made.step),
     )
     return CellMeasurement("ok", "", tuple(blocks), findings=found)
-
-
-def _peak_memory(device: str) -> int | None:
-    import torch
-
-    return int(torch.cuda.max_memory_allocated(device)) if device.startswith("cuda") else None
 
 
 def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
