@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import setup
+from tests.runners.cli.test_terminal import module_of
 from tests.support.fakes.commands import running
 
 pytestmark = pytest.mark.wheel
@@ -244,8 +245,7 @@ def test_a_command_prints_what_it_prints_in_the_checkout(flopledger, project, wo
 
 def in_the_checkout(name, words, capsys):
     """Standard output of the checkout's command, run in this process."""
-    place = f"runners.{name}.command"
-    code, out, _ = running(importlib.import_module(place).main, capsys)(*words)
+    code, out, _ = running(importlib.import_module(module_of(name)).main, capsys)(*words)
     assert code == 0
     return out
 
