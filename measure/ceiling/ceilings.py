@@ -155,7 +155,7 @@ class Bench:
         self._board: DeviceTelemetry | None = None
         with contextlib.suppress(Unavailable):
             self._board = None if self.device.type == "cpu" else open_device(device)
-        self._under_load: Reading | None = None
+        self._under_load: list[Reading] = []
         self.unused = ""
         self.used: list[Used] = []
 
@@ -229,11 +229,13 @@ class Bench:
         left_s = self.deadline_s - self.clock.wall_s()
         if left_s <= 0:
             return replace(blank, status="unavailable", reason=SPENT)
-        self._under_load = None
+        self._under_load.clear()
         try:
             row = measured(self.clock.wall_s() + left_s / trials_left)
-            now = self._under_load
-            return row if now is None else replace(row, sm_clock_hz=now.sm_clock_hz, power_w=now.power_w)
+            for now in self._under_load[-1:]:
+                watts = f"drew {now.power_w:.0f} W" if now.power_w else ""
+                row = _noted(replace(row, sm_clock_hz=now.sm_clock_hz), watts)
+            return row
         except torch.OutOfMemoryError as fault:
             return replace(blank, status="out_of_memory", reason=str(fault).splitlines()[0])
         except RuntimeError as fault:
@@ -270,7 +272,7 @@ class Bench:
             return
         call()
         try:
-            self._under_load = self._board.poll()
+            self._under_load.append(self._board.poll())
         except Unavailable:
             self._board = None
         self.clock.synchronize()

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 from analysis.devices.telemetry import Reading
@@ -135,8 +134,10 @@ class Nvml:
 
     def poll(self) -> Reading:
         """One reading now. Raises Unavailable when the device or its driver is gone."""
-        reading = Reading(time_s=self._clock(), **{field: self._ask(field, *how) for field, how in POLLED.items()})
-        return replace(reading, power_w=self._instant_power_w() or reading.power_w)
+        time_s, instant_w = self._clock(), self._instant_power_w()
+        known: dict[str, Any] = {"power_w": instant_w} if instant_w else {}
+        asked = {field: self._ask(field, *how) for field, how in POLLED.items() if field not in known}
+        return Reading(time_s=time_s, **known, **asked)
 
     def facts(self) -> DeviceFacts:
         """What the device is and is set to. Raises Unavailable when the device or its driver is gone."""

@@ -81,7 +81,7 @@ class Ceiling(Record):
     moved_bytes: int | None = None  # of one call of copy or triad
     bytes_per_s: float | None = None
     threads: int | None = None  # torch's, on a CPU
-    sm_clock_hz: float | None = None  # of a GPU as power_w; of issue: the mean while it was timed
+    sm_clock_hz: float | None = None  # of a GPU right after the calls, while it works on one more; of issue: the mean
     device_name: str = ""
     instructions: str = ""  # of issue: those that the kernel issues, as /proc/cpuinfo names them
     microarchitecture: str = ""  # of issue: the row of analysis/devices/processors.csv
@@ -90,7 +90,6 @@ class Ceiling(Record):
     derived_flop_per_s: float | None = None  # cores × what the tables say of a clock × sm_clock_hz
     malloc: str = "default"  # as of the cells that it is a ceiling of
     core_round_trip_s: float | None = None  # of a cache line between two processors, right after the calls of a kernel
-    power_w: float | None = None  # of a GPU, right after the calls, while it worked on one more
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,6 +182,19 @@ API Return nvmlDeviceGetPowerUsage(Handle device, unsigned *milliwatt) {
     *milliwatt = (unsigned)(1000 * watt * standin_plan()->power_scale);
     return SUCCESS;
 }
+typedef struct {
+    unsigned id, scope;
+    long long time, latency;
+    int type;
+    Return result;
+    union { unsigned number; Long large; } value;
+} Field;
+API Return nvmlDeviceGetFieldValues(Handle device, int count, Field *fields) {
+    ANSWERABLE();
+    for (Field *field = fields; field < fields + count; field++) /* 186: NVML_FI_DEV_POWER_INSTANT */
+        field->result = field->id == 186 ? nvmlDeviceGetPowerUsage(device, &field->value.number) : NOT_SUPPORTED;
+    return SUCCESS;
+}
 API Return nvmlDeviceGetTotalEnergyConsumption(Handle device, Long *millijoule) {
     ANSWERABLE();
     const Plan *plan = standin_plan();

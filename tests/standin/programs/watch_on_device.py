@@ -1,4 +1,4 @@
-"""Run as a program on a stand-in device: what a sweep's telemetry says of a second in which nothing runs.
+"""Run as a program on a stand-in device: what a sweep's telemetry says of seconds in which nothing runs.
 
 Prints JSON: preflight, readings, energy and warnings of a window, and why the device is lost. Imports no torch.
 """
@@ -6,12 +6,13 @@ Prints JSON: preflight, readings, energy and warnings of a window, and why the d
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import asdict
 
 from runners.workers.telemetry import TelemetryWatch
 
-LEAD_S, WINDOW_S = 0.3, 1.2
+LEAD_S, WINDOW_S = 0.3, float(sys.argv[1])
 
 if __name__ == "__main__":
     watch = TelemetryWatch("cuda")
