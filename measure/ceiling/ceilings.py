@@ -200,9 +200,9 @@ class Bench:
         """The kernel of a row, back to back for SUSTAINED_S: the median of the second half of its blocks."""
         trial, in_a_row = trial_of(fastest), max(1, round(SUSTAINED_BLOCK_S / (fastest.median_s or math.inf)))
 
-        def measure_blocks(until_s: float) -> Ceiling:
+        def measure_blocks(_until_s: float) -> Ceiling:
             call, times_s = self.prepared(trial), []
-            while self.clock.wall_s() < until_s:
+            for _ in range(round(SUSTAINED_S / SUSTAINED_BLOCK_S)):
                 times_s.append(self._call_time_s(lambda: [call() for _ in range(in_a_row)], cold=False) / in_a_row)
             self._look(call)
             settled_s = times_s[len(times_s) // 2 :]
