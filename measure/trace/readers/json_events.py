@@ -63,8 +63,8 @@ def to_ns(microseconds: int | str | None) -> int:
     """Whole nanoseconds of a time as `events` yields it; -1 if there is none."""
     if not isinstance(microseconds, str):
         return microseconds * 1000 if type(microseconds) is int else -1
-    if microseconds[-4:-3] == ".":
-        return int(microseconds.replace(".", "", 1))
+    if microseconds[-4:-3] == "." and (digits := microseconds[:-4] + microseconds[-3:]).isdigit():
+        return int(digits)
     whole, _, fraction = microseconds.partition(".")
     if "e" in microseconds or "E" in microseconds or not fraction.isdigit():
         return round(float(microseconds) * 1000)

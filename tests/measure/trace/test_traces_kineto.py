@@ -175,6 +175,7 @@ def test_where_chunks_end_does_not_matter(chunk: int, tmp_path: Path, monkeypatc
         ("0.001", 1),
         ("2.0019", 2001),
         ("1e3", 1_000_000),
+        ("1.2e5", 120_000_000),  # three letters after the point, as in 2.001
         ("-1.5", -1500),
         (None, -1),
     ],
