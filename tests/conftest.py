@@ -10,7 +10,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-from analysis.utilization import denominators
+from measure.ceiling import trials
 from tests.support import server
 from tests.support.collector import Frozen
 
@@ -21,7 +21,7 @@ settings.register_profile(
 )
 settings.load_profile("shared")  # a neighbour's load, or a seed that draws much in vain, is no fault of a test
 
-denominators.OWN_PEAK_S = 0.0  # or each summary of a meter would measure this machine first
+trials.OWN_PEAK_S = 0.0  # or each summary of a meter would measure this machine first
 
 os.environ.pop("COLUMNS", None)  # or pages would be as wide as the terminal that the tests were started in
 os.unsetenv("COLUMNS")  # which readline sets for child processes only

@@ -19,9 +19,6 @@ from results.errors import Unavailable
 from results.records.cell import Run
 from results.records.samples import Ceiling
 
-OWN_PEAK_S = 2.0
-"""How long a meter looks for the fastest kernel of a CPU, whose peak no datasheet has; 0: not at all."""
-
 
 @dataclass(frozen=True)
 class Denominator:

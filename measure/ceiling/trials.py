@@ -55,6 +55,9 @@ OPERANDS = {"copy": 2, "triad": 3}
 FP8 = "fp8"
 """The unit of a product that no precision trains in: operands of float8_e4m3fn, a result of bfloat16."""
 
+OWN_PEAK_S = 2.0
+"""How long a meter looks for the fastest kernel of a CPU, whose peak no datasheet has; 0: not at all."""
+
 SPENT = "the time for ceilings was spent before this shape"
 
 

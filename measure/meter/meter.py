@@ -31,8 +31,8 @@ from typing import Any, Self
 import torch
 
 from analysis.devices.precisions import PRECISIONS, UNITS
-from analysis.utilization import denominators
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
+from measure.ceiling import trials
 from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
 from measure.meter.call_costs import LATE, CallCosts
@@ -364,7 +364,7 @@ class UtilizationMeter:
         units = self._costs.flop(all_of(self._run.blocks).passes).by_unit
         if (
             self._own_peak
-            and denominators.OWN_PEAK_S
+            and trials.OWN_PEAK_S
             and units
             and not self.is_open
             and not torch.distributed.is_initialized()
@@ -387,7 +387,7 @@ class UtilizationMeter:
     def _measure_peak(self, precisions: Sequence[str]) -> None:
         """The fastest kernel of this CPU, which no datasheet has; the loop's times leave out how long this takes."""
         began_s, device = time.perf_counter(), self._place.device
-        rows = ceilings_by_precision(device, precisions, clock_for(device), denominators.OWN_PEAK_S)
+        rows = ceilings_by_precision(device, precisions, clock_for(device), trials.OWN_PEAK_S)
         self._place = dataclasses.replace(self._place, ceiling=ceiling_of(rows))
         busy = {row.reason.removeprefix("note: ") for row in rows if row.status == "ok" and row.reason}
         self._faults |= dict.fromkeys(f"of the measured peak: {reason}" for reason in sorted(busy)[:1])

@@ -343,7 +343,7 @@ def time_cell(
     from measure.timing.phases import measure_phases
     from measure.timing.profiler_ranges import Ranges
     from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning
-    from runners.workers.worker import tell
+    from runners.workers.worker import send_message
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -367,7 +367,7 @@ def time_cell(
         warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
         retries = _allocation_retries(cell.device)
         others, used = cpu_contention.Neighbours(), process_use()
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, tell)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, send_message)
         others_ratio, used = others.used_ratio() if announce is None else None, process_use().since(used)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     start_s, end_s = timing.window

@@ -292,7 +292,7 @@ class Session:
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
         self.progress.stage(cell, "warming up")
-        self.measurer.heard = partial(self.progress.stage, cell)
+        self.measurer.on_message = partial(self.progress.stage, cell)
         stopwatch = Stopwatch()
         answer = self._train(cell)
         if not isinstance(answer, WorkerFault) and answer.status in MEASURED:

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from measure.device import processes
-from runners.workers.worker import Told, WorkerFault
+from runners.workers.worker import Message, WorkerFault
 
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""
@@ -79,7 +79,7 @@ class Worker:
     def __init__(self, name: str, quiet: bool = True, environ: Mapping[str, str] = MappingProxyType({})) -> None:
         self.name, self._environ = name, environ
         self.started = 0
-        self.heard: Callable[[str], object] = len  # is given what a task tells before its result
+        self.on_message: Callable[[str], object] = lambda text: None  # called with the messages of a task
         self._quiet = quiet
         self._process: Any = None
         self._connection: Any = None
@@ -193,9 +193,9 @@ class Worker:
                 result = pickle.loads(answer)
             except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
                 return WorkerFault("crashed", f"its result cannot be read: {_line(fault)}")
-            if not isinstance(result, Told):
+            if not isinstance(result, Message):
                 return result
-            self.heard(result.text)
+            self.on_message(result.text)
 
     def _ended(self) -> WorkerFault:
         """The process died by itself."""

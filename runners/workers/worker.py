@@ -35,8 +35,8 @@ class WorkerFault:
 
 
 @dataclass(frozen=True)
-class Told:
-    """How far a task is, sent before its result."""
+class Message:
+    """A line about the progress of a task, sent before its result."""
 
     text: str
 
@@ -45,10 +45,10 @@ _PARENTS: list[Connection] = []
 """Who waits for the result; nobody where the task runs in its caller's process."""
 
 
-def tell(text: str) -> None:
-    """Says how far the task is to the parent."""
+def send_message(text: str) -> None:
+    """Sends the parent a line about the progress of the task."""
     for parent in _PARENTS:
-        _send(parent, Told(text))
+        _send(parent, Message(text))
 
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import flopledger
 from analysis.devices.telemetry import Reading
-from analysis.utilization import denominators
+from measure.ceiling import trials
 from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
 from measure.meter.step_times import CpuMarks, StepBlock, StepBlocks
@@ -644,7 +644,7 @@ def test_a_cpu_has_no_peak_and_no_default():
 
 
 def test_the_first_summary_on_a_cpu_measures_its_peak(monkeypatch):
-    monkeypatch.setattr(denominators, "OWN_PEAK_S", 0.5)
+    monkeypatch.setattr(trials, "OWN_PEAK_S", 0.5)
     model = net()
     meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
     found = _train(meter, model)

@@ -189,7 +189,7 @@ def test_a_noisy_step_goes_on_until_its_interval_is_narrow_enough():
     # raised by 0.5 / sqrt(n) = 0.07, n * 0.93 / 1.07 = 45 at about n = 52, and more where r came out above 0
     steps = Steps(clock, *[(0.0, float(s)) for s in 0.5 * (1 + 0.1 * rng.standard_normal(300))])
     told: list[str] = []
-    timing = measure_blocks(steps, clock, CPU, step_s=0.5, tell=told.append)
+    timing = measure_blocks(steps, clock, CPU, step_s=0.5, report=told.append)
     assert timing.status == "ok"
     assert told[6].startswith(f"block 7, ±{100 * _width(timing.blocks[:7]):.2g} %, stops at ±3 %, at most 116 s more")
     assert 15 <= len(timing.blocks) <= 75

@@ -61,8 +61,8 @@ class TestResults:
         assert call(worker, "echo", 1, "two", {"three": (4.5, None)}) == (1, "two", {"three": (4.5, None)})
 
     def test_what_a_task_tells_before_its_result_is_heard(self, worker):
-        worker.heard = (heard := []).append
-        assert worker.call("runners.workers.worker:tell", "block 7", timeout_s=SOON_S) is None
+        worker.on_message = (heard := []).append
+        assert worker.call("runners.workers.worker:send_message", "block 7", timeout_s=SOON_S) is None
         assert heard == ["block 7"]
 
     def test_a_result_larger_than_a_pipe(self, worker):
