@@ -34,7 +34,7 @@ Told = Callable[[str], Any]
 
 def module_of(name: str) -> str:
     """A command's module: of its package, or the file that it is."""
-    return f"runners.{name}.command" if (ROOT / "runners" / name).is_dir() else f"runners.{name}"
+    return f"runners.{name}.command" if (ROOT / "runners" / name / "command.py").is_file() else f"runners.{name}"
 
 
 def command(name: str, *arguments: object) -> Told:
