@@ -144,9 +144,12 @@ def _group(
 def _relative(run: Run, paired: PairedCeiling) -> tuple[float, float] | None:
     """(logarithm of the step time ÷ that of as many FLOP of the kernels, its variance); None where that is unknown."""
     units: dict[str, float] = {}
+    policy = PRECISIONS.get(run.precision)
+    if policy is None:  # of a run whose file names another
+        return None
     try:
         for name, flop in run.executed.items():
-            unit = unit_of(name.partition("/")[2], PRECISIONS[run.precision], run.device)
+            unit = unit_of(name.partition("/")[2], policy, run.device)
             units[unit] = units.get(unit, 0.0) + flop / sum(run.executed.values())
         used = paired.utilization(units)
     except (Unavailable, ValueError, ArithmeticError):

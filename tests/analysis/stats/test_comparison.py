@@ -357,6 +357,14 @@ def test_across_precisions_times_are_compared_and_not_what_each_reaches_of_its_o
     assert row.basis == "processes"
 
 
+def test_cells_of_an_unknown_precision_are_compared_by_their_times(tmp_path: Path) -> None:
+    made = beside_a_ceiling(1.0, 1.0)
+    for part in made.cells.values():
+        part.run = replace(part.run, precision="fp-4")
+    run = read_run(made_up_evidence.write(tmp_path / "run", made=made))
+    assert {row.basis for row in compare_runs(run, run)} == {"processes"}
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 GOLDEN = """\
