@@ -72,6 +72,9 @@ WIDE = 0.5
 NEAR_PEAK_RATIO = 0.8
 """Share of a measured peak from which a cell is near it."""
 
+CAPPED_RATIO = 0.5
+"""Share of a window's polls from which the power cap is why a cell is not faster."""
+
 DASH = "–"
 """What a table shows of what is not known."""
 
@@ -200,7 +203,7 @@ def verdict(view: View) -> str:
     if match := next(filter(None, map(_FAULT_SHARE.match, run.warnings)), None):
         return f"page faults: {match[1]} %"
     capped = None if shown is None else view.fraction(shown.method, "sustained")
-    if capped is not None and capped.utilization_ratio:
+    if capped is not None and capped.utilization_ratio and (capped.power_capped_ratio or 0) >= CAPPED_RATIO:
         return f"power cap, {percent(capped.utilization_ratio)} sustained"
     return "clock held down" if "clock_limited" in codes else _cause(view)
 

@@ -118,6 +118,11 @@ def test_prefixes_percent_and_durations() -> None:
         (view(fraction(0.5, "ceiling")), "of the session's measured peak"),
         (view(fraction(0.4), status="not_converged", host_bound=True), "not converged"),
         (view(fraction(0.4), host_bound=True), "host-bound"),
+        (view(fraction(0.4), fraction(0.9, "sustained", power_capped_ratio=0.5)), "power cap, 90 % sustained"),
+        (
+            view(fraction(0.4), fraction(0.9, "sustained", power_capped_ratio=0.4), fraction(0.85, "ceiling")),
+            "near the measured peak",
+        ),
         (view(fraction(1.2, warnings=("above_one: 1.2 on bf16",)), host_bound=True), "above 1: see warnings"),
         (view(fraction(0.4), fraction(1.1, "ceiling", warnings=("ceiling_too_low: x",))), "measured peak too low"),
         (view(fraction(0.4, warnings=("clock_limited: sw_power_cap",)), fraction(0.9, "ceiling")), "clock held down"),
