@@ -230,9 +230,9 @@ def placement_warning(timing: Timing) -> str:
     ]
     used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
     return (
-        f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks were timed while the processors were "
-        f"placed otherwise, or moved (a cache line between them: {trips[0]}, {trips[1]} in the others) and are not "
-        f"used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
+        f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks are not used: the host had moved the "
+        f"processors (a cache line took {trips[0]} between them, {trips[1]} in the others): {moved_s * 1e3:.4g} ms a "
+        f"step, {used_s * 1e3:.4g} ms in the others"
     )
 
 

@@ -251,8 +251,8 @@ def test_blocks_of_the_rarer_placement_are_measured_again(monkeypatch: pytest.Mo
     ]  # fmt: skip
     # (2 · 625 + 500) ÷ 3 = 583.3
     assert placement_warning(timing) == (
-        "moved: 3 of 8 blocks were timed while the processors were placed otherwise, or moved (a cache line between "
-        "them: 400 ns, 100 ns in the others) and are not used: 583.3 ms, the others 500 ms a step"
+        "moved: 3 of 8 blocks are not used: the host had moved the processors (a cache line took 400 ns between them, "
+        "100 ns in the others): 583.3 ms a step, 500 ms in the others"
     )
     assert disturbance_warning(timing) == ""
 
