@@ -195,6 +195,7 @@ def verdict(view: View) -> str:
     rows = [row for row in view.fractions if counted_by in (None, (row.method, row.numerator_source))]
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
+    codes -= {"busy"} if run.device != "cpu" and not run.host_bound else set()
     for code, text in MARK_WORDS.items():
         if code in codes:
             return text
@@ -245,10 +246,19 @@ def model_name(run: Run) -> str:
     return f"{run.model}{_repeat(run)}"
 
 
+_OF_IMAGES = ("layout=", "image_size=", "num_classes=")
+"""Parts that no cell of tokens has."""
+
+
 def shared_variant(views: Sequence[View]) -> str:
-    """The parts of a variant that all cells have, in the order of the first."""
-    variants = [parts(view.variant) for view in views]
-    return ", ".join(part for part in variants[0] if all(part in each for each in variants)) if variants else ""
+    """The parts of a variant that all cells have, and those of images that all cells of images have."""
+    variants = {parts(view.variant) for view in views}
+    of_images = {parts(view.variant) for view in views if view.run.items_per_step in (None, view.run.batch_size)}
+    return ", ".join(
+        part
+        for part in dict.fromkeys(part for view in views for part in parts(view.variant))
+        if all(part in each for each in (of_images if part.startswith(_OF_IMAGES) else variants))
+    )
 
 
 def own_lines(view: View, shared: str) -> list[str]:

@@ -187,7 +187,7 @@ def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:
     )
     views: Any = [
         SimpleNamespace(
-            run=SimpleNamespace(model="net", batch_size=4, precision="fp32", repeat=0),
+            run=SimpleNamespace(model="net", batch_size=4, precision="fp32", repeat=0, items_per_step=4),
             variant=variant,
         )
         for variant in variants
@@ -202,6 +202,9 @@ def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:
     assert [own_lines(view, shared) for view in views] == [["channels_last", "lr=1"], [], ["compile", "inputs=2, 3"]]
     assert shared_variant(views[:1]) == variants[0]
     assert shared_variant([]) == ""
+    tokens: Any = SimpleNamespace(run=SimpleNamespace(batch_size=4, items_per_step=512), variant="lr=1")
+    assert shared_variant([*views[:1], tokens]) == "layout=channels_last, image_size=96, lr=1"
+    assert shared_variant([views[1], tokens]) == "image_size=96"
 
 
 @pytest.mark.parametrize(

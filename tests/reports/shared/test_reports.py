@@ -28,6 +28,9 @@ SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 
 SUITE_13 = [*SUITE.split(), "efficientnet_b0"]
 
 
+BUSY = "busy: others used 21% of the processors while …"
+
+
 def fraction(ratio: float | None, denominator: str = "datasheet", **more: object) -> Utilization:
     """One second a step, ± 1 %; the peak is 100 TFLOP/s."""
     values: dict[str, Any] = {"cell_id": "c", "attempt": 1, "model": "resnet18", "batch_size": 8, "precision": "fp32"}
@@ -136,7 +139,9 @@ def test_prefixes_percent_and_durations() -> None:
             ),
             "page faults: 36 %",
         ),
-        (view(fraction(0.4, warnings=("busy: others used 21% of the processors while …",))), "busy machine"),
+        (view(fraction(0.4, warnings=(BUSY,), device="cpu")), "busy machine"),
+        (view(fraction(0.4, warnings=(BUSY,)), host_bound=True), "busy machine"),
+        (view(fraction(0.4, warnings=(BUSY,)), fraction(0.9, "ceiling")), "near the measured peak"),
         (failed(), "out of memory"),
         (failed("crashed"), "the worker died"),
         (view(fraction(None, status="unavailable", reason="no peak")), "no peak known"),
