@@ -96,7 +96,12 @@ def compare_runs(
     in common, or where a cell has several counterparts.
     """
     if refused := refusals(a, b, across):
-        raise ValueError(f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field)")
+        threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * (
+            "torch_threads" in "".join(refused)
+        )
+        raise ValueError(
+            f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field{threads})"
+        )
     mine, others = (groups(data, across) for data in (a, b))
     for name, found in (("A", mine), ("B", others)):
         _check_single(name, found)
