@@ -1,7 +1,7 @@
 """How large what others made may be: a limit for each kind of input, checked before memory is taken for it.
 
 The variable `FLOPLEDGER_LIMITS` raises or lowers them for every command and for what it starts:
-`FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. docs/limits.md has the same table (a test holds them
+`FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. SECURITY.md has the same table (a test holds them
 together). Not claimed: that everything within the limits is quick on every machine.
 """
 

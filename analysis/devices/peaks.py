@@ -42,7 +42,7 @@ LATER_COLUMNS = tuple(f"{unit}_flop_per_s" for unit in SMALL_UNITS)
 """Columns that came after rows had ids: an empty one is no part of a row's id."""
 
 STAND_IN = "stand-in of "
-"""How the name of a stand-in device begins (docs/gpu.md): it has the peaks of the device whose name follows, and
+"""How the name of a stand-in device begins (docs/evidence.md): it has the peaks of the device whose name follows, and
 nothing measured on it is evidence of anything but this program."""
 
 STAND_IN_MARK = "stand_in"

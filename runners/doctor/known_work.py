@@ -42,7 +42,7 @@ class DeviceUnderTest:
 
     @property
     def is_stand_in(self) -> bool:
-        """Whether it computes nothing (docs/gpu.md)."""
+        """Whether it computes nothing (docs/evidence.md)."""
         return peaks.is_stand_in(self.name)
 
 

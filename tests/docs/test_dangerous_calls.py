@@ -95,6 +95,6 @@ def test_nothing_runs_or_unpickles_outside_of_named_places():
 
 def test_the_page_on_security_is_there_and_is_linked():
     page = (ROOT / "SECURITY.md").read_text()
-    for part in ("What is trusted", "How to report", "docs/limits.md"):
+    for part in ("What is trusted", "How to report", "Limits for files"):
         assert part in page
     assert "SECURITY.md" in (ROOT / "README.md").read_text()

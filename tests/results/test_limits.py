@@ -27,7 +27,7 @@ from results.store.store import read_run
 from runners.doctor import command
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
-PAGE = Path(__file__).parents[2] / "docs/limits.md"
+PAGE = Path(__file__).parents[2] / "SECURITY.md"
 
 
 def test_a_limit_is_the_default_or_what_the_environment_says(monkeypatch):

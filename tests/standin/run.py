@@ -3,7 +3,7 @@
 They are for real devices and run here so that their code, and the code that they test, has been run at all. No single
 plan suits all of them: one test wants a device that waits for its host, another one whose every kernel takes time. So
 each plan runs those that have not passed yet. Prints one line a test that passed under none, and a summary as a row of
-docs/gpu.md. Takes some twenty minutes on two cores.
+docs/evidence.md. Takes some twenty minutes on two cores.
 """
 
 from __future__ import annotations

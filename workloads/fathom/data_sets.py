@@ -1,8 +1,8 @@
 """The real data sets of Fathom's workloads, from a directory that you have: bAbI, WMT, TIMIT, MNIST, ImageNet, Atari.
 
 Nothing is downloaded. Each loader gives one epoch of whole batches on the CPU, in the order of the files and without
-shuffling, and raises ValueError, one line, for what is missing, torn, or of another form. `docs/models.md` says what
-a directory holds; `sound_files.py` reads TIMIT.
+shuffling, and raises ValueError, one line, for what is missing, torn, or of another form. `docs/characterize.md` says
+what a directory holds; `sound_files.py` reads TIMIT.
 
 `memnet` reads bAbI's first task, `seq2seq` two texts that translate each other (WMT), `autoenc` MNIST and the networks
 of images ImageNet by torchvision's readers, `deepq` frames of Atari.

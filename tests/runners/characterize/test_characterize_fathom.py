@@ -103,7 +103,7 @@ def test_operations_and_what_lies_between_are_the_step_that_another_clock_saw(na
 
 
 def test_a_fused_reader_launches_about_a_third_less():
-    """As docs/models.md says. Calls on a CPU that would be launches; in every step as many."""
+    """As docs/characterize.md says. Calls on a CPU that would be launches; in every step as many."""
     counts = []
     for name in ("seq2seq@small", "seq2seq@fused@small"):
         (count,) = {sum(one.launches.values()) for one in profiled(name)[0]}

@@ -88,7 +88,7 @@ def swept_ranks(
     """The run at folder/run of a quick sweep that ends with this code. sweep: of `under_torchrun`.
 
     Cells of which a rank died of damaged memory are measured once more, as a user would: torch 2.15 over gloo ends so
-    in rare cases, without our profiler, too (docs/limits.md, "Machines and software").
+    in rare cases, without our profiler, too (docs/limits.md, "Machines").
     """
     for more in ((), ("--resume", "--retry", "failed")):
         with sweep(*QUICK, *arguments, "--out", folder / "run", *more, cwd=folder) as running:
