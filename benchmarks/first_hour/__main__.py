@@ -2,12 +2,11 @@
 
     python -m benchmarks.first_hour --out DIR                  # clone, environment, ten tasks; a JSON line each
     python -m benchmarks.first_hour --out DIR --python PYTHON  # with an environment that is there
-    python -m benchmarks.first_hour --out DIR --write          # and puts what was printed into the page
 
 Each task has three minutes (`--limit`). It fails where its last command ends with another exit code than the page says,
-or where the tables that it prints lack a heading of those on the page. The page of the last task is opened in headless
-Chromium, 360 pixels wide, where there is one. Not claimed: times on another machine, or on an idle one; the load is
-printed beside them.
+or where the tables that it prints lack a heading of those on the page. What task N prints is DIR/N.txt. The page of the
+last task is opened in headless Chromium, 360 pixels wide, where there is one. Not claimed: times on another machine, or
+on an idle one; the load is printed beside them.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.first_hour.page import PAGE, Task, layout, tasks, with_texts
+from benchmarks.first_hour.page import PAGE, Task, layout, tasks
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 180.0
-SHOWN_LINES = 22
 NEEDED = ("requirements.txt", "requirements-counters.txt", "requirements-models.txt")
 TELEPHONE_PX = 360
 FRAME = """<!DOCTYPE html><title>-</title>
@@ -57,30 +55,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", type=Path, metavar="FILE", help="of an environment that has the requirements")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="of each task")
     parser.add_argument("--tasks", default="", metavar="N,N", help="only these")
-    parser.add_argument("--write", action="store_true", help="put what was printed into the page")
     options = parser.parse_args(arguments)
     out = options.out.resolve()
     clone = out / "clone"
     if not clone.exists():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     python = options.python.absolute() if options.python else environment(out, clone)
-    text = PAGE.read_text(encoding="utf-8")
     chosen = {int(number) for number in filter(None, options.tasks.split(","))}
-    printed, failed = {}, False
-    for task in tasks(text):
+    failed = False
+    for task in tasks(PAGE.read_text(encoding="utf-8")):
         if chosen and task.number not in chosen:
             continue
-        done, said = run(task, clone, python, options.limit)
+        done, printed = run(task, clone, python, options.limit)
         if task.number == 10 and not done.wrong:
             wide = telephone(clone / "results" / "page" / "report.html")
             done = Done(**{**asdict(done), "wrong": wide})
-        printed[task.number] = beginning(said, clone)
+        (out / f"{task.number}.txt").write_text(printed.replace(f"{clone}/", ""), encoding="utf-8")
         failed |= bool(done.wrong)
         with (out / "tasks.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(done)) + "\n")
         print(line_of(done), flush=True)
-    if options.write:
-        PAGE.write_text(with_texts(text, printed), encoding="utf-8")
     return 1 if failed else 0
 
 
@@ -142,12 +136,6 @@ def wrong_in(task: Task, code: int, out: str, err: str) -> str:
         return f"exit code {code}, expected {task.exit_code}: {last}"
     missing = [line for line in layout(task.shown) if line not in layout(out)]
     return f"the page shows a heading that is not printed: {missing[0]}" if missing else ""
-
-
-def beginning(text: str, clone: Path) -> str:
-    """What the page shows of a printed text: its first lines."""
-    lines = text.replace(f"{clone}/", "").strip("\n").splitlines()
-    return "\n".join([*lines[:SHOWN_LINES], *(["…"] if len(lines) > SHOWN_LINES else [])])
 
 
 def telephone(page: Path) -> str:

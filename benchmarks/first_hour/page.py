@@ -1,8 +1,8 @@
 """docs/first-hour.md: its tasks with their blocks, and what a block's printed text has in common with the next run's.
 
 A block of Python begins with the name of the file that it is to be saved as; a block of shell is pasted as it is. The
-text below is what the last block of the task prints. Numbers differ from run to run and machine to machine; headings of
-tables and rules under them do not. `layout` leaves those.
+text below is a part of what the last block of the task prints. Numbers differ from run to run and machine to machine;
+headings of tables and rules under them do not. `layout` leaves those.
 """
 
 from __future__ import annotations
@@ -62,18 +62,6 @@ def _file(block: str) -> tuple[str, str]:
     if name is None:
         raise ValueError(f"expected the name of a file in the first line, got {block.splitlines()[0]!r}")
     return name[1], block
-
-
-def with_texts(text: str, shown: dict[int, str]) -> str:
-    """The page with other printed texts, by the tasks' numbers."""
-
-    def replaced(found: re.Match[str]) -> str:
-        new = shown.get(int(found[1]))
-        if new is None:
-            return found[0]
-        return re.sub(r"^```text\n.*?^```$", lambda _: f"```text\n{new.rstrip()}\n```", found[0], flags=re.M | re.S)
-
-    return _TASK.sub(replaced, text)
 
 
 def layout(text: str) -> list[str]:

@@ -20,7 +20,8 @@ from runners.report import command as report_command
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 CONVENTIONS = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
 
 LINES = (
@@ -47,15 +48,15 @@ def test_the_two_lines_of_the_readme_are_what_continuous_integration_looks_for()
     assert [line for line in README.splitlines() if line in LINES] == list(LINES)
 
 
-def test_the_examples_name_every_command_and_no_other() -> None:
-    named = set(re.findall(r"^\| `python -m runners\.(\w+)", EXAMPLES, re.MULTILINE))
+def test_the_table_of_commands_names_every_command_and_no_other() -> None:
+    named = set(re.findall(r"^\| `python -m runners\.(\w+)", COMMANDS, re.MULTILINE))
     assert named == set(installed())
 
 
-def test_the_table_of_the_examples_is_what_its_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_the_results_is_what_its_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal of 80 columns; "…" stands for lines that are left out, and no other line is."""
     monkeypatch.setattr(report_command, "_pictures", lambda out: {})
-    before, _, rest = EXAMPLES.partition("```text\n")
+    before, _, rest = RESULTS.partition("```text\n")
     words = before.splitlines()[-2].split()
     assert words[:4] == ["python", "-m", "runners.report", f"results/published/{Path(words[3]).name}"]
     printed = to_text(report_command.rebuild(ROOT / words[3], tmp_path), 80)

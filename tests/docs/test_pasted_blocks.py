@@ -54,11 +54,12 @@ def test_a_block_runs_as_pasted(name: str, tmp_path: Path) -> None:
 
 
 def test_the_lines_of_the_page_on_tables_print_what_it_says() -> None:
-    page = (ROOT / "docs" / "formula.md").read_text("utf-8").partition("\n## Tables of operations, by hand\n")[2]
+    text = (ROOT / "docs" / "projections.md").read_text("utf-8")
+    page = text.partition("\n## Tables of operations, by hand\n")[2].partition("\n## ")[0]
     code = "\n".join(line.removeprefix("    ") for line in page.splitlines() if line.startswith("    "))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, "docs/formula.md", "exec"), {})  # the page's own code
+        exec(compile(code, "docs/projections.md", "exec"), {})  # the page's own code
     assert printed.getvalue().splitlines() == re.findall(r"^    print\(.*\)  +# (.*)$", page, re.MULTILINE)
 
 

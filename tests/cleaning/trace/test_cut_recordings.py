@@ -2,7 +2,7 @@
 
 Random nets are recorded here, and events are taken out of the file in eleven ways. With what torch.profiler writes one
 kind of cut is not seen: its last calls are taken out of a file that keeps all else, where no arrow points to them.
-Without its numbers nothing is seen, and the totals are said to be of the recorded calls (docs/traces.md).
+Without its numbers nothing is seen, and the totals are said to be of the recorded calls (docs/evidence.md).
 """
 
 from __future__ import annotations

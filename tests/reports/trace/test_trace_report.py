@@ -191,8 +191,9 @@ def test_what_no_kernel_was_counted_for_is_unknown_and_not_0() -> None:
 
 def test_every_reason_has_a_row_in_the_documents() -> None:
     """And every reason that cleaning gives has a sentence."""
-    said = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", said.partition("## The reasons")[2], re.MULTILINE)
+    said = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    table = said.partition("### The reasons")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
     assert dict(rows) == trace_text.REASONS
     given: set[str] = set()
     for file in ("double_counts", "undercounts"):

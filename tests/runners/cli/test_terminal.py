@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Told, str]] = {
 """What is told → (how, a part of the sentence that says what it means)."""
 
 ALL_COLUMNS = {"profile"}
-"""Of what a terminal shows as much as fits a pipe gets every column, as docs/profile.md says."""
+"""Of what a terminal shows as much as fits a pipe gets every column, as docs/architecture.md says."""
 
 OTHERWISE = {"sweep", "reach"}
 """sweep shows what report shows, once it has measured: tests/runners/sweep/end_to_end/test_sweep_command.py. Of reach
