@@ -11,7 +11,6 @@ import io
 import json
 import tomllib
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +45,22 @@ def csv_lines(text: str) -> list[list[str]]:
         raise ValueError(f"not CSV: {fault}") from fault
 
 
-def csv_rows(text: str) -> list[dict[str, str]]:
-    """The rows of a table by the names in its first line, empty lines left out.
+def csv_table(text: str) -> tuple[list[str], list[list[str]]]:
+    """The names in the first line of a table, and its rows, empty lines left out.
 
     Raises ValueError for text that is no CSV, and for a row that has more or fewer fields than there are names.
     """
     names, *rows = csv_lines(text) or [[]]
-    return [_named(names, fields, number) for number, fields in enumerate(rows, start=1) if fields]
+    for number, fields in enumerate(rows, start=1):
+        if fields and len(fields) != len(names):
+            raise ValueError(f"row {number}: expected {len(names)} fields, got {len(fields)}")
+    return names, [fields for fields in rows if fields]
 
 
-def _named(names: Sequence[str], fields: Sequence[str], number: int) -> dict[str, str]:
-    if len(fields) != len(names):
-        raise ValueError(f"row {number}: expected {len(names)} fields, got {len(fields)}")
-    return dict(zip(names, fields, strict=True))
+def csv_rows(text: str) -> list[dict[str, str]]:
+    """The rows of a table by the names in its first line. Raises ValueError as `csv_table` does."""
+    names, rows = csv_table(text)
+    return [dict(zip(names, fields, strict=True)) for fields in rows]
 
 
 def json_value(text: str) -> Any:

@@ -30,6 +30,7 @@ from typing import Any
 
 from analysis.parallel.rank_grid import parse_plan
 from results.records.cell import Run
+from results.records.fields import FromOne
 from results.records.rows import Record
 from results.records.samples import RankCollective
 
@@ -41,11 +42,11 @@ class LinkUse(Record):
     cell_id: str
     attempt: int
     model: str
-    batch_size: int
+    batch_size: FromOne
     parallel: str
     rank: int
     kind: str
-    ranks: int | None = None  # of the group
+    ranks: FromOne | None = None  # of the group
     calls: float = 0.0
     given_bytes: float | None = None
     time_s: float = 0.0
@@ -121,7 +122,7 @@ class CollectiveRate(Record):
     """One collective of one size. Times are of one call, on the slowest rank; nbytes: S."""
 
     operation: str
-    ranks: int
+    ranks: FromOne
     backend: str  # gloo, nccl
     device: str
     nbytes: int

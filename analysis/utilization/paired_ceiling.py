@@ -24,7 +24,6 @@ from statistics import fmean
 from analysis.stats.summary import LAG1, summarise
 from analysis.utilization.step_times import ASIDE, block_means_s, is_disturbed
 from results.errors import Unavailable
-from results.records.rows import column_of
 from results.records.samples import Sample
 
 LEAST_PAIRS = 3
@@ -93,8 +92,6 @@ def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling
 
     rule: of the interval (`Run.interval_rule`).
     """
-    if "ceiling" not in column_of(samples, "part"):
-        return None
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
     steps = [s for s in ordered if s.part in ("measure", *ASIDE)]
     beside: dict[str, list[Sample]] = {}

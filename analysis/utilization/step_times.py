@@ -6,7 +6,6 @@ pass of their own, whose marks cost a little: their sum is near the whole step's
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -14,7 +13,7 @@ from statistics import median
 from analysis.stats.summary import LAG1, Summary, summarise
 from results.records.answers import StepTime
 from results.records.cell import Run, identity
-from results.records.rows import changed, chosen_of, column_of, rows_with
+from results.records.rows import changed
 from results.records.samples import Sample
 from results.records.vocabulary import PHASES
 
@@ -39,19 +38,19 @@ def is_disturbed(block: Sample) -> bool:
 
 def block_clock(blocks: Sequence[Sample]) -> str:
     """The clock that the blocks' times are taken from: "device" or "wall"."""
-    return "wall" if None in column_of(blocks, "device_s") else "device"
+    return "wall" if any(block.device_s is None for block in blocks) else "device"
 
 
 def block_means_s(blocks: Sequence[Sample]) -> list[float]:
     """Seconds a step of each block, all by one clock."""
-    times_s = column_of(blocks, f"{block_clock(blocks)}_s")
-    return list(map(operator.truediv, times_s, column_of(blocks, "steps")))
+    clock = f"{block_clock(blocks)}_s"
+    return [getattr(block, clock) / block.steps for block in blocks]
 
 
 def block_summary(blocks: Sequence[Sample], rule: str = LAG1) -> Summary:
     """Seconds a step over the blocks, each weighted by its steps. rule: of the interval, as the cell's row names it
     (`Run.interval_rule`). Raises ValueError without blocks."""
-    return summarise(block_means_s(blocks), column_of(blocks, "steps"), rule=rule)
+    return summarise(block_means_s(blocks), [block.steps for block in blocks], rule=rule)
 
 
 @dataclass(frozen=True)
@@ -68,27 +67,25 @@ def step_blocks(blocks: Sequence[Sample], rule: str = LAG1) -> StepBlocks | None
     """Of these blocks; None without any. rule: of the interval (`Run.interval_rule`)."""
     if not blocks:
         return None
-    means_s, steps = block_means_s(blocks), column_of(blocks, "steps")
+    means_s, steps = block_means_s(blocks), [block.steps for block in blocks]
     return StepBlocks(blocks, means_s, steps, summarise(means_s, steps, rule=rule))
 
 
 def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:
     """How far two processors were apart in these blocks: the median of their times of a cache line, where there are
     any."""
-    trips_s = [trip_s for trip_s in column_of(blocks, "core_round_trip_s") if trip_s]
+    trips_s = [block.core_round_trip_s for block in blocks if block.core_round_trip_s]
     return median(trips_s) if trips_s else None
 
 
-def whole_steps(samples: Sequence[Sample]) -> Sequence[Sample]:
+def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
     """The measured blocks of the cell's own whole steps, without those of warm-up, phases and other works."""
     return _own_blocks(samples, "measure", "")
 
 
-def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> Sequence[Sample]:
+def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> list[Sample]:
     """The blocks of the cell's own steps that are of a part and a phase."""
-    mine = rows_with(samples, {"part": part, "phase": phase, "work": ""})
-    steps = column_of(mine, "steps")
-    return mine if min(steps, default=1) > 0 else chosen_of(mine, [at for at, each in enumerate(steps) if each > 0])
+    return [s for s in samples if s.part == part and s.phase == phase and not s.work and s.steps > 0]
 
 
 def step_times(run: Run, samples: Sequence[Sample], whole: StepBlocks | None = None) -> list[StepTime]:
@@ -99,8 +96,8 @@ def step_times(run: Run, samples: Sequence[Sample], whole: StepBlocks | None = N
     rows = []
     if whole := whole or step_blocks(whole_steps(samples), run.interval_rule):
         rows.append(_with_others(_row(run, "", whole, None), whole.blocks, samples))
-    phases = PHASES if "phase" in column_of(samples, "part") else ()
-    of_phases = {phase: step_blocks(_own_blocks(samples, "phase", phase), run.interval_rule) for phase in phases}
+    marked = [sample for sample in samples if sample.part == "phase"]
+    of_phases = {phase: step_blocks(_own_blocks(marked, "phase", phase), run.interval_rule) for phase in PHASES}
     timed = {phase: blocks for phase, blocks in of_phases.items() if blocks is not None}
     total_s = sum(blocks.summary.mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
@@ -110,8 +107,7 @@ def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Samp
     """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
     the others; and how far the processors were apart in those that are used."""
     row = changed(row, {"core_round_trip_s": median_round_trip_s(blocks)})
-    parts = column_of(samples, "part")
-    disturbed, moved = (_own_blocks(samples, part, "") if part in parts else () for part in ASIDE)
+    disturbed, moved = (_own_blocks(samples, part, "") for part in ASIDE)
     if not disturbed and not moved:
         return row
     all_s = block_summary([*blocks, *disturbed, *moved]).mean

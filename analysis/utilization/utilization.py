@@ -28,7 +28,7 @@ from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant
 from results.errors import Unavailable
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, identity
-from results.records.rows import changed, rows_with
+from results.records.rows import changed
 from results.records.samples import Sample, Telemetry
 from results.records.vocabulary import MEASURED, WORKS
 
@@ -104,8 +104,8 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetr
     Energy is what the run row says, else what the readings give for its window.
     """
     cell_id, attempt = run.cell_id, run.attempt
-    timed = rows_with(samples, {"cell_id": cell_id, "attempt": attempt})
-    mine = [reading for reading in readings if reading.cell_id == cell_id and reading.attempt == attempt]
+    timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == (cell_id, attempt)]
+    mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == (cell_id, attempt)]
     blocks = step_blocks(whole_steps(timed), run.interval_rule)
     time = None if blocks is None else _time_of_steps(blocks)
     works = {row.work: row for row in work_times(run, timed)}

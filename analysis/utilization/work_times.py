@@ -28,7 +28,7 @@ from analysis.stats.summary import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
 from results.records.answers import WorkTime
 from results.records.cell import Cell, Parameters, Run, identity
-from results.records.rows import column_of, to_text
+from results.records.rows import to_text
 from results.records.samples import Sample
 from results.records.vocabulary import MEASURED, WORKS, non_default
 
@@ -109,8 +109,6 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
 def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
     """The measured blocks of one work, without a profiler."""
     names = ("", work) if work == "batch" else (work,)
-    if not {*names} & {*column_of(samples, "work")}:
-        return []
     return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
 
 

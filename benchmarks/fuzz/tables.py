@@ -52,9 +52,10 @@ def self_test(path: Path) -> None:
 
 
 def utilization(path: Path) -> None:
-    from reports.sweep.figures.utilization import read
+    from reports.sweep.figures.gallery import read
+    from results.records.answers import Utilization
 
-    read(path)
+    read(path, Utilization)
 
 
 def explain(path: Path) -> None:

@@ -1,36 +1,21 @@
-"""What a value of a raw row can be: finite, not below its least, a word of its column, JSON of the right kind.
+"""What the words of a raw row can be: one of those of its column, a time, JSON of the right kind.
 
-Says nothing of whether a value is true. `cleaning/facts/values.py` asks; a cell whose own row fails is kept from
-everything that would stumble over it.
+The ranges of numbers are checked when a row is read (results/records/fields.py). Not claimed: that a value is true. A
+cell whose own row fails is kept from everything that would stumble over it.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 import re
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS, UNITS
 from analysis.operators.registry import KINDS
 from analysis.stats.summary import INTERVAL_RULES
-from results.records.rows import Record, kinds_of
+from results.records.rows import Record, header
 from results.records.vocabulary import MALLOC_SETTINGS, PHASES, RECORDERS, STATUSES, WORKS
-
-LEAST: Mapping[str, float] = {
-    "batch_size": 1,
-    "attempt": 1,
-    "steps": 1,
-    "epoch_images": 1,
-    "repeats": 1,
-    "born_index": -1,
-    "first_loss": -math.inf,
-    "last_loss": -math.inf,
-    "seed": -math.inf,
-    "temperature_c": -math.inf,
-}
-"""Column → least value; of every other column of numbers it is 0."""
 
 WORDS: Mapping[str, Sequence[str]] = {
     "status": STATUSES,
@@ -83,35 +68,19 @@ _TEXTS = ("warnings", "methods", "counters", "profiled", "event_reasons")
 
 
 def faults(row: Record) -> list[str]:
-    """What is wrong with the values of one row, each with its column."""
-    record, found = type(row), []
-    if record not in _COLUMNS:
-        _COLUMNS[record] = _columns(record)
-    for name, least in _COLUMNS[record]:
-        value = getattr(row, name)
-        if least is not None and (value is None or (least <= value < math.inf and value > -math.inf)):
-            continue  # nearly every value of millions, without another call
-        if words := _fault(row, name, value, least):
-            found.append(words)
-    return found
+    """What is wrong with the words of one row, each with its column."""
+    names = _asked(type(row))  # type: ignore[arg-type]  # a class can be hashed
+    return [words for name in names if (words := _fault(row, name, getattr(row, name)))]
 
 
-_COLUMNS: dict[type[Record], tuple[tuple[str, float | None], ...]] = {}
-
-
-def _columns(record: type[Record]) -> tuple[tuple[str, float | None], ...]:
-    """(column, the least number that it can hold; None: it holds none), of the columns that are asked."""
-    hints = typing.get_type_hints(record)
-    numbers = {name: bool({int, float} & set(kinds_of(hint))) for name, hint in hints.items()}
+@functools.cache
+def _asked(record: type[Record]) -> tuple[str, ...]:
+    """The columns of a record that are asked."""
     asked = {*WORDS, *_OF, *_TEXTS, *DATES, *_FILLED, "phase"}
-    return tuple((n, LEAST.get(n, 0) if number else None) for n, number in numbers.items() if number or n in asked)
+    return tuple(name for name in header(record) if name in asked)
 
 
-def _fault(row: Record, name: str, value: Any, least: float | None) -> str:
-    if least is not None:
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"{name} is {value}"
-        return f"{name} is {value}, at least {least:g} is possible" if value < least else ""
+def _fault(row: Record, name: str, value: Any) -> str:
     words = _PHASES.get(type(row).__name__) if name == "phase" else WORDS.get(name)
     if words is not None:
         return "" if value in words else f"{name} is {value!r}, which is none of its words"
@@ -140,5 +109,3 @@ def _entries(name: str, value: Any) -> Iterator[str]:
     for key, entry in value.items():
         if isinstance(entry, bool) or not isinstance(entry, _OF[name]):
             yield f"{name} of {key} is {entry!r}"
-        elif isinstance(entry, (int, float)) and entry < 0:
-            yield f"{name} of {key} is {entry}, below 0"

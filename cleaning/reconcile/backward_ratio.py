@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from analysis.operators import registry
 from analysis.operators.cost import Cost
@@ -22,7 +21,7 @@ from cleaning.profile.instances import FORWARD, STEP
 from results.records.cell import Run, identity
 from results.records.counts import CleanedOperation, FlopCount, Ratio
 from results.records.operations import Operation
-from results.records.rows import CellRows, changed
+from results.records.rows import changed
 from results.records.vocabulary import WHOLE
 
 LEVELS = ("model", "kind", "module", "operation")
@@ -68,10 +67,6 @@ def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = N
     return TableSides(tuple(_beside(row, closed) for row in _rows(blank, _table_sides(table, costs))), closed)
 
 
-Part = tuple[Mapping[str, Any], Sequence[Ratio]]
-"""Of `CellRows`: rows, and the columns in which they are a cell's own."""
-
-
 def ratios(
     run: Run,
     operations: Sequence[CleanedOperation],
@@ -79,16 +74,16 @@ def ratios(
     counts: Sequence[FlopCount],
 ) -> tuple[Ratio, ...]:
     """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters."""
-    return tuple(CellRows(ratio_parts(run, operations, sides_of(table), counts)))
+    return cell_ratios(run, operations, sides_of(table), counts)
 
 
-def ratio_parts(
+def cell_ratios(
     run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, counts: Sequence[FlopCount]
-) -> tuple[Part, ...]:
-    """The same in parts: those of the table, `sides_of` it, are of every cell that has it."""
-    profile = profile_ratios(run, operations, of_table, PROFILER)
-    counted = tuple(_beside(row, of_table.closed) for row in _of_counters(run, counts))
-    return ({}, profile), (identity(run, Ratio), of_table.rows), ({}, counted)
+) -> tuple[Ratio, ...]:
+    """All ratios of a run. of_table: `sides_of` its own trace, which other runs may have, too."""
+    profile, own = profile_ratios(run, operations, of_table, PROFILER), identity(run, Ratio)
+    counted = (_beside(row, of_table.closed) for row in _of_counters(run, counts))
+    return (*profile, *(changed(row, own) for row in of_table.rows), *counted)
 
 
 def profile_ratios(

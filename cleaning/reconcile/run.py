@@ -50,7 +50,7 @@ from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned, clean
 from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
-from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, ratio_parts, sides_of
+from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
 from cleaning.reconcile.batch_law import batch_laws
 from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.variants import kept_apart, variants
@@ -62,7 +62,7 @@ from results.records.answers import ParallelStep, StepTime, Utilization, WorkTim
 from results.records.cell import Run
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.operations import Operation, ProfiledOperation
-from results.records.rows import CellRows, R, chosen_of, column_of
+from results.records.rows import R
 from results.records.samples import RankCollective, RankRow, Sample, Telemetry
 from results.records.vocabulary import LOOP, WORKS
 from results.store.layout import Key, key_of, profile_file, recording_file
@@ -91,7 +91,7 @@ class _Cell:
     work_times: tuple[WorkTime, ...]
     cleaned_operations: tuple[CleanedOperation, ...]
     profile_counts: tuple[ProfileCount, ...]
-    ratios: tuple[Part, ...]
+    ratios: tuple[Ratio, ...]
     agreement: tuple[Agreement, ...]
     batch_laws: tuple[BatchLaw, ...]
     post2021: tuple[Utilization, ...]
@@ -262,7 +262,7 @@ def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[_Cell]) -> Built:
         work_times=rows_of("work_times"),
         cleaned_operations=rows_of("cleaned_operations"),
         profile_counts=rows_of("profile_counts"),
-        ratios=CellRows(rows_of("ratios")),
+        ratios=rows_of("ratios"),
         agreement=rows_of("agreement"),
         batch_laws=rows_of("batch_laws"),
         post2021=windows.widened(kept_apart(rows_of("post2021"), runs, data.sittings)),
@@ -298,18 +298,12 @@ def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[Par
         return (), [f"parallel: {fault}"]
 
 
-def by_cell(rows: Sequence[R]) -> dict[Key, Sequence[R]]:
+def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
     """Attempt → its rows, in their order."""
-    stretches: dict[Key, list[range]] = {}
-    start = 0
-    for key, mine in itertools.groupby(zip(column_of(rows, "cell_id"), column_of(rows, "attempt"), strict=True)):
-        end = start + len(list(mine))
-        stretches.setdefault(key, []).append(range(start, end))
-        start = end
-    return {
-        key: chosen_of(rows, found[0] if len(found) == 1 else [*itertools.chain(*found)])
-        for key, found in stretches.items()
-    }
+    cells: dict[Key, list[R]] = {}
+    for row in rows:
+        cells.setdefault(key_of(row), []).append(row)
+    return cells
 
 
 def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -384,8 +378,8 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
         cleaned_operations=profile.operations + recorded.operations,
         profile_counts=profile.counts + recorded.counts,
         ratios=(
-            *raw.rows_or_problem("ratios", run, lambda: ratio_parts(run, profile.operations, of_table.sides, counts)),
-            ({}, recorded.ratios),
+            *raw.rows_or_problem("ratios", run, lambda: cell_ratios(run, profile.operations, of_table.sides, counts)),
+            *recorded.ratios,
         ),
         agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.flop_of_phase)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),

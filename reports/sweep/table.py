@@ -10,8 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -45,7 +44,7 @@ from reports.sweep.ranks import parallel_parts
 from reports.sweep.repeats import one_a_cell, repeat_lines, variant_parts
 from results.garbage_collector import collector_off
 from results.records.answers import Utilization, WorkTime
-from results.records.rows import CellRows, Record, changed, header, to_columns
+from results.records.rows import Record, header, to_values
 from results.store.layout import key_of
 
 _SHOWN = 4
@@ -299,50 +298,11 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """Rows as CSV, the header being the record's fields; unknown is an empty field."""
-    with collector_off():
-        lines = _lines_of_cells(rows, record) if isinstance(rows, CellRows) else _lines(rows, record)
-        return "\n".join([_csv_line(header(record)), *lines, ""])
-
-
-def _lines_of_cells(rows: CellRows[Any], record: type[Record]) -> Iterator[str]:
-    """Lines of CSV; what rows of several cells share, all but the first columns, is put together once."""
-    width = max((len(own) for own, _ in rows.parts), default=0)
-    starts = _lines([changed(shared[0], own) for own, shared in rows.parts if own], record, slice(width))
-    rests = dict[int, list[str]]()
-    for own, shared in rows.parts:
-        if not own:
-            yield from _lines(shared, record)
-            continue
-        if id(shared) not in rests:
-            rests[id(shared)] = list(_lines(shared, record, slice(width, None)))
-        start = next(starts)
-        yield from (f"{start},{rest}" for rest in rests[id(shared)])
-
-
-def _lines(rows: Sequence[Record], record: type[Record], part: slice = slice(None)) -> Iterator[str]:
-    """Lines of CSV without their ends. part: which of the record's columns they have."""
-    for first in range(0, len(rows), _TOGETHER):
-        columns = to_columns(record, rows[first : first + _TOGETHER], _field)
-        yield from map(",".join, zip(*columns[part], strict=True))
-
-
-_TOGETHER = 1000
-"""Rows whose texts are made at once: so many stay near the processor while each of their columns is looked at."""
-
-
-def _field(text: str) -> str:
-    """A text as CSV has it, with quotes where it needs some."""
-    return _csv_line((text, ""))[:-1] if _MAY_NEED_QUOTES.search(text) else text
-
-
-_MAY_NEED_QUOTES = re.compile(r'[,"\r\n]')
-
-
-def _csv_line(texts: Sequence[str]) -> str:
-    """A line of CSV without its end."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(texts)
-    return out.getvalue()[:-1]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header(record))
+    writer.writerows(map(to_values, rows))
+    return out.getvalue()
 
 
 def documents(rows: Sequence[Record]) -> list[dict[str, Any]]:

@@ -6,9 +6,10 @@ They are answers of `runners.count`, kept in files of their own and never in a r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from results.records.fields import SIGNED, Counts, FromOne, Signed
 from results.records.rows import Record
-from results.records.vocabulary import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,21 +17,21 @@ class Account(Record):
     """One counter's number of one pass over one model. Exact FLOP + all causes + unexplained FLOP = native value."""
 
     model: str
-    batch_size: int
+    batch_size: FromOne
     counter: str
     phase: str  # forward, backward
     status: str = "ok"
     reason: str = ""
     native_unit: str = ""  # mac or flop, of what the counter's total is made
-    native_value: int | float | None = None  # as its user sees it
+    native_value: Annotated[int | float | None, SIGNED] = None  # as its user sees it
     flop: int | None = None  # the same in FLOP: 2 a multiply-add, 1 any other operation that it counts
     exact_flop: int | None = None  # model FLOP of this pass in a training step, the loss with the forward pass
-    flop_ratio: float | None = None  # flop ÷ exact_flop
-    unexplained_flop: int | float | None = None  # of native_value; 0 where every FLOP has a cause
+    flop_ratio: Signed | None = None  # flop ÷ exact_flop
+    unexplained_flop: Annotated[int | float | None, SIGNED] = None  # of native_value; 0 where every FLOP has a cause
     largest_cause: str = ""  # beside the convention
     parameters: int | None = None
-    ignored: Json = field(default_factory=dict)  # operator → calls left out on purpose
-    not_understood: Json = field(default_factory=dict)  # operator → calls that the counter has no rule for
+    ignored: Counts = field(default_factory=dict)  # operator → calls left out on purpose
+    not_understood: Counts = field(default_factory=dict)  # operator → calls that the counter has no rule for
     duration_s: float | None = None  # of its count, both passes
     peak_memory_bytes: int | None = None
     at_least_flop: int | None = None  # where exact_flop is not known: of the calls of this pass that have a rule
@@ -42,13 +43,13 @@ class AccountCause(Record):
     """One reason why a counter's native value is not the exact FLOP, by kind of operation and module."""
 
     model: str
-    batch_size: int
+    batch_size: FromOne
     counter: str
     phase: str
     cause: str  # a word of cleaning/accounts/vocabulary/causes.py
     kind: str
     module: str = ""
-    flop: int | float  # what it adds to the exact count, in the unit of the native value
+    flop: Annotated[int | float, SIGNED]  # what it adds to the exact count, in the unit of the native value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,8 @@ class AccountLaw(Record):
     part: str = ""  # of the exact count a module, of a counter one of its operators; empty: all of it
     native_unit: str = ""  # mac or flop, of the two numbers
     batches: tuple[int, ...] = ()  # counted; the largest checks the line through the others
-    slope: int | None = None  # a sample
-    constant: int | None = None
+    slope: Annotated[int | None, SIGNED] = None  # a sample
+    constant: Annotated[int | None, SIGNED] = None
     holds: bool | None = None  # None: fewer than three batches decide nothing
     status: str = "ok"  # of the counter
     reason: str = ""
@@ -73,11 +74,11 @@ class AccountRatio(Record):
     """FLOP of backward ÷ FLOP of forward, of the exact count by model, kind, module and operation, and of counters."""
 
     model: str
-    batch_size: int
+    batch_size: FromOne
     source: str  # exact or a counter
     level: str  # model, kind, module, operation
     name: str = ""  # of the kind, module or forward operation; empty for the model
     forward_flop: int | None = None  # model FLOP of products, other FLOP of what is no product
     backward_flop: int | None = None
-    ratio: float | None = None  # 2 by rule of thumb
+    ratio: Signed | None = None  # 2 by rule of thumb
     reason: str = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from results.records.fields import ANY, Counts, FromOne, Probability, Signed
 from results.records.rows import OfCell, Record
-from results.records.vocabulary import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +19,14 @@ class Utilization(OfCell):
     model_flop: int | None = None  # of one step
     all_flop: int | None = None
     time_s: float | None = None
-    time_low_s: float | None = None
+    time_low_s: Signed | None = None
     time_high_s: float | None = None
     achieved_flop_per_s: float | None = None
     peak_flop_per_s: float | None = None  # of mixed units: ΣF / Σ(F/P)
     peak_source: str = ""
     utilization_ratio: float | None = None
-    utilization_low_ratio: float | None = None
-    utilization_high_ratio: float | None = None
+    utilization_low_ratio: Signed | None = None
+    utilization_high_ratio: Annotated[float | None, ANY] = None
     items_per_s: float | None = None
     energy_per_item_j: float | None = None
     status: str = "ok"
@@ -35,7 +36,7 @@ class Utilization(OfCell):
     repeat: int = 0
     at_least_flop: int | None = None  # of one step, what is known where model_flop is not, from a profile
     unknown_calls: int = 0  # products of the profile without a count
-    unknown_time_ratio: float | None = None  # the share of their time in that of the products
+    unknown_time_ratio: Probability | None = None  # the share of their time in that of the products
     attention: str = ""  # how model_flop counts it: dense; empty: as the counter does
     causal_flop: int | None = None  # model_flop with attention up to the diagonal where it is causal
     mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
@@ -45,7 +46,7 @@ class Utilization(OfCell):
     windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
     windows_high_ratio: float | None = None
     power_capped_ratio: float | None = None  # share of the window's polls in which the power limit held the clock
-    threads: int | None = None  # as in runs.csv
+    threads: FromOne | None = None  # as in runs.csv
     wait_policy: str = ""  # as in runs.csv
 
 
@@ -55,7 +56,7 @@ class Headline(Record):
 
     cell_id: str  # of the first repeat
     model: str
-    batch_size: int
+    batch_size: FromOne
     precision: str
     layout: str
     compile: bool
@@ -73,8 +74,8 @@ class Headline(Record):
     method: str = ""  # how model_flop was counted, and by which counter
     numerator_source: str = ""
     utilization_ratio: float | None = None
-    utilization_low_ratio: float | None = None  # 95 % interval: the table's ±
-    utilization_high_ratio: float | None = None
+    utilization_low_ratio: Signed | None = None  # 95 % interval: the table's ±
+    utilization_high_ratio: Annotated[float | None, ANY] = None
     verdict: str = ""  # why the utilization is not higher, or the cell's problem: the table's last column
     reason: str = ""  # why it was not measured, or has no ratio
 
@@ -89,12 +90,12 @@ class StepTime(OfCell):
     median_s: float  # this and the next two are of the blocks
     p5_s: float
     p95_s: float
-    low_s: float | None = None  # 95 % interval of the mean
+    low_s: Signed | None = None  # 95 % interval of the mean
     high_s: float | None = None
     blocks: int
     effective_blocks: float  # independent ones that would be as informative
     steps: int
-    drift_ratio: float | None = None  # last third ÷ first third - 1
+    drift_ratio: Signed | None = None  # last third ÷ first third - 1
     outliers: int  # blocks beyond 3 MAD; they stay in every other number
     share_ratio: float | None = None  # of the phases' sum
     disturbed_blocks: int = 0  # that waited for a processor, were measured again, and are in no other number
@@ -112,17 +113,17 @@ class WorkTime(OfCell):
     """
 
     work: str  # one, batch, last, epoch
-    items: int | None = None  # images in it
+    items: FromOne | None = None  # images in it
     steps: int | None = None  # training steps in it
     time_s: float | None = None
-    low_s: float | None = None  # 95 % interval of the mean
+    low_s: Signed | None = None  # 95 % interval of the mean
     high_s: float | None = None
     profiled_time_s: float | None = None
-    profiled_low_s: float | None = None
+    profiled_low_s: Signed | None = None
     profiled_high_s: float | None = None
-    overhead_ratio: float | None = None  # profiled ÷ unprofiled - 1
+    overhead_ratio: Signed | None = None  # profiled ÷ unprofiled - 1
     real_time_s: float | None = None
-    real_low_s: float | None = None
+    real_low_s: Signed | None = None
     real_high_s: float | None = None
     agrees: bool | None = None  # the intervals of time_s and real_time_s have a point in common
     kernels: int | None = None  # kernels, copies and fills of a recorded step (--profile) on a device
@@ -142,7 +143,7 @@ class ParallelStep(OfCell):
     """
 
     parallel: str
-    ranks: int
+    ranks: FromOne
     time_s: float | None = None  # of the slowest rank
     compute_ratio: float | None = None  # of a recorded step, mean of the ranks; so are the next three
     exposed_ratio: float | None = None
@@ -153,7 +154,7 @@ class ParallelStep(OfCell):
     late_name: str = ""  # its host and device
     late_ratio: float | None = None  # how long each other one waits for it, of a recorded step
     late_since_step: int | None = None
-    collective_bytes: Json = field(default_factory=dict)  # kind → bytes that a rank gives in a step, the largest
+    collective_bytes: Counts = field(default_factory=dict)  # kind → bytes that a rank gives in a step, the largest
     strong_ratio: float | None = None
     strong_low_ratio: float | None = None  # 95 % interval
     strong_high_ratio: float | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from results.records.fields import ANY, Counts, FromOne, Json, Positive
 from results.records.rows import Record, header
-from results.records.vocabulary import IDENTITY, Json, digest, non_default
+from results.records.vocabulary import IDENTITY, digest, non_default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,7 @@ class Point:
     """What a sweep takes lists of; the first columns of runs.csv."""
 
     model: str
-    batch_size: int
+    batch_size: FromOne
     device: str  # "cpu", "cuda" (index 0) or "cuda:1", …
     precision: str = "fp32"
     layout: str = "channels_first"
@@ -26,19 +27,19 @@ class Point:
 class Common:
     """Parameters that all cells of a sweep share."""
 
-    image_size: int | None = None  # None: the workload's own
-    num_classes: int | None = None  # None: the workload's own
-    hyper: Json = field(default_factory=dict)  # other sizes by name; the rest are the workload's own
+    image_size: FromOne | None = None  # None: the workload's own
+    num_classes: FromOne | None = None  # None: the workload's own
+    hyper: Counts = field(default_factory=dict)  # other sizes by name; the rest are the workload's own
     methods: tuple[str, ...] = ("theory", "exact")
     counters: tuple[str, ...] = ("fvcore", "ptflops")
     data: str = "synthetic"
     cudnn_benchmark: bool = True
     deterministic: bool = False
-    target_ci_ratio: float | None = None  # half width of the 95 % interval ÷ mean; None: the device's own
+    target_ci_ratio: Positive | None = None  # half width of the 95 % interval ÷ mean; None: the device's own
     quick: bool = False
     repeat: int = 0
-    seed: int = 0
-    epoch_images: int = 10_000  # of the method epoch
+    seed: Annotated[int, ANY] = 0
+    epoch_images: FromOne = 10_000  # of the method epoch
     input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
     profile: str = ""  # "kineto", "nsys": each work's recording is kept as this recorder writes it; empty: none is
     inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
@@ -47,7 +48,7 @@ class Common:
     checkpoint: tuple[str, ...] = ()  # patterns of modules that are calculated again, as `--checkpoint` takes them
     paired_ceiling: bool = False  # a ceiling's kernels are timed between the blocks of steps
     malloc: str = "default"  # "retain": the C library keeps the memory that a step frees
-    threads: int | None = None  # of one operation on a CPU; None: as many as torch takes by itself
+    threads: FromOne | None = None  # of one operation on a CPU; None: as many as torch takes by itself
     wait_policy: str = ""  # "passive": threads that wait let others have their processors; empty: OpenMP's own
 
 
@@ -86,15 +87,15 @@ class Run(Parameters):
     started_at: str = ""  # UTC, ISO 8601
     duration_s: float | None = None
     trace_id: str = ""
-    items_per_step: int | None = None
+    items_per_step: FromOne | None = None
     parameters: int | None = None
     convolution_unit: str = ""  # the unit whose peak applies: fp32, tf32, fp16, bf16
     matmul_unit: str = ""
     flags_before: Json = field(default_factory=dict)
     flags_after: Json = field(default_factory=dict)
-    executed: Json = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step
-    first_loss: float | None = None
-    last_loss: float | None = None
+    executed: Counts = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step
+    first_loss: Annotated[float | None, ANY] = None
+    last_loss: Annotated[float | None, ANY] = None
     compile_s: float | None = None
     warmup_steps: int | None = None
     warmup_s: float | None = None
@@ -113,7 +114,7 @@ class Run(Parameters):
     at_least_flop: int | None = None  # of a meter's mean step, where calls of it have no count: what the others have
     unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
     instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
-    attention: Json = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
+    attention: Counts = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
     interval_rule: str = "lag1"  # of the intervals of its times: lag1, lag1_raised, batches
     first_step_s: float | None = None  # wall time of the untimed step that `executed` is of
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
+from results.records.fields import ANY, SIGNED, FromOne, Json
 from results.records.rows import Record
-from results.records.vocabulary import Json
 
 MODES = ("training", "inference")
 
@@ -30,17 +30,17 @@ class WorkloadRecording(Record):
     workload: str
     mode: str = "training"  # or inference: the forward pass alone, in eval mode, without gradients
     variant: str = ""
-    batch_size: int = 1
+    batch_size: FromOne = 1
     hyper: Json = field(default_factory=dict)
     device: str = "cpu"
     device_name: str = ""
     torch_version: str = ""
-    threads: int | None = None  # intra-operation threads; None: not on a CPU
+    threads: FromOne | None = None  # intra-operation threads; None: not on a CPU
     precision: str = "fp32"
     layout: str = "channels_first"
     execution: str = "eager"
     optimizer: str = ""  # of training
-    seed: int = 0
+    seed: Annotated[int, ANY] = 0
     repeat: int = 0
     why: str = "mix"  # what it was recorded for: mix, threads, batch, repeat or switch
     status: str = "ok"
@@ -75,7 +75,7 @@ class OperationTime(Record):
     """operation_times.csv.gz: what all calls of one name took in one profiled step, each instant counted once."""
 
     recording: int
-    step: int
+    step: Annotated[int, SIGNED]
     name: str  # as torch's profiler has it: "aten::addmm"
     phase: str
     scope: str = ""  # "step" or "zero_grad" of an optimizer

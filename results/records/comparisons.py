@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from results.records.fields import FromOne, Probability, Signed
 from results.records.rows import Record
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "same", "cannot tell"
@@ -18,19 +19,19 @@ class Comparison(Record):
     """The step of one cell in run B against that in run A. Ratios are of times: below 1, B is faster."""
 
     model: str
-    batch_size: int
+    batch_size: FromOne
     precision: str
     device: str
     variant: str = ""  # what else sets the cell apart, of B where the two differ by choice
     verdict: str  # of B: faster, slower, same, cannot tell; only in A, only in B
-    ratio: float | None = None  # mean step time in B ÷ in A, of sessions relative to the ceiling timed beside it
-    low_ratio: float | None = None  # 95 % interval of this cell by itself
+    ratio: Signed | None = None  # mean step time in B ÷ in A, of sessions relative to the ceiling timed beside it
+    low_ratio: Signed | None = None  # 95 % interval of this cell by itself
     high_ratio: float | None = None
     error_ratio: float | None = None  # standard error of the logarithm of the ratio
     degrees: float | None = None  # of freedom of that
     margin_ratio: float | None = None  # up to which a difference is none that matters
-    p_different: float | None = None  # over all cells (Holm)
-    p_same: float | None = None  # the same of the two one-sided tests that it is within the margin
+    p_different: Probability | None = None  # over all cells (Holm)
+    p_same: Probability | None = None  # the same of the two one-sided tests that it is within the margin
     basis: str = ""  # sessions, processes: their means scatter; blocks: of one process, beyond the margin
     time_a_s: float | None = None
     time_b_s: float | None = None
@@ -56,14 +57,14 @@ class GateCheck(Record):
     condition: str
     limit_ratio: float = 0.0  # by how much more B may have
     model: str
-    batch_size: int
+    batch_size: FromOne
     precision: str
     variant: str = ""
     outcome: str  # met (which fails), not met, undecided, not compared
     value_a: float | None = None
     value_b: float | None = None
-    ratio: float | None = None
-    low_ratio: float | None = None
+    ratio: Signed | None = None
+    low_ratio: Signed | None = None
     high_ratio: float | None = None
     basis: str = ""  # of times: sessions, processes, blocks; exact: a count that no noise is in
     reason: str = ""

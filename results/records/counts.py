@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from results.records.fields import SIGNED, Counts, FromOne, Probability, Signed
 from results.records.rows import OfCell, Record
-from results.records.vocabulary import WHOLE, Json
+from results.records.vocabulary import WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,24 +21,24 @@ class FlopCount(Record):
     attempt: int = 0
     counter: str
     workload: str
-    batch_size: int
+    batch_size: FromOne
     phase: str  # forward, backward, … or total
     scope: str = WHOLE  # or a module path
     operator: str = ""  # empty: all operators together; else the counter's own name of one
-    native_value: int | float | None = None
+    native_value: Annotated[int | float | None, SIGNED] = None
     native_unit: str = ""  # mac or flop
     flop: int | None = None  # the native value in FLOP, one multiply-add being 2
     extrapolated: bool = False  # by the affine law from smaller batches
-    ignored: Json = field(default_factory=dict)  # operator → calls left out on purpose
-    not_understood: Json = field(default_factory=dict)  # operator → calls the counter has no rule for
+    ignored: Counts = field(default_factory=dict)  # operator → calls left out on purpose
+    not_understood: Counts = field(default_factory=dict)  # operator → calls the counter has no rule for
     status: str = "ok"
     reason: str = ""
     duration_s: float | None = None
     peak_memory_bytes: int | None = None
     parameters: int | None = None  # of the model, by this counter; on its forward total alone
-    printed: int | float | None = None  # what its user sees, where that is not native_value
-    attention: Json = field(default_factory=dict)  # of our own total: its convention, and what others count
-    mixture: Json = field(default_factory=dict)  # of our own forward total: parts of a mixture of experts
+    printed: Annotated[int | float | None, SIGNED] = None  # what its user sees, where that is not native_value
+    attention: Counts = field(default_factory=dict)  # of our own total: its convention, and what others count
+    mixture: Counts = field(default_factory=dict)  # of our own forward total: parts of a mixture of experts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ class ProfileCount(OfCell):
 
     source: str  # torch_profiler, kineto, nsys
     work: str
-    items: int  # images in it
+    items: FromOne  # images in it
     phase: str  # forward (loss included) or backward
     found_flop: int | None = None
     deduplicated_flop: int | None = None
@@ -82,10 +84,10 @@ class ProfileCount(OfCell):
     reason: str = ""
     at_least_flop: int | None = None  # sum of the products that have a count; cleaned_flop is None if one has none
     unknown_calls: int = 0  # products without a count: unknown
-    unknown_time_ratio: float | None = None  # of the time of the products, the share of those without a count
+    unknown_time_ratio: Probability | None = None  # of the time of the products, the share of those without a count
     found_at_least_flop: int | None = None  # sum of what was found; found_flop is None if a product has no number
     deduplicated_at_least_flop: int | None = None
-    outside_time_ratio: float | None = None  # of the time of kernels that make products, the share of no recorded call
+    outside_time_ratio: Probability | None = None  # of the time of kernels of products, the share of no recorded call
     attention: str = "dense"  # how cleaned_flop and exact_flop count it
 
 
@@ -96,7 +98,7 @@ class Ratio(Record):
     cell_id: str
     attempt: int
     model: str
-    batch_size: int
+    batch_size: FromOne
     precision: str
     source: str  # flopledger, torch_profiler, kineto, nsys, a counter
     work: str  # one, batch, epoch; empty: a count, not a profile
@@ -105,8 +107,8 @@ class Ratio(Record):
     name: str  # of the kind, module or forward operation; empty for the model
     forward_flop: int | None = None
     backward_flop: int | None = None
-    ratio: float | None = None  # a pure number; 2 by rule of thumb
-    exact_ratio: float | None = None  # of the model: 2 - share of the first operation, whose input needs no gradient
+    ratio: Signed | None = None  # a pure number; 2 by rule of thumb
+    exact_ratio: Signed | None = None  # of the model: 2 - share of the first operation, whose input needs no gradient
     status: str = "ok"
     reason: str = ""
     forward_at_least_flop: int | None = None  # sum of the calls that have a count; forward_flop is None if one has none
@@ -121,19 +123,19 @@ class Agreement(Record):
     cell_id: str
     attempt: int
     model: str
-    batch_size: int
+    batch_size: FromOne
     counter: str
     phase: str
-    native_value: int | float | None = None
+    native_value: Annotated[int | float | None, SIGNED] = None
     native_unit: str = ""
     total_flop: int | None = None  # the counter's total in FLOP, whatever it counts
     model_flop: int | None = None  # its convolutions and matrix products alone, as far as it tells them apart
     exact_flop: int | None = None
-    difference_flop: int | None = None  # model_flop - exact_flop
-    ratio: float | None = None  # model_flop ÷ exact_flop
-    total_ratio: float | None = None  # total_flop ÷ exact_flop
+    difference_flop: Annotated[int | None, SIGNED] = None  # model_flop - exact_flop
+    ratio: Signed | None = None  # model_flop ÷ exact_flop
+    total_ratio: Signed | None = None  # total_flop ÷ exact_flop
     extrapolated: bool = False
-    not_understood: Json = field(default_factory=dict)
+    not_understood: Counts = field(default_factory=dict)
     status: str = "ok"
     reason: str = ""
     attention: str = "dense"  # how exact_flop counts it
@@ -151,8 +153,8 @@ class BatchLaw(Record):
     scope: str = WHOLE
     operator: str = ""
     batches: tuple[int, ...] = ()  # counted, not extrapolated
-    slope_flop: int | None = None  # a sample
-    constant_flop: int | None = None
+    slope_flop: Annotated[int | None, SIGNED] = None  # a sample
+    constant_flop: Annotated[int | None, SIGNED] = None
     holds: bool | None = None  # None: fewer than three batches decide nothing
     reason: str = ""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from results.records.fields import ANY, NOT_NEGATIVE, FromMinusOne, Json, Shapes, Signed
 from results.records.rows import Record
-from results.records.vocabulary import Json
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Operation(Record):
     kind: str
     phase: str
     module: str
-    sequence_nr: int | None
+    sequence_nr: FromMinusOne | None
     forward_index: int | None
     input_names: tuple[str, ...]
-    input_shapes: tuple[tuple[Any, ...], ...]
+    input_shapes: tuple[Shapes, ...]
     input_dtypes: tuple[str, ...]
-    output_shapes: tuple[tuple[Any, ...], ...]
+    output_shapes: tuple[Shapes, ...]
     output_dtypes: tuple[str, ...]
     attributes: Json
     reads: tuple[int, ...]  # storage ids, one for each input tensor
@@ -41,10 +41,10 @@ class Storage(Record):
     """operations/TRACE_ID.storages.csv.gz: one block of memory during the step."""
 
     id: int  # our own serial number
-    nbytes: Any  # int, or a sympy expression
+    nbytes: Annotated[Any, NOT_NEGATIVE]  # int, or a sympy expression
     role: str  # weight, buffer, gradient, optimizer_state, input, activation, temporary
-    born_index: int  # index of the operation that made it; -1: before the step
-    died_index: int | None  # index of the last operation before it was freed; None: outlived the step
+    born_index: FromMinusOne  # index of the operation that made it; -1: before the step
+    died_index: FromMinusOne | None  # index of the last operation before it was freed; None: outlived the step
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class ProfiledOperation(Record):
     name: str  # as recorded: "aten::conv2d"
     phase: str  # of the range around it; empty: outside of all
     module: str  # path of the module, of a backward call that of its forward call
-    sequence_nr: int | None
+    sequence_nr: FromMinusOne | None
     forward_index: int | None  # of a backward call: the call whose gradient it calculates
-    thread: int
-    input_shapes: tuple[Any, ...]
+    thread: Annotated[int, ANY]
+    input_shapes: Shapes
     input_dtypes: tuple[str, ...]
     concrete_inputs: tuple[Any, ...]
     found_flop: int | None  # what the profiler counted; None: it counts nothing for this name
-    start_s: float  # since the step began
+    start_s: Signed  # since the step began
     time_s: float  # on the host, calls inside included
     device_time_s: float | None = None  # of the kernels launched in it, calls inside included
 
@@ -81,10 +81,10 @@ class Kernel(Record):
     index: int  # in the order of start
     name: str
     what: str  # kernel, memcpy, memset; call: an operator call of a recording without a device
-    start_s: float | None = None  # since the recording's first event
+    start_s: Signed | None = None  # since the recording's first event
     time_s: float
-    device: int | None = None
-    stream: int | None = None
+    device: Annotated[int | None, ANY] = None
+    stream: Annotated[int | None, ANY] = None
     call: int | None = None  # index of the innermost recorded call that launched it
     link: str  # how that call was found: containment, external_id, sequence, graph, none
     instance: int | None = None  # index of the OperationInstance it belongs to
@@ -106,9 +106,9 @@ class OperationInstance(Record):
     phase: str
     module: str = ""
     step: int | None = None  # the recorder's number of the training step
-    sequence_nr: int | None = None
+    sequence_nr: FromMinusOne | None = None
     forward_index: int | None = None  # of a backward instance: index of the forward one
-    input_shapes: tuple[Any, ...] = ()
+    input_shapes: Shapes = ()
     input_dtypes: tuple[str, ...] = ()
     concrete_inputs: tuple[Any, ...] = ()
     kernels: int = 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from results.records.fields import POSITIVE, Counts, FromOne, Json, Positive
 from results.records.rows import Record
-from results.records.vocabulary import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class Sample(Record):
     index: int = 0
     part: str  # warmup, measure, phase, profiled, ceiling; suspended, disturbed, moved: not to be used
     phase: str = ""  # empty: the whole step
-    steps: int
+    steps: FromOne
     start_s: float  # monotonic clock of the host
     wall_s: float
     device_s: float | None = None  # between CUDA events; None on a CPU
@@ -80,13 +81,13 @@ class Ceiling(Record):
     family: str = ""  # sustained …: back to back for 3 s; square, near, …; winograd, fft; of a copy: memory, cache
     moved_bytes: int | None = None  # of one call of copy or triad
     bytes_per_s: float | None = None
-    threads: int | None = None  # torch's, on a CPU
+    threads: FromOne | None = None  # torch's, on a CPU
     sm_clock_hz: float | None = None  # of a GPU right after the calls, while it works on one more; of issue: the mean
     device_name: str = ""
     instructions: str = ""  # of issue: those that the kernel issues, as /proc/cpuinfo names them
     microarchitecture: str = ""  # of issue: the row of analysis/devices/processors.csv
-    cores: float | None = None  # that the process may keep busy: affinity, threads, quota
-    per_clock: float | None = None  # instructions that one core issued in one clock
+    cores: Positive | None = None  # that the process may keep busy: affinity, threads, quota
+    per_clock: Positive | None = None  # instructions that one core issued in one clock
     derived_flop_per_s: float | None = None  # cores × what the tables say of a clock × sm_clock_hz
     malloc: str = "default"  # as of the cells that it is a ceiling of
     core_round_trip_s: float | None = None  # of a cache line between two processors, right after the calls of a kernel
@@ -106,10 +107,10 @@ class RankRow(Record):
     device_name: str = ""
     status: str = "ok"
     reason: str = ""
-    steps: int | None = None  # measured on this rank
+    steps: FromOne | None = None  # measured on this rank
     time_s: float | None = None  # of a measured step, by its own clock
-    executed: Json = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step of this rank
-    ceiling: Json = field(default_factory=dict)  # unit → FLOP/s, measured while all ranks measured theirs
+    executed: Counts = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step of this rank
+    ceiling: Annotated[Json, POSITIVE] = field(default_factory=dict)  # unit → FLOP/s, as all ranks measured theirs
     parameters: int | None = None  # that it holds
     peak_memory_bytes: int | None = None
     energy_j: float | None = None  # of its device over the measured blocks
@@ -146,7 +147,7 @@ class RankCollective(Record):
     attempt: int
     rank: int
     kind: str  # all_reduce, all_gather, reduce_scatter, …
-    group_size: int | None = None  # ranks in it; None: several groups
+    group_size: FromOne | None = None  # ranks in it; None: several groups
     calls: float
     given_bytes: float | None = None  # that the rank hands over
     time_s: float  # in which one of them ran

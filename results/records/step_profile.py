@@ -8,10 +8,9 @@ beside them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from results.records.fields import Json, Shapes, Signed
 from results.records.rows import Record
-from results.records.vocabulary import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +26,8 @@ class StepOperation(Record):
     forward_index: int | None = None
     unit: str = ""  # the arithmetic unit that runs its products; empty: no product
     dtype: str = ""  # of its first input
-    input_shapes: tuple[Any, ...] = ()
-    output_shapes: tuple[Any, ...] = ()
+    input_shapes: Shapes = ()
+    output_shapes: Shapes = ()
     model_flop: int | None = 0
     other_flop: int | None = 0
     read_bytes: int = 0
@@ -38,7 +37,7 @@ class StepOperation(Record):
     kernels: float | None = None  # launched in a step; on a CPU 1 a call
     time_s: float | None = None  # mean: on a device of its kernels, else of its call
     median_time_s: float | None = None
-    low_time_s: float | None = None  # 95 % interval of the mean; None: one step
+    low_time_s: Signed | None = None  # 95 % interval of the mean; None: one step
     high_time_s: float | None = None
     host_time_s: float | None = None  # mean, of its call on the host
     waited_s: float | None = None  # mean, before it: the device idle, or the host between two operations

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from results.records.fields import Json
 from results.records.rows import Record
-from results.records.vocabulary import Json
 
 PASS, FAIL, OPEN = "pass", "fail", "open"
 

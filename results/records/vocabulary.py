@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from results.records.rows import Record, json_default
@@ -49,8 +48,6 @@ IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", 
 
 WHOLE = "total"
 """The scope of counts of the whole model; every other scope is the path of a module."""
-
-Json = Mapping[str, Any]
 
 
 def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:

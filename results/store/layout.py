@@ -154,13 +154,16 @@ def encode(rows: Iterable[Record]) -> bytes:
     return _lines([to_values(row) for row in rows])
 
 
-def decode(lines: Iterable[bytes]) -> list[list[str]]:
+def decode(lines: Sequence[bytes]) -> list[list[str]]:
     """The fields of whole lines. Raises ValueError for text that is no CSV or no UTF-8."""
     csv.field_size_limit(1 << 30)  # the module's own limit of 131072 is less than some traces' lists of tensors
     try:
-        return list(csv.reader(map(bytes.decode, lines), strict=True))
+        rows = list(csv.reader(map(bytes.decode, lines), strict=True))
     except csv.Error as fault:
         raise ValueError(f"not CSV: {fault}") from fault
+    if len(rows) < len(lines):
+        raise ValueError("not CSV: a quote hides the end of a line")
+    return rows
 
 
 def lines_of(block: bytes) -> list[bytes]:

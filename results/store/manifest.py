@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from results.records.cell import Sitting
+from results.records.fields import Json
 from results.records.rows import json_default
-from results.records.vocabulary import SCHEMA_VERSION, Json, digest
+from results.records.vocabulary import SCHEMA_VERSION, digest
 from results.store.code import commit_of
 from results.store.disk import DISK, Disk, faults, read, replace
 from results.store.migrations import check_readable, migrate

@@ -8,6 +8,7 @@ pandas is imported only where somebody asks for a table.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections import Counter
@@ -19,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from results.errors import Inconsistent
 from results.garbage_collector import collector_off
 from results.records.cell import Run, Sitting
+from results.records.counts import FlopCount
 from results.records.operations import Operation, ProfiledOperation, Storage
-from results.records.rows import ColumnRows, R, header, to_values
-from results.records.samples import Ceiling
+from results.records.rows import R, header
+from results.records.samples import Ceiling, Sample, Telemetry
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store import layout
-from results.store.columns import records
 from results.store.disk import check_links, read
 from results.store.layout import (
     CEILINGS,
@@ -38,8 +39,7 @@ from results.store.layout import (
     prefixes,
 )
 from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
-from results.store.migrations import migrate
-from results.store.ranges import check_ranges
+from results.store.tables import read_block, records, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,32 +70,24 @@ class RunData:
     unsealed: tuple[str, ...] = ()
 
     def records(self, record: type[R]) -> Sequence[R]:
-        """The rows of one kind: Sample, Telemetry or FlopCount; as they were read, made when they are asked for."""
+        """The rows of one kind: Sample, Telemetry, FlopCount or one of several ranks, in the order of their cells."""
         file = next(file for file, kind in CELL_FILES.items() if kind is record)
-        rows = self.rows.get(file, ())
-        known = isinstance(rows, ColumnRows) or {*map(type, rows)} <= {record}
-        return rows if known else tuple(row for row in rows if isinstance(row, record))
+        return self.rows.get(file, ())
 
     @functools.cached_property
     def samples(self) -> pd.DataFrame:
         """One row a timed block: the fields of `Sample`."""
-        return self._frame("samples.csv")
+        return table(Sample, self.records(Sample))
 
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
         """One row a poll: the fields of `Telemetry`."""
-        return self._frame("telemetry.csv")
+        return table(Telemetry, self.records(Telemetry))
 
     @functools.cached_property
     def flop_counts(self) -> pd.DataFrame:
         """One row a counter's number: the fields of `FlopCount`."""
-        return self._frame(FLOP_COUNTS)
-
-    def _frame(self, file: str) -> pd.DataFrame:
-        from results.store.tables import table
-
-        record = CELL_FILES[file]
-        return table(file, record, header(record), [[to_values(row) for row in self.rows.get(file, ())]])
+        return table(FlopCount, self.records(FlopCount))
 
 
 @dataclass
@@ -225,7 +217,7 @@ def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
         names, traces = _packed_traces(packed, state.st_mtime_ns, state.st_size)
         if trace_id in traces:
             lines = sorted(traces[trace_id], key=lambda line: int(line.split(b",", 2)[1]))
-            return list(records(file, record, names, [b"".join(lines)], version))
+            return records(file, record, names, [b"".join(lines)], version)
     except ValueError as fault:
         raise Inconsistent(f"{packed}: {fault}") from fault
     raise ValueError(f"{packed} has no trace {trace_id}")
@@ -322,35 +314,18 @@ def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
             before = check_seal(scan.tops[file], line, before)
         except BrokenSeal as fault:
             before, faults[number] = fault.seal, fault
-    if not faults and (at_once := _all_rows(file, record, names, lines, version)) is not None:
-        return at_once
-    rows = []
+    if not faults:
+        with contextlib.suppress(ValueError):  # which line it is, is found below
+            return read_block(file, record, names, b"".join(line + b"\n" for line in lines), version)
+    rows: list[R] = []
     for number, line in enumerate(lines, start=2):
         try:
             if number in faults:
                 raise faults[number]
-            rows.append(_row(file, record, names, line, version))
+            rows += read_block(file, record, names, line + b"\n", version)
         except ValueError as fault:
             scan.problems.append(f"{file}, line {number}: left out, {fault}")
     return rows
-
-
-def _all_rows(file: str, record: type[R], names: Sequence[str], lines: Sequence[bytes], version: int) -> list[R] | None:
-    """What `_row` gives of each line, quicker where there are many; None where one of them cannot be read."""
-    try:
-        rows = list(records(file, record, names, [b"".join(line + b"\n" for line in lines)], version, whole=True))
-    except ValueError:
-        return None
-    return rows if len(rows) == len(lines) else None  # a quote may hide the end of a damaged line
-
-
-def _row(file: str, record: type[R], names: Sequence[str], line: bytes, version: int) -> R:
-    fields = [value for row in layout.decode([line]) for value in row]
-    if len(fields) != len(names):
-        raise ValueError(f"expected {len(names)} fields, got {len(fields)}")
-    row = record.from_row(migrate(file, dict(zip(names, fields, strict=True)), version))
-    check_ranges(row)
-    return row
 
 
 def _committed_once(scan: Scan, runs: list[Run]) -> list[Run]:
@@ -447,6 +422,6 @@ def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R
     try:
         top, _, body = layout.decompress(data).partition(b"\n")
         (names,) = layout.decode([top])
-        return list(records(file, record, names, [body[: body.rfind(b"\n") + 1]], version))
+        return records(file, record, names, [body[: body.rfind(b"\n") + 1]], version)
     except ValueError as fault:
         raise Inconsistent(f"{path / file}: {fault}") from fault

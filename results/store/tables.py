@@ -1,72 +1,96 @@
-"""Rows of text as a pandas table with the types of their record.
+"""The rows of a file as records, and records as a pandas table with the types of their fields.
 
-Exact integers never pass through a float: they become `Int64` with gaps, or Python integers (dtype object) where one
-is beyond 64 bits. Floats are float64 with NaN for unknown, booleans `boolean`, text `str` with "" for empty. A field
-that may be an integer or a float stays Python numbers (dtype object). Nested values stay compact JSON text, "" for
-unknown: `rows.from_text` or `json.loads` opens them.
+In a pandas table exact integers never pass through a float: they become `Int64` with gaps, or Python integers (dtype
+object) where one is beyond 64 bits. Floats are float64 with NaN for unknown, booleans `boolean`, text `str` with "" for
+empty. A field that may be an integer or a float stays Python numbers (dtype object). Nested values are compact JSON
+text, "" for unknown: `json.loads` opens them. pandas is imported only where somebody asks for such a table.
 """
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-
-from results.records.rows import Record, from_text, kinds_of, literal
+from results.records.rows import Column, R, Record, columns_of, read_rows, to_text
 from results.records.vocabulary import SCHEMA_VERSION
-from results.store.columns import Block, texts
+from results.store.layout import decode, lines_of
+from results.store.migrations import migrate
+from results.text_files import csv_table, read_text
 
-_INT64 = np.iinfo(np.int64)
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def table(
-    file: str, record: type[Record], names: Sequence[str], blocks: Iterable[Block], version: int = SCHEMA_VERSION
-) -> pd.DataFrame:
-    """The fields of `record` from rows whose columns are `names`; rows of an older version are migrated first.
-
-    Raises ValueError for a row of another width, a column without default that is missing, or text that its type
-    cannot hold; each with the name of the file.
-    """
-    hints = typing.get_type_hints(record)
-    built = {}
-    for name, values in texts(file, record, names, blocks, version).items():
+def records(
+    file: str, record: type[R], names: Sequence[str], blocks: Iterable[bytes], version: int = SCHEMA_VERSION
+) -> list[R]:
+    """The records of blocks of whole lines. Raises ValueError as `read_block` does, with the name of the file."""
+    rows: list[R] = []
+    for block in blocks:
         try:
-            built[name] = column(values, hints[name])
+            rows += read_block(file, record, names, block, version)
         except ValueError as fault:
-            raise ValueError(f"{file}, column {name}: {fault}") from fault
-    return pd.DataFrame(built)
+            raise _of_file(file, fault) from fault
+    return rows
 
 
-def column(texts: Sequence[str], hint: Any) -> pd.Series[Any]:
-    """One column of text as the type of its field. Raises ValueError for text that it cannot hold."""
-    kinds = kinds_of(hint)
-    if kinds in _BUILDERS:
-        return _BUILDERS[kinds](texts)
-    if kinds == (int, float):
-        return pd.Series([from_text(text, hint) for text in texts], dtype=object)
-    return pd.Series([literal(text) for text in texts], dtype="str")
+def read_block(
+    file: str, record: type[R], names: Sequence[str], block: bytes, version: int = SCHEMA_VERSION
+) -> list[R]:
+    """The records of whole lines whose columns are `names`; those of an older version are migrated first.
+
+    Raises ValueError for lines that are no CSV, a line of another width, and as `read_rows` of results/records does.
+    """
+    rows = decode(lines_of(block))
+    for row in rows:
+        if len(row) != len(names):
+            raise ValueError(f"expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
+    if version == SCHEMA_VERSION or not rows:
+        return read_rows(record, names, rows)
+    migrated = [migrate(file, dict(zip(names, row, strict=True)), version) for row in rows]
+    return read_rows(record, list(migrated[0]), [list(row.values()) for row in migrated])
 
 
-def _integers(texts: Sequence[str]) -> pd.Series[Any]:
-    values = [int(text) if text else 0 for text in texts]
-    unknown = np.array([not text for text in texts], dtype=bool)
-    if values and not _INT64.min <= min(values) <= max(values) <= _INT64.max:
-        exact = [None if gap else value for value, gap in zip(values, unknown, strict=True)]
-        return pd.Series(exact, dtype=object)
-    return pd.Series(pd.arrays.IntegerArray(np.array(values, dtype=np.int64), unknown))
+def read_records(path: Path, record: type[R]) -> list[R]:
+    """The records of a derived table (.csv or .csv.gz); none where the file is missing or empty.
+
+    Raises ValueError for a file that is not the table its name says.
+    """
+    try:
+        return read_rows(record, *csv_table(read_text(path)))
+    except FileNotFoundError:
+        return []
+    except ValueError as fault:
+        raise _of_file(str(path), fault) from fault
 
 
-def _booleans(texts: Sequence[str]) -> pd.Series[Any]:
-    values = np.array([from_text(text, bool | None) is True for text in texts], dtype=bool)
-    unknown = np.array([not text for text in texts], dtype=bool)
-    return pd.Series(pd.arrays.BooleanArray(values, unknown))
+def _of_file(file: str, fault: ValueError) -> ValueError:
+    """The fault with the name of the file: "samples.csv, column wall_s: …"."""
+    return ValueError(f"{file}{',' if str(fault).startswith('column ') else ':'} {fault}")
 
 
-_BUILDERS: dict[tuple[Any, ...], Callable[[Sequence[str]], pd.Series[Any]]] = {
-    (int,): _integers,
-    (float,): lambda texts: pd.Series([float(text) if text else np.nan for text in texts], dtype=np.float64),
-    (bool,): _booleans,
-}
+def table(record: type[Record], rows: Sequence[Record]) -> pd.DataFrame:
+    """The rows with a column for each field of their record."""
+    import pandas as pd
+
+    columns = columns_of(record).items()
+    return pd.DataFrame({name: _series(column, [getattr(row, name) for row in rows]) for name, column in columns})
+
+
+def _series(column: Column, values: list[Any]) -> pd.Series[Any]:
+    import numpy as np
+    import pandas as pd
+
+    if column.kinds == (int,):
+        limits, known = np.iinfo(np.int64), [value for value in values if value is not None]
+        if known and not limits.min <= min(known) <= max(known) <= limits.max:
+            return pd.Series(values, dtype=object)
+        unknown = np.array([value is None for value in values], dtype=bool)
+        exact = np.array([0 if value is None else value for value in values], dtype=np.int64)
+        return pd.Series(pd.arrays.IntegerArray(exact, unknown))
+    if column.kinds == (int, float):
+        return pd.Series(values, dtype=object)
+    if column.kinds in ((float,), (bool,)):
+        return pd.Series(values, dtype=np.float64 if column.kinds == (float,) else "boolean")
+    return pd.Series([to_text(value) for value in values], dtype="str")

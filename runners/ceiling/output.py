@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results.records.rows import read_rows
 from results.records.samples import Ceiling
 from results.store.layout import CEILINGS
-from results.text_files import csv_rows, read_text
+from results.text_files import csv_table, read_text
 from runners.cli.output import put
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def write(seen: CeilingAnswer, out: Path) -> None:
 def read(path: Path) -> list[Ceiling]:
     """The rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for a file that is none."""
     try:
-        return [Ceiling.from_row(row) for row in csv_rows(read_text(path))]
+        return read_rows(Ceiling, *csv_table(read_text(path)))
     except OSError as fault:
         raise ValueError(f"{path} could not be read: {fault.strerror or fault}") from fault
     except ValueError as fault:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
+from results.records import rows as records_rows
 from results.records.characterization import EXECUTIONS, FILES, MODES, Characterization, WorkloadRecording
-from results.text_files import csv_rows, read_text
+from results.text_files import csv_table, read_text
 from runners.characterize import plan as characterize_plan
 from runners.characterize.plan import BATCH, BOTH
 from runners.characterize.task import OWN
@@ -173,7 +174,7 @@ def read_rows(directory: Path) -> Characterization:
     for name, record in FILES.items():
         path = directory / name
         try:
-            found.append(tuple(record.from_row(row) for row in csv_rows(read_text(path))))
+            found.append(tuple(records_rows.read_rows(record, *csv_table(read_text(path)))))
         except (OSError, ValueError) as fault:
             cause = getattr(fault, "strerror", None) or fault
             raise Mistake(f"expected {path} as runners.characterize writes it, got: {cause}") from fault

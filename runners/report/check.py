@@ -51,9 +51,9 @@ def evidence_of(path: Path) -> Evidence:
     """
     from reports.sweep.figures.gallery import UTILIZATION
     from results.records.answers import Utilization
-    from results.store.columns import read_records
     from results.store.reading import read_run
     from results.store.store import read_operations, read_profile
+    from results.store.tables import read_records
     from runners.report.recordings import recording
 
     data = read_run(path)

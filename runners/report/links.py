@@ -33,7 +33,7 @@ def render(path: Path, rates: Path, form: str) -> int:
 def read_rates(path: Path) -> Sequence[CollectiveRate]:
     """What `runners.ceiling --collectives --out DIR` wrote. path: that DIR, or the file in it. Raises Mistake."""
     from analysis.parallel.link_use import CollectiveRate
-    from results.store.columns import read_records
+    from results.store.tables import read_records
 
     file = path / RATES if path.is_dir() else path
     if not file.is_file():

@@ -1,75 +1,26 @@
-"""Every number of every record has a sign and a range by its unit, and a file with another is refused in one line;
-records read by column hold what each line does."""
+"""A number of a record has a range by its unit or its field, and a file with another is refused in one line."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-import importlib
 import io
 import json
 import math
-import pkgutil
 import shutil
-import typing
-from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from results import records
 from results.records.counts import FlopCount
-from results.records.rows import Record, header, kinds_of
+from results.records.fields import NOT_NEGATIVE
+from results.records.rows import header
 from results.records.samples import Ceiling, Sample, Telemetry
-from results.store import columns, layout
-from results.store.columns import read_records
+from results.store import layout, tables
 from results.store.manifest import MANIFEST, read_manifest
-from results.store.ranges import check_ranges, range_of
 from results.store.reading import read_run
+from results.store.tables import read_records
 from tests.support.made_up.seals import reseal
 from tests.support.made_up.small_run import PUBLISHED, rebuilt, small_run
-
-WITHOUT_NUMBERS = {
-    *("attributes", "concrete_inputs", "committed", "environment", "flags_after", "flags_before", "found", "hyper"),
-    *("instructions", "preflight", "unprofiled"),
-}
-"""Fields of anything, whose values are words, or settings of others that may be negative."""
-
-
-def all_records():
-    modules = [
-        importlib.import_module(f"results.records.{each.name}") for each in pkgutil.iter_modules(records.__path__)
-    ]
-    classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
-    return sorted((kind for kind in classes if issubclass(kind, Record) and kind is not Record), key=repr)
-
-
-@pytest.mark.parametrize(
-    ("text", "known"), [("nan", True), ("NaN", True), ("-nan", False), (" nan", False), ("+NaN", False)]
-)
-def test_whole_rows_have_no_nan_that_no_writer_wrote(text, known):
-    line = f"measure,1,0.0,0.1,{text}\n".encode()
-    names = ("part", "steps", "start_s", "wall_s", "device_s")
-    assert columns.records("f", Sample, names, [line]) == (SAMPLE,)
-    if known:
-        return
-    with pytest.raises(ValueError, match="device_s: expected a number, got NaN"):
-        columns.records("f", Sample, names, [line], whole=True)
-
-
-@pytest.mark.parametrize("record", all_records(), ids=lambda record: record.__name__)
-def test_every_field_of_numbers_has_a_range(record):
-    hints = typing.get_type_hints(record)
-    for field in dataclasses.fields(record):
-        kinds = kinds_of(hints[field.name])
-        texts = "str" in str(hints[field.name]) and tuple in kinds
-        numbers = bool({int, float, tuple, typing.Any} & {*kinds}) or any(
-            isinstance(kind, type) and issubclass(kind, Mapping) for kind in kinds
-        )
-        if numbers and not texts and field.name not in WITHOUT_NUMBERS:
-            assert range_of(record, field.name) is not None, f"{record.__name__}.{field.name} has no range"
-
 
 SAMPLE = Sample(part="measure", steps=1, start_s=0.0, wall_s=0.1)
 CEILING = Ceiling(sitting="s", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="")
@@ -82,7 +33,7 @@ POLL = Telemetry(cell_id="c", attempt=1, time_s=0.0)
     [
         (SAMPLE, "wall_s", -1.0, "expected a finite number of at least 0, got -1.0"),
         (SAMPLE, "wall_s", math.inf, "expected a finite number of at least 0, got inf"),
-        (SAMPLE, "device_s", math.nan, "expected a finite number of at least 0, got nan"),
+        (SAMPLE, "wall_s", math.nan, "expected a finite number of at least 0, got nan"),
         (SAMPLE, "steps", 0, "expected a finite number of at least 1, got 0"),
         (CEILING, "flop_per_s", 0.0, "expected a finite number above 0, got 0.0"),
         (CEILING, "moved_bytes", -8, "expected a finite number of at least 0, got -8"),
@@ -93,16 +44,21 @@ POLL = Telemetry(cell_id="c", attempt=1, time_s=0.0)
     ],
 )
 def test_what_is_outside_is_refused(row, field, value, said):
-    check_ranges(row)
+    assert type(row).from_row(row.to_row()) == row
     with pytest.raises(ValueError, match=f"column {field}: ") as raised:
-        check_ranges(dataclasses.replace(row, **{field: value}))
+        type(row).from_row(dataclasses.replace(row, **{field: value}).to_row())
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["nan", "NaN", "-nan", " nan"])
+def test_a_time_that_is_no_number_is_unknown(text):
+    assert Sample.from_row({**SAMPLE.to_row(), "device_s": text}) == SAMPLE
 
 
 def test_a_number_of_thousands_of_digits_is_described():
     """10^5000 has 5000 · log2(10) = 16609.6 binary digits."""
     with pytest.raises(ValueError, match="got an integer of 16610 binary digits"):
-        check_ranges(dataclasses.replace(COUNT, flop=-(10**5000)))
+        NOT_NEGATIVE.check("flop", -(10**5000))
 
 
 def test_the_published_run_is_within_all_ranges():
@@ -161,7 +117,7 @@ def test_a_number_that_every_row_has_may_not_be_empty(tmp_path):
     (tmp_path / "samples.csv").write_text(f"{head}c,1,0,measure,,3,1.0,0.5,,,\n")
     assert read_records(tmp_path / "samples.csv", Sample)[0].device_s is None
     (tmp_path / "samples.csv").write_text(f"{head}c,1,0,measure,,,1.0,0.5,,,\n")
-    with pytest.raises(ValueError, match="steps: expected a number, got nothing"):
+    with pytest.raises(ValueError, match="column steps: an empty field where int was expected"):
         read_records(tmp_path / "samples.csv", Sample)
 
 
@@ -191,41 +147,11 @@ def block(*lines: str) -> bytes:
     return "".join(f"{each}\n" for each in lines).encode()
 
 
-LINES = st.fixed_dictionaries(
-    {
-        "index": st.sampled_from(["0", "1", "12"]),
-        "part": st.sampled_from(["measure", "warmup", "a b"]),
-        "wall_s": st.sampled_from(["0", "1", "1.0", "1e-3"]),
-        "device_s": st.sampled_from(["", "", "0.25", "3", "nan", " nan"]),
-        "flop": st.sampled_from(["", "7", str(2**70), "1" * 400]),
-        "work": st.sampled_from(["", "one"]),
-    }
-)
-
-
-@pytest.mark.parametrize("small", [0, 4096])
-@given(blocks=st.lists(st.lists(LINES, min_size=1, max_size=4), max_size=4))
-def test_columns_hold_what_each_line_does(blocks: list[list[dict[str, str]]], small: int) -> None:
-    """Blocks are attempts, read each by itself or together, with numbers anew for each or kept; a column may be of one
-    text, of numbers, of gaps and of texts that are no finite number."""
-    lines = [[line(attempt=str(place), **each) for each in texts] for place, texts in enumerate(blocks, start=1)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_SMALL", small)
-        patch.setattr(columns, "_KEPT", small)
-        found = columns.records(FILE, Sample, NAMES, [block(*each) for each in lines])
-    split = [dict(zip(NAMES, each.split(","), strict=True)) for attempt in lines for each in attempt]
-    expected = [Sample.from_row({name: text.replace(" nan", "nan") for name, text in each.items()}) for each in split]
-    assert list(found) == expected
-    assert [list(map(type, vars(row).values())) for row in found] == [
-        list(map(type, vars(row).values())) for row in expected
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("wall_s", "-1", "wall_s: expected"),
-        ("wall_s", "", "wall_s: expected a number, got nothing"),
+        ("wall_s", "", "wall_s: an empty field where float was expected"),
         ("wall_s", "nan", "wall_s"),
         ("wall_s", "x", "wall_s: expected float"),
         ("index", "1.5", "index: expected int"),
@@ -237,4 +163,4 @@ def test_one_number_among_many_that_its_field_cannot_hold_is_told(name: str, tex
     given[4][name] = text
     lines = [line(**each) for each in given]
     with pytest.raises(ValueError, match=rf"^{FILE}, .*{said}"):
-        columns.records(FILE, Sample, NAMES, [block(*lines)])
+        tables.records(FILE, Sample, NAMES, [block(*lines)])

@@ -17,7 +17,7 @@ from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import Agreement, CleanedOperation, ProfileCount, Ratio
-from results.records.rows import Record, header
+from results.records.rows import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,8 +76,6 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:
 
 def read(path: Path, record: type[Record]) -> pd.DataFrame:
     """A derived table (.csv or .csv.gz) with the types of its record; no rows where the file is missing or empty."""
-    from results.store.columns import read_rows
-    from results.store.tables import table
+    from results.store.tables import read_records, table
 
-    names, rows = read_rows(path)
-    return table(str(path), record, names, [rows]) if rows else table(str(path), record, header(record), [])
+    return table(record, read_records(path, record))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleaning.reconcile.view import HEADLINES, METHODS
@@ -35,8 +34,6 @@ from reports.shared.figure_panels import (
     why,
 )
 from reports.shared.numbers import OF_WHAT, ceiling_name, fitting, ranks, si
-from results.records.answers import Utilization
-from results.text_files import csv_lines, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,20 +60,10 @@ Looks = dict[str, dict[str, Any]]
 """Series → how matplotlib draws it: color, marker and, of a further ceiling, a hollow face."""
 
 
-def read(path: Path) -> pd.DataFrame:
-    """utilization.csv with the types of its record. Raises ValueError for a file that is none."""
-    from results.store.tables import table
-
-    names, *rows = csv_lines(read_text(path)) or [[]]
-    if not set(names) >= {"cell_id", "attempt", "utilization_ratio"}:
-        raise ValueError(f"expected the columns of utilization.csv, got {','.join(names)[:60]!r} in {path}")
-    return table(str(path), Utilization, names, [rows] if rows else [])
-
-
 def figures(frame: pd.DataFrame) -> dict[str, Figure]:
     """File name → figure: utilization by model and precision, and by batch size where there are several.
 
-    frame: from `read`. Empty without cells. Draw and render inside `style.theme()`.
+    frame: from `gallery.read`. Empty without cells. Draw and render inside `style.theme()`.
     """
     points = chosen(frame)
     if points.empty:

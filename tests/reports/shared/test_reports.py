@@ -16,12 +16,12 @@ from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
 from reports.shared import figure_style
 from reports.shared.numbers import digits, other_ceilings, percent, si, si_time, unpaired_sentence, verdict
-from reports.sweep.figures import utilization
+from reports.sweep.figures import gallery, utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import documents, to_csv, to_text
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
-from results.records.rows import CellRows, header, to_values
+from results.records.rows import header
 from tests.support.figure_texts import covered, texts
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
@@ -406,19 +406,6 @@ def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
     assert second["utilization_ratio"] is None
 
 
-def test_csv_of_rows_that_cells_share_is_that_of_each() -> None:
-    shared = [fraction(0.5, warnings=("a, b",), peak_source='6" 8'), fraction(None, model="of, another")]
-    own = {"cell_id": "c1", "attempt": 2, "model": "x, y"}
-    rows = CellRows([({}, [fraction(0.25, reason="a, b")]), (own, shared), ({**own, "model": "=z"}, shared)])
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header(Utilization))
-    writer.writerows(map(to_values, rows))
-    assert to_csv(rows, Utilization) == to_csv(list(rows), Utilization) == out.getvalue()
-    assert out.getvalue().count('c1,2,"x, y",') == 2
-    assert to_csv(CellRows([]), Utilization) == to_csv([], Utilization) == ",".join(header(Utilization)) + "\n"
-
-
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
@@ -434,7 +421,7 @@ def grid(models: Iterable[str], precisions: Iterable[str], batches: Iterable[int
 def drawn(tmp_path: Path, rows: list[Utilization]) -> dict[str, Any]:
     path = tmp_path / "utilization.csv"
     path.write_text(to_csv(rows, Utilization), encoding="utf-8")
-    return utilization.figures(utilization.read(path))
+    return utilization.figures(gallery.read(path, Utilization))
 
 
 def dots(axes: Any) -> list[tuple[float, float]]:
@@ -504,11 +491,8 @@ def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_file_that_is_no_utilization_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"other\.csv"):
-        utilization.read(path)
-    path.write_text("")
-    with pytest.raises(ValueError, match=r"other\.csv"):
-        utilization.read(path)
+    with pytest.raises(ValueError, match=r"other\.csv, column cell_id is missing"):
+        gallery.read(path, Utilization)
 
 
 def test_both_tables_fit_100_columns_whatever_they_hold() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from results.printable import printable
 from results.records.answers import Utilization
-from results.store.columns import read_records
+from results.store.tables import read_records
 from results.text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
 from runners.ceiling import output
 from runners.report.check import self_test_of
