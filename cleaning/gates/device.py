@@ -148,7 +148,7 @@ def _clock(evidence: Evidence) -> Iterator[Finding]:
     """The mean SM clock of each cell's window: there, not an idle one, not above the highest."""
     for run in (run for run in evidence.measured_cells if run.device.startswith("cuda")):
         window, highest = _window(run), _highest_hz(evidence, run)
-        polls = evidence.telemetry.get(key_of(run), [])
+        polls = evidence.data.by_cell(Telemetry).get(key_of(run), [])
         if window is None or not polls:
             yield Finding(run.cell_id, False, "no telemetry in its window")
             continue
@@ -167,7 +167,7 @@ def _throttling(evidence: Evidence) -> Iterator[Finding]:
     """Each reason that lowered clocks is among the warnings of the cell's rows; a low clock has a reason."""
     rows = evidence.published or evidence.rebuilt
     for run in evidence.measured_cells:
-        window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
+        window, polls = _window(run), evidence.data.by_cell(Telemetry).get(key_of(run), [])
         shares = None if window is None else telemetry.event_shares(polls, *window)
         if window is None or shares is None:
             continue
@@ -184,7 +184,7 @@ def _throttling(evidence: Evidence) -> Iterator[Finding]:
 def energy(evidence: Evidence) -> Iterator[Finding]:
     """The energy of each row against its own polls, the counter's steps, polled power and the power limit."""
     for run in evidence.measured_cells:
-        window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
+        window, polls = _window(run), evidence.data.by_cell(Telemetry).get(key_of(run), [])
         offered = any(poll.energy_j is not None or poll.power_w is not None for poll in polls)
         if window is None or not offered:
             continue

@@ -18,16 +18,14 @@ from analysis.operators import registry
 from analysis.utilization.numerators import input_dtype
 from cleaning.facts.self_test import SelfTest
 from cleaning.profile.instances import FORWARD
-from cleaning.reconcile.run import by_cell
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
-from results.records.counts import Agreement, BatchLaw, FlopCount, ProfileCount
+from results.records.counts import Agreement, BatchLaw, ProfileCount
 from results.records.operations import Operation, Storage
 from results.records.rows import R
-from results.records.samples import Sample, Telemetry
 from results.records.vocabulary import MEASURED
-from results.store.layout import Key, key_of
+from results.store.layout import Key, by_cell, key_of
 from results.store.reading import RunData
 
 Table = tuple[Sequence[Operation], Sequence[Storage]]
@@ -69,9 +67,9 @@ class TraceFacts:
 @dataclass(frozen=True)
 class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
-    one that lies in the run's directory; keeps_utilization: whether there is one. counts: as they were counted, not
-    cleaned. malformed: cell id (or RUN) → why a row was left out of everything else. self_test: the one in the
-    directory; in words, why it cannot be read; None: there is none."""
+    one that lies in the run's directory; keeps_utilization: whether there is one. malformed: cell id (or RUN) → why a
+    row was left out of everything else. self_test: the one in the directory; in words, why it cannot be read; None:
+    there is none."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
@@ -81,9 +79,6 @@ class Evidence:
     profile_counts: Sequence[ProfileCount] = ()
     agreement: Sequence[Agreement] = ()
     batch_laws: Sequence[BatchLaw] = ()
-    samples: Mapping[Key, Sequence[Sample]] = field(default_factory=dict)
-    telemetry: Mapping[Key, Sequence[Telemetry]] = field(default_factory=dict)
-    counts: Mapping[Key, Sequence[FlopCount]] = field(default_factory=dict)
     malformed: Mapping[str, str] = field(default_factory=dict)
     self_test: SelfTest | str | None = None
 
@@ -126,16 +121,6 @@ class Evidence:
     @functools.cached_property
     def _fractions(self) -> dict[Key, Sequence[Utilization]]:
         return by_cell(self.rebuilt)
-
-
-def samples_and_telemetry(data: RunData) -> tuple[dict[Key, Sequence[Sample]], dict[Key, Sequence[Telemetry]]]:
-    """The timed blocks and the polls of a run, by cell; made once, since they are asked for again and again."""
-    return by_cell(tuple(data.records(Sample))), by_cell(tuple(data.records(Telemetry)))
-
-
-def counts_of(data: RunData) -> dict[Key, Sequence[FlopCount]]:
-    """What counters said, as they said it, by cell."""
-    return by_cell(tuple(data.records(FlopCount)))
 
 
 def all_facts(

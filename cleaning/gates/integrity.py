@@ -12,7 +12,9 @@ from cleaning.facts.values import faults
 from cleaning.gates.evidence import RUN, Evidence, Finding
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
+from results.records.counts import FlopCount
 from results.records.rows import Record, header
+from results.records.samples import Sample, Telemetry
 from results.store.code import DIRTY
 from results.store.layout import key_of
 from results.store.manifest import comparable
@@ -22,6 +24,9 @@ PEAK_SLACK = 1.02
 
 SHOWN = 3
 """Faults of one cell that its words name."""
+
+RAW: tuple[type[Record], ...] = (Sample, Telemetry, FlopCount)
+"""The records of a cell whose words are asked."""
 
 SAME = 1e-9
 """Relative difference of two derived numbers that are the same."""
@@ -51,8 +56,8 @@ def _values(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(RUN, not found, _some(found))
     for run in evidence.data.runs:
         key = key_of(run)
-        parts: tuple[Sequence[Record], ...] = ([run], evidence.samples.get(key, ()), evidence.telemetry.get(key, ()))
-        found = [words for part in (*parts, evidence.counts.get(key, ())) for row in part for words in faults(row)]
+        raw: list[Sequence[Record]] = [evidence.data.by_cell(record).get(key, ()) for record in RAW]
+        found = [words for rows in ([run], *raw) for row in rows for words in faults(row)]
         yield Finding(run.cell_id, not found, _some(found))
 
 

@@ -39,7 +39,7 @@ def synchronised(evidence: Evidence) -> Iterator[Finding]:
     """Blocks in the order of time, each at least as long as its device work, inside of the cell's window; no two blocks
     of steps and of a paired ceiling at the same time."""
     for run in evidence.measured_cells:
-        samples = evidence.samples.get(key_of(run), ())
+        samples = evidence.data.by_cell(Sample).get(key_of(run), ())
         blocks = whole_steps(samples)
         if blocks:
             words = _unsynchronised(run, blocks) or _overlapping(samples)
@@ -131,7 +131,7 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
 def converged(evidence: Evidence) -> Iterator[Finding]:
     """The interval of the raw blocks, worked out again."""
     for run in evidence.measured_cells:
-        samples = evidence.samples.get(key_of(run), ())
+        samples = evidence.data.by_cell(Sample).get(key_of(run), ())
         if not (blocks := whole_steps(samples)):
             continue
         narrow, words = narrowness(run, blocks, samples)

@@ -62,10 +62,9 @@ from results.records.answers import ParallelStep, StepTime, Utilization, WorkTim
 from results.records.cell import Run
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.operations import Operation, ProfiledOperation
-from results.records.rows import R
 from results.records.samples import RankCollective, RankRow, Sample, Telemetry
 from results.records.vocabulary import LOOP, WORKS
-from results.store.layout import Key, key_of, profile_file, recording_file
+from results.store.layout import Key, by_cell, key_of, profile_file, recording_file
 from results.store.reading import RunData
 
 if TYPE_CHECKING:
@@ -122,9 +121,6 @@ class _Raw:
         self.data = data
         self.read_profile = read_profile
         self.read_recording = read_recording
-        self.samples = by_cell(data.records(Sample))
-        self.telemetry = by_cell(data.records(Telemetry))
-        self.ranks = by_cell(data.records(RankRow))
         self.counts = by_cell(cleaned.flop_counts)
         self.left_out = by_cell(cleaned.dropped.get(FLOP_COUNTS, ()))  # in totals, and may be what breaks a total's law
         self.problems: list[str] = []
@@ -267,7 +263,7 @@ def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[_Cell]) -> Built:
         batch_laws=rows_of("batch_laws"),
         post2021=windows.widened(kept_apart(rows_of("post2021"), runs, data.sittings)),
         parallel_steps=steps,
-        variants=variants(data.runs, raw.samples, data.sittings, data.manifest.options),
+        variants=variants(data.runs, data.by_cell(Sample), data.sittings, data.manifest.options),
     )
 
 
@@ -291,19 +287,10 @@ def _with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
 def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[ParallelStep, ...], list[str]]:
     """The rows of cells of several ranks, or the problem of their plans."""
     try:
-        ranks, collectives = by_cell(data.records(RankRow)), by_cell(data.records(RankCollective))
-        samples = by_cell(data.records(Sample)) if ranks else {}
-        return parallel_steps(data.runs, times, ranks, collectives, samples), []
+        ranks, collectives = data.by_cell(RankRow), data.by_cell(RankCollective)
+        return parallel_steps(data.runs, times, ranks, collectives, data.by_cell(Sample)), []
     except ValueError as fault:
         return (), [f"parallel: {fault}"]
-
-
-def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
-    """Attempt → its rows, in their order."""
-    cells: dict[Key, list[R]] = {}
-    for row in rows:
-        cells.setdefault(key_of(row), []).append(row)
-    return cells
 
 
 def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -363,8 +350,9 @@ def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
 def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
     """Everything of one cell. of_table: of its operation table."""
     key, counted = key_of(run), of_table.counted
-    samples, counts, left_out = raw.samples.get(key, ()), raw.counts.get(key, ()), raw.left_out.get(key, ())
-    measured = measurement(run, samples, raw.telemetry.get(key, ()))
+    samples, counts = raw.data.by_cell(Sample).get(key, ()), raw.counts.get(key, ())
+    all_counts = (*counts, *raw.left_out.get(key, ()))
+    measured = measurement(run, samples, raw.data.by_cell(Telemetry).get(key, ()))
     profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
     found = _numerators(run, counts, counted, (profile, recorded))
     under = _denominators(measured, measured.clock_hz, raw)
@@ -382,7 +370,9 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
             *recorded.ratios,
         ),
         agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.flop_of_phase)),
-        batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
+        batch_laws=raw.rows_or_problem(
+            "batch law", run, lambda: batch_laws(run, all_counts)
+        ),
         post2021=tuple(post2021.rows(measured, found, raw.fp32_peak(run, under))),
         log=profile.log + recorded.log,
     )
@@ -488,7 +478,7 @@ def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> t
     single = denominators(run, raw.peaks(run), clock_hz, capped_ratio > 0)
     if not run.parallel:
         return single
-    ranks = raw.ranks.get(key_of(run), [])
+    ranks = raw.data.by_cell(RankRow).get(key_of(run), [])
     try:
         world = parse_plan(run.parallel).world
     except ValueError as fault:

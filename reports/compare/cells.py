@@ -32,7 +32,6 @@ from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import block_means_s, whole_steps
 from analysis.utilization.windows import Window
 from analysis.utilization.work_times import variant
-from cleaning.gates.evidence import samples_and_telemetry
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page
 from reports.shared.numbers import DASH, digits, percent, si_time
 from results.errors import Unavailable
@@ -116,13 +115,12 @@ def compare_runs(
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
     """What decides a step, but for what may differ → its repeats."""
-    samples, _ = samples_and_telemetry(data)
     found: dict[Key, list[Run]] = {}
     for run in data.runs:
         texts = dict(zip(OF_A_STEP, conditions(run), strict=True))
         found.setdefault(tuple("" if name in across else text for name, text in texts.items()), []).append(run)
     same_kernels = not {*across} & {*OF_A_MACHINE, "device", "precision"}
-    return {key: _group(runs, samples, same_kernels) for key, runs in found.items()}
+    return {key: _group(runs, data.by_cell(Sample), same_kernels) for key, runs in found.items()}
 
 
 def _group(

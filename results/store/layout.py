@@ -20,7 +20,7 @@ from results.limits import unpack
 from results.records.cell import Run, Sitting
 from results.records.counts import FlopCount
 from results.records.operations import Operation, Storage
-from results.records.rows import Record, header, to_values
+from results.records.rows import R, Record, header, to_values
 from results.records.samples import Ceiling, RankCollective, RankRow, RankSample, RankTelemetry, Sample, Telemetry
 
 FLOP_COUNTS = "flop_counts.csv"
@@ -77,6 +77,14 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 def key_of(row: Any) -> Key:
     """The attempt that a row belongs to."""
     return row.cell_id, row.attempt
+
+
+def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
+    """Attempt → its rows, in their order."""
+    cells: dict[Key, list[R]] = {}
+    for row in rows:
+        cells.setdefault(key_of(row), []).append(row)
+    return cells
 
 
 def check_name(what: str, name: str) -> str:

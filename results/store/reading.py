@@ -68,11 +68,18 @@ class RunData:
     problems: list[str]
     damaged: frozenset[str] = frozenset()
     unsealed: tuple[str, ...] = ()
+    _by_cell: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def records(self, record: type[R]) -> Sequence[R]:
         """The rows of one kind: Sample, Telemetry, FlopCount or one of several ranks, in the order of their cells."""
         file = next(file for file, kind in CELL_FILES.items() if kind is record)
         return self.rows.get(file, ())
+
+    def by_cell(self, record: type[R]) -> Mapping[Key, Sequence[R]]:
+        """Attempt → its rows of one kind; sorted once, since they are asked for again and again."""
+        if record not in self._by_cell:
+            self._by_cell[record] = layout.by_cell(self.records(record))
+        return self._by_cell[record]
 
     @functools.cached_property
     def samples(self) -> pd.DataFrame:

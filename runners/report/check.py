@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results.text_files import json_value, read_text
 from runners.cli.exits import FAILED, Mistake
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from cleaning.facts.self_test import SelfTest
     from cleaning.gates.evidence import Evidence, TraceFacts
     from cleaning.reconcile.view import Built
-    from results.records.answers import Utilization
-    from results.records.operations import Operation, ProfiledOperation, Storage
+    from results.records.operations import Operation, Storage
     from results.store.reading import RunData
 
 ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
-ReadProfile = Callable[[str, int], "Sequence[ProfiledOperation]"]
 
 
 def render(path: Path, form: str) -> int:
@@ -45,25 +43,38 @@ def render(path: Path, form: str) -> int:
 
 
 def evidence_of(path: Path) -> Evidence:
-    """Everything that the gates ask of the run directory `path`.
+    """Everything that the gates ask of the run directory `path`. A cell whose own row holds what it cannot, or of which
+    nothing can be derived, is left out and named.
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
+    from cleaning.facts.values import faults
+    from cleaning.gates.evidence import Evidence, all_facts
     from reports.sweep.figures.gallery import UTILIZATION
     from results.records.answers import Utilization
     from results.store.reading import read_run
-    from results.store.store import read_operations, read_profile
+    from results.store.store import read_operations
     from results.store.tables import read_records
-    from runners.report.recordings import recording
 
     data = read_run(path)
     if not data.all_runs:
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
-    published = read_records(path / UTILIZATION, Utilization) if (path / UTILIZATION).is_file() else None
-    found, _ = assembled(
-        data, partial(read_operations, path), partial(read_profile, path), partial(recording, path), published
+    malformed = {run.cell_id: "; ".join(words) for run in data.runs if (words := faults(run))}
+    data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
+    tables = _Tables(partial(read_operations, path))
+    data, built = _built(data, path, tables.operations, malformed)
+    return Evidence(
+        data=data,
+        facts=all_facts(data.runs, partial(read_operations, path), tables.facts),
+        rebuilt=built.utilization,
+        published=[row for row in read_records(path / UTILIZATION, Utilization) if row.cell_id not in malformed],
+        keeps_utilization=(path / UTILIZATION).is_file(),
+        profile_counts=built.profile_counts,
+        agreement=built.agreement,
+        batch_laws=built.batch_laws,
+        malformed=malformed,
+        self_test=self_test_of(path),
     )
-    return replace(found, self_test=self_test_of(path))
 
 
 def self_test_of(path: Path) -> SelfTest | str | None:
@@ -76,35 +87,6 @@ def self_test_of(path: Path) -> SelfTest | str | None:
         return parsed(json_value(read_text(path / SELF_TEST_FILE)))
     except (ValueError, OSError) as fault:
         return f"cannot be read: {fault}"
-
-
-def assembled(
-    data: RunData,
-    read_table: ReadTable,
-    read_profile: ReadProfile,
-    read_recording: Any = None,
-    published: Sequence[Utilization] | None = None,
-) -> tuple[Evidence, Built]:
-    """The evidence of a run that was read, and what was derived on the way. published: its utilization.csv, if any.
-
-    A cell whose own row holds what it cannot, or of which nothing can be derived, is left out and named.
-    """
-    from cleaning.facts.values import faults
-
-    malformed = {run.cell_id: "; ".join(words) for run in data.runs if (words := faults(run))}
-    data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
-    tables = _Tables(read_table)
-    data, built = _built(data, tables.operations, read_profile, read_recording, malformed)
-    evidence = replace(
-        raw_evidence(data, read_table, read_profile, malformed, tables.facts),
-        rebuilt=built.utilization,
-        published=[row for row in published or () if row.cell_id not in malformed],
-        keeps_utilization=published is not None,
-        profile_counts=built.profile_counts,
-        agreement=built.agreement,
-        batch_laws=built.batch_laws,
-    )
-    return evidence, built
 
 
 class _Tables:
@@ -123,40 +105,16 @@ class _Tables:
         return table[0]
 
 
-def raw_evidence(
-    data: RunData,
-    read_table: ReadTable,
-    read_profile: ReadProfile,
-    malformed: Mapping[str, str],
-    facts: Mapping[str, TraceFacts] | None = None,
-) -> Evidence:
-    """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why. facts: of tables that
-    were read."""
-    from cleaning.gates.evidence import Evidence, all_facts, counts_of, samples_and_telemetry
-
-    samples, telemetry = samples_and_telemetry(data)
-    return Evidence(
-        data=data,
-        facts=all_facts(data.runs, read_table, facts),
-        samples=samples,
-        telemetry=telemetry,
-        counts=counts_of(data),
-        malformed=malformed,
-    )
-
-
 def _built(
-    data: RunData,
-    read_operations: Callable[[str], Sequence[Operation]],
-    read_profile: ReadProfile,
-    read_recording: Any,
-    malformed: dict[str, str],
+    data: RunData, path: Path, read_table: Callable[[str], Sequence[Operation]], malformed: dict[str, str]
 ) -> tuple[RunData, Built]:
     """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
     from cleaning.reconcile.run import build
+    from results.store.store import read_profile
+    from runners.report.recordings import recording
 
     def derived(some: RunData) -> Built:
-        return build(some, read_operations, read_profile, read_recording)
+        return build(some, read_table, partial(read_profile, path), partial(recording, path))
 
     try:
         return data, derived(data)

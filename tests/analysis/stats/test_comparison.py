@@ -15,9 +15,9 @@ from scipy import stats
 
 from analysis.stats.comparison import difference, holm, relative_difference, verdict
 from benchmarks.paired import compared
-from cleaning.gates.evidence import samples_and_telemetry
 from reports.compare.cells import ACROSS, _group, compare_runs
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
+from results.records.samples import Sample
 from results.store.layout import key_of
 from results.store.store import read_run
 from runners.report import command
@@ -257,7 +257,7 @@ def test_a_slower_run_with_a_cell_more(runs: dict[str, Path]) -> None:
 def test_a_block_without_a_time_above_0_leaves_its_run_out(runs: dict[str, Path], time_s: float) -> None:
     data = read_run(runs["a"])
     run = data.runs[0]
-    mine = samples_and_telemetry(data)[0][key_of(run)]
+    mine = data.by_cell(Sample)[key_of(run)]
     at = next(place for place, each in enumerate(mine) if each.part == "measure" and not each.work)
     wrong = [*mine[:at], replace(mine[at], wall_s=time_s, device_s=time_s), *mine[at + 1 :]]
     assert [len(_group([run], {key_of(run): rows}).times) for rows in (mine, wrong)] == [1, 0]

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from analysis.utilization.step_times import step_times
+from cleaning.gates.evidence import Evidence
 from cleaning.gates.gates import GATES, judge
 from measure.timing.disturbance import CoreState, Disturbance
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
@@ -20,7 +21,6 @@ from results.records.answers import StepTime
 from results.records.cell import Run
 from results.records.samples import Sample
 from results.store.store import read_run
-from runners.report.check import raw_evidence
 from runners.sweep import cell as sweep_cell
 from tests.support.fakes.fake_session import MEASURE, Scene, cell
 from tests.support.fakes.hosts import Host
@@ -99,8 +99,8 @@ def swept(folder: Path, monkeypatch: pytest.MonkeyPatch, host: PlannedHost, **ru
     data = read_run(scene.path)
     (run,) = data.runs
     run = dataclasses.replace(run, duration_s=None)  # of the real clock
-    evidence = raw_evidence(dataclasses.replace(data, runs=[run]), lambda _: ((), ()), lambda *_: (), {})
-    (samples,) = evidence.samples.values()
+    evidence = Evidence(dataclasses.replace(data, runs=[run]))
+    (samples,) = data.by_cell(Sample).values()
     asked = [gate for gate in GATES if gate.name in JUDGED]
     assert {verdict.gate: verdict.found for verdict in judge(evidence, asked) if verdict.verdict == "fail"} == {}
     return Found(run, tuple(samples), step_times(run, samples)[0])
