@@ -37,7 +37,7 @@ from statistics import fmean, variance
 from analysis.stats.summary import CONFIDENCE, Summary, summarise, t_quantile
 from results.records.cell import Parameters, Run
 from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN
-from results.records.rows import header, to_text
+from results.records.rows import columns_of, to_text
 
 PROCESSES, BLOCKS, SESSIONS = "processes", "blocks", "sessions"
 
@@ -232,14 +232,9 @@ def _upper(distance: float, error: float, degrees: float) -> float:
     return float(stdtr(degrees, -distance / error))
 
 
-ASKED = (
-    "methods", "counters", "target_ci_ratio", "quick", "repeat", "seed", "epoch_images", "profile", "model_digest",
-)  # fmt: skip
-"""Parameters that leave the training step as it is; and the files of a model, since a comparison asks what a change in
-them does to its time."""
-
-OF_A_STEP = tuple(name for name in header(Parameters) if name not in ASKED)
-"""Parameters that change it."""
+OF_A_STEP = tuple(name for name, column in columns_of(Parameters).items() if not column.is_request)
+"""Parameters that change the training step; not the files of a model, since a comparison asks what a change in them
+does to its time."""
 
 
 def conditions(run: Run, *but_for: str) -> tuple[str, ...]:

@@ -28,15 +28,14 @@ from analysis.stats.summary import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
 from results.records.answers import WorkTime
 from results.records.cell import Cell, Parameters, Run, identity
-from results.records.rows import to_text
+from results.records.rows import columns_of, to_text
 from results.records.samples import Sample
 from results.records.vocabulary import MEASURED, WORKS, non_default
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""
 
-_NO_VARIANT = {"model", "batch_size", "precision", "device", "repeat", "seed", "quick"}
-_NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images", "profile", "model_digest", "paired_ceiling"}
+_NO_VARIANT = {"model", "batch_size", "precision", "device", "paired_ceiling"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,8 @@ def images_of(run: Parameters, work: str) -> int:
 
 def variant(run: Run) -> str:
     """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
-    other = {name: value for name, value in non_default(run, Cell).items() if name not in _NO_VARIANT}
+    columns, other = columns_of(Cell), non_default(run, Cell)
+    other = {name: other[name] for name in other if name not in _NO_VARIANT and not columns[name].is_request}
     other |= other.pop("hyper", {})
     return ", ".join(f"{name}={to_text(value)}" for name, value in other.items())
 

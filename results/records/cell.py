@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from results.records.fields import ANY, Counts, FromOne, Json, Positive
+from results.records.fields import ANY, REQUEST, Counts, FromOne, Json, Positive
 from results.records.rows import Record, header
 from results.records.vocabulary import IDENTITY, digest, non_default
 
@@ -30,18 +30,18 @@ class Common:
     image_size: FromOne | None = None  # None: the workload's own
     num_classes: FromOne | None = None  # None: the workload's own
     hyper: Counts = field(default_factory=dict)  # other sizes by name; the rest are the workload's own
-    methods: tuple[str, ...] = ("theory", "exact")
-    counters: tuple[str, ...] = ("fvcore", "ptflops")
+    methods: Annotated[tuple[str, ...], REQUEST] = ("theory", "exact")
+    counters: Annotated[tuple[str, ...], REQUEST] = ("fvcore", "ptflops")
     data: str = "synthetic"
     cudnn_benchmark: bool = True
     deterministic: bool = False
-    target_ci_ratio: Positive | None = None  # half width of the 95 % interval ÷ mean; None: the device's own
-    quick: bool = False
-    repeat: int = 0
-    seed: Annotated[int, ANY] = 0
-    epoch_images: FromOne = 10_000  # of the method epoch
+    target_ci_ratio: Annotated[Positive | None, REQUEST] = None  # half of the 95 % interval ÷ mean; None: the device's
+    quick: Annotated[bool, REQUEST] = False
+    repeat: Annotated[int, REQUEST] = 0
+    seed: Annotated[int, ANY, REQUEST] = 0
+    epoch_images: Annotated[FromOne, REQUEST] = 10_000  # of the method epoch
     input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
-    profile: str = ""  # "kineto", "nsys": each work's recording is kept as this recorder writes it; empty: none is
+    profile: Annotated[str, REQUEST] = ""  # "kineto", "nsys": whose recordings of works are kept; empty: none are
     inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
     batch_maker: str = ""  # "file.py:function" that makes batches, or a graph's dimension; empty: the model's own
     frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
@@ -60,7 +60,7 @@ class Parameters(Common, Point, Record):
     that old identifiers stay.
     """
 
-    model_digest: str = ""  # of the files that a model of one's own is made of; empty: it has none
+    model_digest: Annotated[str, REQUEST] = ""  # of the files of a model of one's own, whose changes are compared
     parallel: str = ""  # "ddp=2,tp=2": how a step is split over ranks; batch_size is of all of them; empty: one device
 
 

@@ -58,6 +58,10 @@ ANY = Range(infinite=True)
 UNITS: Mapping[str, Range] = {"_per_s": POSITIVE, "_c": Range(-273.15)}
 """The end of a field's name → its range, where that is not NOT_NEGATIVE."""
 
+REQUEST = "request"
+"""In the annotation of a parameter of a cell that leaves its training step as it is: what is measured of it, and how
+often. Cells that differ in nothing else have one step."""
+
 Json = Mapping[str, Any]
 Counts = Annotated[Json, NOT_NEGATIVE]
 Shapes = Annotated[tuple[Any, ...], NOT_NEGATIVE]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from results.printable import shortened
-from results.records.fields import FromOne, Range, range_of
+from results.records.fields import REQUEST, FromOne, Range, range_of
 
 R = TypeVar("R", bound="Record")
 
@@ -57,7 +57,7 @@ def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str
             first[name] = values[texts[name][0]]
             if len(values) > 1:
                 differing[name] = [values[text] for text in texts[name]]
-        elif column.required:
+        elif column.default is dataclasses.MISSING:
             raise ValueError(f"column {name} is missing")
     begun = record(**first)
     if not differing:
@@ -91,16 +91,18 @@ class Column:
     """How the values of one field are read and written.
 
     kinds: the types that it may hold, without None and without what they contain, in the annotation's order. optional:
-    whether it may be None. required: whether it has no default. range: of its numbers; None: they have none. writers:
-    exact type of a value → what makes its text, of the types that need no look at the value.
+    whether it may be None. range: of its numbers; None: they have none. writers: exact type of a value → what makes its
+    text, of the types that need no look at the value. default: MISSING where there is none. is_request: whether it
+    leaves the training step of a cell as it is (`REQUEST`).
     """
 
     name: str
     kinds: tuple[Any, ...]
     optional: bool
-    required: bool
     range: Range | None
     writers: Mapping[type, Callable[[Any], str]]
+    default: Any
+    is_request: bool
 
     @property
     def label(self) -> str:
@@ -144,7 +146,9 @@ def columns_of(record: type[Record]) -> Mapping[str, Column]:
     if record not in _COLUMNS:
         hints = typing.get_type_hints(record, include_extras=True)
         _COLUMNS[record] = {
-            f.name: column(f.name, hints[f.name], f.default is f.default_factory is dataclasses.MISSING)
+            f.name: column(
+                f.name, hints[f.name], f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+            )
             for f in dataclasses.fields(record)  # type: ignore[arg-type]
         }
     return _COLUMNS[record]
@@ -154,13 +158,13 @@ _COLUMNS: dict[type, dict[str, Column]] = {}
 """What `columns_of` gives, which is asked for each row."""
 
 
-def column(name: str, hint: Any, required: bool = True) -> Column:
+def column(name: str, hint: Any, default: Any = dataclasses.MISSING) -> Column:
     """The column of a field of this type. hint: with its extras (`typing.Annotated`)."""
     held = _kinds(hint)
     kinds = tuple(kind for kind in held if kind is not types.NoneType)
     exact = [exact for kind in held for exact in _ACCEPTED.get(kind, (kind,)) if exact in _WRITERS]
-    writers = {kind: _WRITERS[kind] for kind in exact}
-    return Column(name, kinds, types.NoneType in held, required, range_of(name, hint), writers)
+    writers, is_request = {kind: _WRITERS[kind] for kind in exact}, REQUEST in typing.get_args(hint)
+    return Column(name, kinds, types.NoneType in held, range_of(name, hint), writers, default, is_request)
 
 
 def _kinds(hint: Any) -> list[Any]:

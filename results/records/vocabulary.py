@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import hashlib
 import json
 from typing import Any
 
-from results.records.rows import Record, json_default
+from results.records.rows import Record, columns_of, json_default
 
 SCHEMA_VERSION = 8
 
@@ -52,22 +50,8 @@ WHOLE = "total"
 
 def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:
     """The fields of a record whose value is not the field's default. kind: of these fields alone, those of its base."""
-    defaults = _defaults(kind or type(record))  # type: ignore[arg-type]  # a class can be hashed
-    kept = {}
-    for name, default in defaults:
-        value = getattr(record, name)
-        if default is dataclasses.MISSING or value != default:
-            kept[name] = value
-    return kept
-
-
-@functools.cache
-def _defaults(kind: type[Record]) -> list[tuple[str, Any]]:
-    """Field → its default, MISSING where it has none."""
-    return [
-        (f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
-        for f in dataclasses.fields(kind)  # type: ignore[arg-type]
-    ]
+    columns = columns_of(kind or type(record))
+    return {name: getattr(record, name) for name in columns if getattr(record, name) != columns[name].default}
 
 
 def digest(value: Any) -> str:

@@ -20,14 +20,10 @@ RESUMABLE = 6
 Migration = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
-def _as_it_is(_file: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Columns that a later version added have a default that means what rows did before them."""
-    return row
-
-
-MIGRATIONS: dict[int, Migration] = dict.fromkeys(range(1, SCHEMA_VERSION), _as_it_is)
+MIGRATIONS: dict[int, Migration] = dict.fromkeys(range(1, SCHEMA_VERSION), lambda _file, row: row)
 """Version v → what turns one row of version v into one of v + 1, given the name of its file within the run
-("samples.csv", "operations/….csv.gz", "manifest.json") and the row as column → text (the manifest: as JSON).
+("samples.csv", "operations/….csv.gz", "manifest.json") and the row as column → text (the manifest: as JSON). So far
+nothing: columns that a later version added have a default that means what rows did before them.
 
 History of the schema: 1 is the first; 2 adds profiles, the works they are of, and the columns that go with
 them; 3 adds the sizes that a model has of its own; 4 seals each row of runs, sessions and ceilings, headers, and the
