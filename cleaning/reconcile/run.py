@@ -60,7 +60,7 @@ from results.garbage_collector import collector_off
 from results.printable import shortened
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
 from results.records.cell import Run
-from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
+from results.records.counts import CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.operations import Operation, ProfiledOperation
 from results.records.samples import RankCollective, RankRow, Sample, Telemetry
 from results.records.vocabulary import LOOP, WORKS
@@ -77,24 +77,15 @@ ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
 """The path of a recording within the run → its calls and kernels, attributed, of its last step."""
 
+TABLES = ("step_times", "work_times", "cleaned_operations", "profile_counts", "ratios", "agreement", "batch_laws")
+TABLES += ("post2021", "log")
+"""What is derived of a cell beside its utilization."""
+
+Tables = Mapping[str, Sequence[Any]]
+"""Name of TABLES → its rows of one cell."""
+
 _FAULTS = (Inconsistent, Unavailable, ValueError)
 """What stops one analysis of one cell and becomes a problem of the run."""
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """What is derived from one cell."""
-
-    view: View
-    step_times: tuple[StepTime, ...]
-    work_times: tuple[WorkTime, ...]
-    cleaned_operations: tuple[CleanedOperation, ...]
-    profile_counts: tuple[ProfileCount, ...]
-    ratios: tuple[Ratio, ...]
-    agreement: tuple[Agreement, ...]
-    batch_laws: tuple[BatchLaw, ...]
-    post2021: tuple[Utilization, ...]
-    log: tuple[CleaningLog, ...]
 
 
 @dataclass(frozen=True)
@@ -211,7 +202,7 @@ def _build(
     tables = each(functools.partial(_of_table, read_operations), by_trace)
     cleaned = clean(data)
     raw = _Raw(data, cleaned, read_profile, read_recording)
-    cells: dict[Key, _Cell] = {}
+    cells: dict[Key, tuple[View, Tables]] = {}
     for runs, table in zip(by_trace.values(), tables, strict=True):
         raw.problems += [table.counted] if table.is_problem and isinstance(table.counted, str) else []
         cells |= {key_of(run): _cell(run, raw, table) for run in runs}
@@ -229,41 +220,33 @@ def _of_known_precision(data: RunData) -> RunData:
     return replace(data, runs=known, problems=[*data.problems, *words])
 
 
-def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[_Cell]) -> Built:
+def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[tuple[View, Tables]]) -> Built:
     """The cells of a run, in their order, as one."""
     data = raw.data
-
-    def rows_of(name: str) -> tuple[Any, ...]:
-        return tuple(row for cell in cells for row in getattr(cell, name))
-
+    tables: dict[str, Any] = {
+        name: tuple(itertools.chain.from_iterable(of_cell[name] for _, of_cell in cells)) for name in TABLES
+    }
     runs = {key_of(run): run for run in data.runs}
-    divided = kept_apart([row for cell in cells for row in cell.view.fractions], runs, data.sittings)
+    divided = kept_apart([row for view, _ in cells for row in view.fractions], runs, data.sittings)
     marked = ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)
-    fractions = iter(windows.widened(tuple(marked)))  # a row for each, in their order
-    rates = [raw.memory_bytes_per_s(cell.view.run) for cell in cells]
-    views = _with_small_batches(
-        [
-            View(was.run, tuple(itertools.islice(fractions, len(was.fractions))), was.counted, rate)
-            for was, rate in zip((cell.view for cell in cells), rates, strict=True)
-        ]
-    )
-    steps, trouble = _parallel_steps(data, rows_of("step_times"))
+    utilization = windows.widened(tuple(marked))
+    fractions = by_cell(utilization)
+    views = [
+        View(run, tuple(fractions.get(key_of(run), ())), view.counted, raw.memory_bytes_per_s(run))
+        for run, view in ((view.run, view) for view, _ in cells)
+    ]
+    steps, trouble = _parallel_steps(data, tables["step_times"])
+    of_the_post = windows.widened(kept_apart(tables.pop("post2021"), runs, data.sittings))
     return Built(
-        cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),
-        utilization=tuple(row for view in views for row in view.fractions),
-        step_times=rows_of("step_times"),
-        views=views,
+        cleaned=replace(cleaned, log=cleaned.log + tables.pop("log")),
+        utilization=utilization,
+        views=_with_small_batches(views),
         sittings=tuple(data.sittings),
         problems=(*data.problems, *raw.problems, *trouble),
-        work_times=rows_of("work_times"),
-        cleaned_operations=rows_of("cleaned_operations"),
-        profile_counts=rows_of("profile_counts"),
-        ratios=rows_of("ratios"),
-        agreement=rows_of("agreement"),
-        batch_laws=rows_of("batch_laws"),
-        post2021=windows.widened(kept_apart(rows_of("post2021"), runs, data.sittings)),
+        post2021=of_the_post,
         parallel_steps=steps,
         variants=variants(data.runs, data.by_cell(Sample), data.sittings, data.manifest.options),
+        **tables,
     )
 
 
@@ -347,8 +330,8 @@ def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
         return _OfTable(count_table(table, costs), sides_of(table, costs), flop_by_phase, computed_by_phase)
 
 
-def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
-    """Everything of one cell. of_table: of its operation table."""
+def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
+    """Everything of one cell, by TABLES. of_table: of its operation table."""
     key, counted = key_of(run), of_table.counted
     samples, counts = raw.data.by_cell(Sample).get(key, ()), raw.counts.get(key, ())
     all_counts = (*counts, *raw.left_out.get(key, ()))
@@ -357,25 +340,23 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
     found = _numerators(run, counts, counted, (profile, recorded))
     under = _denominators(measured, measured.clock_hz, raw)
     fractions = _fractions(measured, found, under, raw)
-    return _Cell(
-        view=View(run, fractions, None if isinstance(counted, str) else counted),
-        step_times=tuple(step_times(run, samples, measured.blocks)),
-        work_times=tuple(
+    tables: Tables = {
+        "step_times": step_times(run, samples, measured.blocks),
+        "work_times": [
             _with_device(row, *recorded.device.get(row.work, (None, None))) for row in measured.works.values()
-        ),
-        cleaned_operations=profile.operations + recorded.operations,
-        profile_counts=profile.counts + recorded.counts,
-        ratios=(
+        ],
+        "cleaned_operations": profile.operations + recorded.operations,
+        "profile_counts": profile.counts + recorded.counts,
+        "ratios": (
             *raw.rows_or_problem("ratios", run, lambda: cell_ratios(run, profile.operations, of_table.sides, counts)),
             *recorded.ratios,
         ),
-        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.flop_of_phase)),
-        batch_laws=raw.rows_or_problem(
-            "batch law", run, lambda: batch_laws(run, all_counts)
-        ),
-        post2021=tuple(post2021.rows(measured, found, raw.fp32_peak(run, under))),
-        log=profile.log + recorded.log,
-    )
+        "agreement": raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.flop_of_phase)),
+        "batch_laws": raw.rows_or_problem("batch law", run, lambda: batch_laws(run, all_counts)),
+        "post2021": post2021.rows(measured, found, raw.fp32_peak(run, under)),
+        "log": profile.log + recorded.log,
+    }
+    return View(run, fractions, None if isinstance(counted, str) else counted), tables
 
 
 def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
