@@ -9,7 +9,7 @@ How to add one is in CONTRIBUTING.md. Passing all of them proves no number right
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cleaning.gates import ceilings, integrity
@@ -200,18 +200,15 @@ GATES: tuple[Gate, ...] = (
 
 def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
     """One verdict a gate, in their order."""
-    return list(verdicts(evidence, gates))
-
-
-def verdicts(evidence: Evidence, gates: Iterable[Gate] = GATES) -> Iterator[Verdict]:
-    """The same one by one, so that who looks for the first failure asks no gate after it."""
     kind = "cuda" if any(each.device.startswith("cuda") for each in evidence.data.sittings) else "cpu"
     failed: dict[str, set[str]] = {}
+    verdicts = []
     for gate in gates:
         out = set[str]().union(*(failed.get(name, set()) for name in gate.after))
         verdict = replace(_verdict(gate, _findings_of(gate, evidence.without(out)), len(out)), needed=kind in gate.on)
         failed[gate.name] = set(verdict.cell_ids) if verdict.verdict == FAIL else set()
-        yield verdict
+        verdicts.append(verdict)
+    return verdicts
 
 
 def _findings_of(gate: Gate, evidence: Evidence) -> list[Finding]:

@@ -145,17 +145,13 @@ class Scan:
         return any(row[at : at + 1] and row[at] in statuses for row in layout.decode(likely))
 
 
+@collector_off(keeps=True)  # rows are in no cycles; over a million of them it takes as long as reading
 def read_run(path: Path | str) -> RunData:
     """The committed and intact part of the run directory `path`.
 
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
-    with collector_off(keeps=True):  # rows are in no cycles; over a million of them it takes as long as reading
-        return _read_run(Path(path))
-
-
-def _read_run(path: Path) -> RunData:
-    state = scan(path)
+    state = scan(Path(path))
     runs = state.last_runs()
     try:
         rows = _rows_of(state, runs)
