@@ -18,14 +18,13 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
+from analysis.trace.kernel_names import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
 from analysis.trace.missing import MISSING, UNNUMBERED, Missing
 from cleaning.profile.instances import FORWARD
 from cleaning.trace import double_counts, undercounts
-from cleaning.trace.counts import known_part
 from cleaning.trace.double_counts import deduplicated
-from cleaning.trace.instances import columns_of, read_table, records, with_flop
+from cleaning.trace.instances import columns_of, known_part, read_table, records, with_flop
 from cleaning.trace.products import Part, Product, label
-from cleaning.trace.recorded_flop import assign_flop
 from cleaning.trace.totals import (
     Outside,
     PhaseTotal,
@@ -218,3 +217,56 @@ def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:
                 more = (part.repaired or 0) - (part.found or 0)
                 changed[product.instance] = changed.get(product.instance, 0) + more
     return tuple((reason, len(changed), sum(changed.values())) for reason, changed in of.items())
+
+
+LINEAR = ("linear", "mkldnn_linear", "linear_backward", "mkldnn_linear_backward")
+"""Operators that PyProf sees as torch.nn.functional.linear."""
+
+GRADIENTS_OF_LINEAR = 2
+"""Of a linear layer's backward pass PyProf counts the first two kernels, whatever they do."""
+
+
+def assign_flop(product: Product) -> Product:
+    """The product with what the recording gives each of its kernels: its own number, else what PyProf would have given.
+
+    PyProf gives every kernel of a recognised name the FLOP of the whole operation (NVIDIA/PyProf pyprof/prof/conv.py,
+    linear.py, blas.py, commit 218dcc1; its lists are in `analysis/trace/kernel_names.py`). That is wrong in both
+    directions, and is repeated here so that the numbers of its users can be. On a recording without a device each
+    product's own call gets what its sizes give. Not claimed: PyProf's numbers for what is no product; the FLOP of bias
+    kernels inside a product, which are no model FLOP; nor that PyProf could have read the recording.
+    """
+    parts, place = [], product.place - 1
+    for part in product.parts:
+        place += not part.twin
+        parts.append(part._replace(found=_part_flop(product, part, place)))
+    return product._replace(parts=tuple(parts))
+
+
+def _part_flop(product: Product, part: Part, place: int) -> int | None:
+    if part.source_flop is not None:
+        return part.source_flop
+    if part.what == "call":
+        return part.call_flop
+    if product.unit_flop is None:
+        return None
+    if part.what != "kernel":
+        return 0
+    if product.kind == "convolution":
+        return _convolution(product, part)
+    return _matmul(product, part, place) if product.kind == "matmul" else 0  # of any other kind PyProf knows nothing
+
+
+def _convolution(product: Product, part: Part) -> int:
+    if not pyprof_convolution(part.name):
+        return 0
+    flop = product.unit_flop or 0
+    return flop if product.groups == 1 or pyprof_all_groups(part.name) else flop // product.groups
+
+
+def _matmul(product: Product, part: Part, place: int) -> int:
+    flop = product.unit_flop or 0
+    name = (product.forward_name or product.name).partition("::")[2]
+    if name in LINEAR:
+        counts = pyprof_linear(part.name) and (product.phase != "backward" or place < GRADIENTS_OF_LINEAR)
+        return flop if counts else 0
+    return flop if name != "matmul" or pyprof_matmul(part.name) else 0

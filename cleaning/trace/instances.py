@@ -2,7 +2,7 @@
 
 Each kernel belongs to the outermost product around its call, else to the outermost operator. A kernel of a gradient
 that old PyTorch made a call of its own for (…_backward_input, …_backward_weight) works for that unit. Operators without
-kernels are left out, products never. Nothing is counted or cleaned here.
+kernels are left out, products never. Nothing is cleaned here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,46 @@ import numpy as np
 import pandas as pd
 
 from analysis.trace.calls import NONE, Calls, Ints
-from analysis.trace.operations import kind_of_call
+from analysis.trace.kernel_names import makes_products
+from analysis.trace.operations import is_product, kind_of_call
+from cleaning.counts.steps import known_sum
 from cleaning.profile.instances import FORWARD
-from cleaning.trace.counts import count_of
 from cleaning.trace.expected_flop import Size, Sizing
 from cleaning.trace.products import UNTOLD, Part, Product
-from cleaning.trace.undercounts import lacks_kernels
+from cleaning.trace.undercounts import lacks_kernels, repaired_flop
 from results.errors import Inconsistent
 from results.records.operations import OperationInstance
+
+FIELDS = {"raw": "found", "deduplicated": "deduplicated", "repaired": "repaired"}
+"""State → the field of a part that has its number."""
+
+
+def count_of(product: Product, state: str) -> int | None:
+    """FLOP of a product in a state; None if it has no count there, or one that leaves out a part of it.
+
+    It has none where its sizes give none and the recording leaves a kernel of it that makes products without a number.
+    A number that the recording gives and no sizes can check counts as it is, once.
+    """
+    if state == "repaired" and (not product.parts or product.expected is not None):
+        return repaired_flop(product)
+    known = known_sum(getattr(part, FIELDS[state]) for part in product.parts)
+    if product.expected is not None:
+        return known
+    return None if any(_lacks_number(part) for part in product.parts) else known or None
+
+
+def _lacks_number(part: Part) -> bool:
+    """Whether a row makes products and the recording gives it no number; 0 is what recorders write for unknown."""
+    makes = is_product(part.name) if part.what == "call" else part.what == "kernel" and makes_products(part.name)
+    return makes and not part.twin and not part.found
+
+
+def known_part(product: Product, state: str) -> int | None:
+    """FLOP of what is known of a product: at least that much."""
+    if state == "repaired" and not product.parts:
+        return repaired_flop(product)
+    return known_sum(getattr(part, FIELDS[state]) for part in product.parts)
+
 
 GRADIENTS = ("backward_input", "backward_weight")
 """In the names of calls for one gradient each, in the order of units."""

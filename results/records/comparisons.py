@@ -1,13 +1,13 @@
-"""The record of a comparison: one cell of two runs, and whether its step takes as long in both.
+"""The records of a comparison and of gates: whether a cell's step takes as long in two runs, whether a run may stand.
 
-Answers of `python -m runners.report A B`, never kept in a run.
+Answers of `python -m runners.report A B` and `DIR --check`, never kept in a run: they can be had again from its rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from results.records.fields import FromOne, Probability, Signed
+from results.records.fields import FromOne, Json, Probability, Signed
 from results.records.rows import Record
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "same", "cannot tell"
@@ -68,3 +68,25 @@ class GateCheck(Record):
     high_ratio: float | None = None
     basis: str = ""  # of times: sessions, processes, blocks; exact: a count that no noise is in
     reason: str = ""
+
+
+PASS, FAIL, OPEN = "pass", "fail", "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Record):
+    """One gate. open: the run has nothing to compare with."""
+
+    gate: str
+    checks: str  # what it asks, in words
+    verdict: str  # pass, fail, open
+    asked: int = 0  # cells (or parts of the run) that had data for it
+    cell_ids: tuple[str, ...] = ()  # of a fail the cells that fail, of a pass those that were asked
+    found: Json = field(default_factory=dict)  # cell id ("run": the whole run) → what was found there, with its numbers
+    reason: str = ""  # of an open gate: what is missing; of cells left out: why
+    needed: bool = False  # whether a published run of this kind of device must be asked
+
+
+def stands(verdict: Verdict) -> bool:
+    """Whether a run may be published by this gate: it passes, or is open and not needed."""
+    return verdict.verdict == PASS or (verdict.verdict == OPEN and not verdict.needed)

@@ -30,7 +30,7 @@ def render(path: Path, form: str) -> int:
     from cleaning.gates.gates import judge
     from reports.sweep import checks
     from results.errors import Inconsistent
-    from results.records.verdicts import Verdict, stands
+    from results.records.comparisons import Verdict, stands
 
     try:
         evidence = evidence_of(path)

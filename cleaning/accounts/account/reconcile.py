@@ -6,13 +6,14 @@ that changes is a cause as well. A counter's total is looked at once, at the end
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from analysis.operators.registry import bucket_of
 from cleaning.accounts.account.explain import Causes, explain
-from cleaning.accounts.account.registry import RULES, rule_of
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from cleaning.accounts.vocabulary.items import Native, exact_flop
 from results.records.accounts import Account, AccountCause
@@ -20,6 +21,27 @@ from results.records.calls import CallRecording
 from results.records.counts import FlopCount
 from results.records.operations import Operation
 from results.records.vocabulary import WHOLE
+
+RULES = {
+    "flopledger": "cleaning.accounts.rules.flopledger",
+    "flop_counter_mode": "cleaning.accounts.rules.flop_counter_mode",
+    "torch_profiler": "cleaning.accounts.rules.torch_profiler",
+    "fvcore": "cleaning.accounts.rules.fvcore",
+    "ptflops": "cleaning.accounts.rules.ptflops",
+    "ptflops_aten": "cleaning.accounts.rules.ptflops_aten",
+    "pthflops": "cleaning.accounts.rules.pthflops",
+    "deepspeed": "cleaning.accounts.rules.deepspeed",
+    "calflops": "cleaning.accounts.rules.calflops",
+    "thop": "cleaning.accounts.rules.thop",
+    "torchinfo": "cleaning.accounts.rules.torchinfo",
+}
+"""Counter → module with UNIT ("mac" or "flop", of its native total) and count(recording, phase) -> Counted."""
+
+
+def rule_of(counter: str) -> Any:
+    """The module with a counter's rule. Raises KeyError for a counter that has none."""
+    return importlib.import_module(RULES[counter])
+
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
 """Pass → phases of a training step that belong to it."""

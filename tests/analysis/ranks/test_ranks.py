@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.ranks.clocks import shifted
 from analysis.ranks.collectives import match_collectives, totals_of
-from analysis.ranks.summary import StepFlop, report_of
+from analysis.ranks.summary import StepFlop, report_of, shifted
 from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, breakdown_of, by_rank, length, union
 from analysis.ranks.waits import late_from, straggler_of, waits_of
 

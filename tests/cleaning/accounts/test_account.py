@@ -14,8 +14,7 @@ from torch import nn
 
 from cleaning.accounts.account import explain as account_explain
 from cleaning.accounts.account.explain import FLOP_PER_UNIT, explain
-from cleaning.accounts.account.reconcile import by_cause, exact, largest, reconcile
-from cleaning.accounts.account.registry import RULES, rule_of
+from cleaning.accounts.account.reconcile import RULES, by_cause, exact, largest, reconcile, rule_of
 from cleaning.accounts.vocabulary.causes import CAUSES, PRODUCT
 from cleaning.accounts.vocabulary.items import Item, exact_flop
 from measure.counters.harness.model_calls import record

@@ -9,8 +9,7 @@ import functools
 
 import pytest
 
-from cleaning.accounts.account.reconcile import reconcile
-from cleaning.accounts.account.registry import RULES, rule_of
+from cleaning.accounts.account.reconcile import RULES, reconcile, rule_of
 from cleaning.accounts.vocabulary.causes import CAUSES
 from measure.counters.harness import isolation
 from tests.support.account_nets import account_nets

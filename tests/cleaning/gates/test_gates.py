@@ -19,8 +19,8 @@ from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from cleaning.gates.integrity import rebuilt
 from results.records.answers import Utilization
+from results.records.comparisons import FAIL, OPEN, PASS, Verdict
 from results.records.samples import Ceiling
-from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 from results.store.store import read_run
 from runners.report import command
 from runners.report.check import evidence_of

@@ -62,7 +62,7 @@ def reach(_: str) -> None:
 
 def gates(_: str) -> None:
     from reports.sweep import checks
-    from results.records.verdicts import FAIL, OPEN, PASS, Verdict
+    from results.records.comparisons import FAIL, OPEN, PASS, Verdict
     from runners.cli.output import show_page
 
     rule = "every product of the step is counted once, by each of the counters that were asked for it"
