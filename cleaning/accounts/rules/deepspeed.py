@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from math import prod
 
 from cleaning.accounts.vocabulary import module_hooks, patched_functions
-from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
 from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
 from results.records.calls import Call, CallRecording, ModuleInfo
@@ -48,7 +47,7 @@ def _resizing(call: Call) -> Iterator[Item]:
 
 def recurrent_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
     """Weights at 2 FLOP, less one a gate for each matrix; both directions as twice the forward one."""
-    layers = vocabulary_module_hooks.read(module, call)
+    layers = module_hooks.read(module, call)
     times = layers.rows * layers.directions
     yield product(call, 2 * times * sum(map(sum, layers.weights)), "recurrent_steps", "recurrent")
     scalars = patched_functions.gates(layers)

@@ -12,7 +12,6 @@ from math import prod
 from typing import Any
 
 from cleaning.accounts.vocabulary import module_hooks
-from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
 from cleaning.accounts.vocabulary.data_flow import used
 from cleaning.accounts.vocabulary.items import Counted, Item, bound, first_tensor, missed_by, other, product
 from cleaning.accounts.vocabulary.patched_functions import printed_flop
@@ -163,7 +162,7 @@ def _sampling(call: Call) -> Iterator[Item]:
 
 def _cell(module: ModuleInfo, call: Call) -> Iterator[Item]:
     """A cell is traced as its two linear layers."""
-    layer = vocabulary_module_hooks.read(module, call)
+    layer = module_hooks.read(module, call)
     yield product(call, layer.rows * sum(map(sum, layer.weights)))
 
 

@@ -13,7 +13,6 @@ from fractions import Fraction
 from math import prod
 
 from cleaning.accounts.vocabulary import module_hooks, patched_functions
-from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
 from cleaning.accounts.vocabulary.items import Counted, Item, bound, in_and_out, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
 from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
@@ -70,14 +69,6 @@ def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
         yield other(call, "bias_counted", rows * output.shape[-1], "matmul")
 
 
-def _activation(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "activation_counted", in_and_out(call)[1].numel, "activation")
-
-
-def _pooling(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "pooling_counted", in_and_out(call)[0].numel, "pooling")
-
-
 def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
     each = 2 if module.settings.get("affine") else 1
     yield other(call, "normalization_counted", each * in_and_out(call)[0].numel, "normalization")
@@ -89,7 +80,7 @@ def _upsample(_module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    layers = vocabulary_module_hooks.read(module, call)
+    layers = module_hooks.read(module, call)
     times = layers.rows * layers.directions
     yield product(call, times * sum(map(sum, layers.weights)), "recurrent_steps", "recurrent")
     scalars = patched_functions.gates(layers)
@@ -158,8 +149,11 @@ POOLINGS = nn(
 
 RULES: dict[str, module_hooks.Rule] = {
     **dict.fromkeys(nn("conv", "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d"), _convolution),
-    **dict.fromkeys(nn("activation", "ReLU PReLU ELU LeakyReLU ReLU6 GELU"), _activation),
-    **dict.fromkeys(POOLINGS, _pooling),
+    **dict.fromkeys(
+        nn("activation", "ReLU PReLU ELU LeakyReLU ReLU6 GELU"),
+        module_hooks.elements("activation_counted", "activation"),
+    ),
+    **dict.fromkeys(POOLINGS, module_hooks.elements("pooling_counted", "pooling", output=False)),
     **dict.fromkeys(nn("batchnorm", "BatchNorm1d BatchNorm2d BatchNorm3d"), _norm),
     **dict.fromkeys(nn("instancenorm", "InstanceNorm1d InstanceNorm2d InstanceNorm3d"), _norm),
     **dict.fromkeys(nn("normalization", "GroupNorm LayerNorm"), _norm),

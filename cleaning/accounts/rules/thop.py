@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from math import prod
 
 from cleaning.accounts.vocabulary import module_hooks
-from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
 from cleaning.accounts.vocabulary.items import Counted, Item, in_and_out, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
 from results.records.calls import Call, CallRecording, ModuleInfo, tensors
@@ -44,18 +43,10 @@ def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
     yield other(call, "normalization_counted", in_and_out(call)[0].numel * (4 if affine else 2), "normalization")
 
 
-def _prelu(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "activation_counted", in_and_out(call)[0].numel, "activation")
-
-
 def _softmax(module: ModuleInfo, call: Call) -> Iterator[Item]:
     given, _ = in_and_out(call)
     width = given.shape[int(module.settings["dim"])]
     yield other(call, "softmax_counted", given.numel // width * (3 * width - 1), "softmax")
-
-
-def _average(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "pooling_counted", in_and_out(call)[1].numel, "pooling")
 
 
 def _adaptive(_module: ModuleInfo, call: Call) -> Iterator[Item]:
@@ -70,7 +61,7 @@ def _upsample(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    layers = vocabulary_module_hooks.read(module, call)
+    layers = module_hooks.read(module, call)
     times = _rows(call, layers) * layers.directions
     widths = [layers.widths[0]] + [layers.hidden * layers.directions] * (len(layers.widths) - 1)  # no projection
     macs = sum(layers.gates * layers.hidden * (width + layers.hidden) for width in widths)
@@ -80,7 +71,7 @@ def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
     yield other(call, "gates_counted", times * len(layers.widths) * (sums + after), "recurrent")
 
 
-def _rows(call: Call, layers: vocabulary_module_hooks.Recurrent) -> int:
+def _rows(call: Call, layers: module_hooks.Recurrent) -> int:
     """Rows that each matrix is multiplied by; of packed sequences, as if all had the length of the longest."""
     packed = call.arguments[0]
     if isinstance(packed, tuple):
@@ -97,9 +88,11 @@ RULES: dict[str, module_hooks.Rule] = {
     **dict.fromkeys(nn("batchnorm", "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm"), _norm),
     **dict.fromkeys(nn("normalization", "LayerNorm"), _norm),
     **dict.fromkeys(nn("instancenorm", "InstanceNorm1d InstanceNorm2d InstanceNorm3d"), _norm),
-    **dict.fromkeys(nn("activation", "PReLU"), _prelu),
+    **dict.fromkeys(nn("activation", "PReLU"), module_hooks.elements("activation_counted", "activation", output=False)),
     **dict.fromkeys(nn("activation", "Softmax"), _softmax),
-    **dict.fromkeys(nn("pooling", "AvgPool1d AvgPool2d AvgPool3d"), _average),
+    **dict.fromkeys(
+        nn("pooling", "AvgPool1d AvgPool2d AvgPool3d"), module_hooks.elements("pooling_counted", "pooling")
+    ),
     **dict.fromkeys(nn("pooling", "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d"), _adaptive),
     **dict.fromkeys(nn("upsampling", "Upsample UpsamplingBilinear2d UpsamplingNearest2d"), _upsample),
     **dict.fromkeys(nn("rnn", "RNN GRU LSTM RNNCell GRUCell LSTMCell"), _recurrent),

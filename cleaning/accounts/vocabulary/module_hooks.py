@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from cleaning.accounts.vocabulary.items import Item, first_tensor
+from cleaning.accounts.vocabulary.items import Item, first_tensor, in_and_out, other
 from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
 from results.records.operations import Operation
 
@@ -23,6 +23,15 @@ Rule = Callable[[ModuleInfo, Call], Iterator[Item]]
 def nn(where: str, names: str) -> list[str]:
     """The full names of torch.nn's classes in one of its modules: nn("conv", "Conv1d Conv2d")."""
     return [f"{NN}{where}.{name}" for name in names.split()]
+
+
+def elements(cause: str, kind: str, output: bool = True) -> Rule:
+    """1 an element of the module's output, or of its input."""
+
+    def rule(_module: ModuleInfo, call: Call) -> Iterator[Item]:
+        yield other(call, cause, in_and_out(call)[output].numel, kind)
+
+    return rule
 
 
 def items(recording: CallRecording, rules: Mapping[str, Rule]) -> Iterator[tuple[int, Item]]:
