@@ -13,7 +13,7 @@ import gzip
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from results.limits import unpack
@@ -205,11 +205,6 @@ def decompress(data: bytes) -> bytes:
         return unpack(data)
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"damaged gzip: {fault}") from fault
-
-
-def blocks(rows: Mapping[str, Sequence[Record]]) -> dict[str, bytes]:
-    """File → the bytes of its rows, for the files that get any."""
-    return {file: encode(records) for file, records in rows.items() if records}
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> bytes:

@@ -22,7 +22,7 @@ from results.garbage_collector import collector_off
 from results.records.cell import Run, Sitting
 from results.records.counts import FlopCount
 from results.records.operations import Operation, ProfiledOperation, Storage
-from results.records.rows import R, header
+from results.records.rows import R
 from results.records.samples import Ceiling, Sample, Telemetry
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store import layout
@@ -122,11 +122,6 @@ class Scan:
     unsealed: list[str] = field(default_factory=list)
     counted: dict[str, dict[int, str]] = field(default_factory=dict)
 
-    @functools.cached_property
-    def home(self) -> Path:
-        """The run's directory, links followed."""
-        return self.path.resolve()
-
     def last_runs(self) -> list[Run]:
         """The last committed attempt of each cell, where its rows are intact."""
         last: dict[str, Run] = {}
@@ -152,13 +147,20 @@ def read_run(path: Path | str) -> RunData:
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
     state = scan(Path(path))
-    runs = state.last_runs()
-    try:
-        rows = _rows_of(state, runs)
-    except ValueError:
-        if not (kept := _readable(state, runs)):
-            raise
-        runs, rows = kept, _rows_of(state, kept)
+    rows: dict[str, list[Any]] = {file: [] for file in CELL_FILES}
+    runs, faults = list[Run](), list[ValueError]()
+    for run in state.last_runs():
+        try:
+            own = _rows_of(state, run)
+        except ValueError as fault:
+            faults.append(fault)
+            state.problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
+            continue
+        runs.append(run)
+        for file, found in own.items():
+            rows[file] += found
+    if faults and not runs:
+        raise faults[0]
     return RunData(
         state.path,
         state.manifest,
@@ -173,27 +175,11 @@ def read_run(path: Path | str) -> RunData:
     )
 
 
-def _rows_of(scan: Scan, runs: Sequence[Run]) -> dict[str, Sequence[Any]]:
-    """File → the records of these runs. Raises ValueError for a row that is none."""
-    rows: dict[str, Sequence[Any]] = {}
-    for file, record in CELL_FILES.items():
-        groups = scan.blocks[file]
-        blocks = (groups[layout.key_of(run)] for run in runs if run.committed.get(file, [0])[0])
-        names = scan.heads.get(file, header(record))
-        rows[file] = records(file, record, names, blocks, scan.manifest.schema_version)
-    return rows
-
-
-def _readable(scan: Scan, runs: Sequence[Run]) -> list[Run]:
-    """The runs whose rows can be read; each other one becomes a problem."""
-    kept = []
-    for run in runs:
-        try:
-            _rows_of(scan, [run])
-            kept.append(run)
-        except ValueError as fault:
-            scan.problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
-    return kept
+def _rows_of(scan: Scan, run: Run) -> dict[str, list[Any]]:
+    """File → the records of a run. Raises ValueError for a row that is none."""
+    key, version = layout.key_of(run), scan.manifest.schema_version
+    files = (file for file in scan.heads.keys() & CELL_FILES.keys() if run.committed.get(file, [0])[0])
+    return {file: records(file, CELL_FILES[file], scan.heads[file], scan.blocks[file][key], version) for file in files}
 
 
 def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], list[Storage]]:
@@ -220,7 +206,7 @@ def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
         names, traces = _packed_traces(packed, state.st_mtime_ns, state.st_size)
         if trace_id in traces:
             lines = sorted(traces[trace_id], key=lambda line: int(line.split(b",", 2)[1]))
-            return records(file, record, names, [b"".join(lines)], version)
+            return records(file, record, names, b"".join(lines), version)
     except ValueError as fault:
         raise Inconsistent(f"{packed}: {fault}") from fault
     raise ValueError(f"{packed} has no trace {trace_id}")
@@ -409,7 +395,7 @@ def _holds(scan: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, 
 def _file_checksum(scan: Scan, file: str) -> str:
     """Of a file that a run can have committed, in its own directory; any other is not opened."""
     path = scan.path / file
-    if not layout.is_committed_name(file) or not path.resolve().is_relative_to(scan.home):
+    if not layout.is_committed_name(file) or not path.resolve().is_relative_to(scan.path.resolve()):
         return "no file of a run"
     try:
         data = read(path)
@@ -425,6 +411,6 @@ def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R
     try:
         top, _, body = layout.decompress(data).partition(b"\n")
         (names,) = layout.decode([top])
-        return records(file, record, names, [body[: body.rfind(b"\n") + 1]], version)
+        return records(file, record, names, body[: body.rfind(b"\n") + 1], version)
     except ValueError as fault:
         raise Inconsistent(f"{path / file}: {fault}") from fault

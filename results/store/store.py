@@ -189,7 +189,7 @@ class Store:
         lines: list[bytes] = []
         for run, rows in attempts:
             self._check(run, rows)
-            blocks = layout.blocks(rows)
+            blocks = {file: layout.encode(records) for file, records in rows.items() if records}
             lines.append(layout.encode([self._with_seals(run, rows, blocks)]))
             for file, block in blocks.items():
                 whole.setdefault(file, []).append(block)

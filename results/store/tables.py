@@ -8,7 +8,7 @@ text, "" for unknown: `json.loads` opens them. pandas is imported only where som
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +22,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def records(
-    file: str, record: type[R], names: Sequence[str], blocks: Iterable[bytes], version: int = SCHEMA_VERSION
-) -> list[R]:
-    """The records of blocks of whole lines. Raises ValueError as `read_block` does, with the name of the file."""
-    rows: list[R] = []
-    for block in blocks:
-        try:
-            rows += read_block(file, record, names, block, version)
-        except ValueError as fault:
-            raise _of_file(file, fault) from fault
-    return rows
+def records(file: str, record: type[R], names: Sequence[str], block: bytes, version: int = SCHEMA_VERSION) -> list[R]:
+    """`read_block`, whose ValueError has the name of the file."""
+    try:
+        return read_block(file, record, names, block, version)
+    except ValueError as fault:
+        raise _of_file(file, fault) from fault
 
 
 def read_block(

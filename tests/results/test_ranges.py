@@ -163,4 +163,4 @@ def test_one_number_among_many_that_its_field_cannot_hold_is_told(name: str, tex
     given[4][name] = text
     lines = [line(**each) for each in given]
     with pytest.raises(ValueError, match=rf"^{FILE}, .*{said}"):
-        tables.records(FILE, Sample, NAMES, [block(*lines)])
+        tables.records(FILE, Sample, NAMES, block(*lines))
