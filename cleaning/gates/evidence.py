@@ -119,7 +119,7 @@ class Evidence:
         return self._fractions.get(key_of(run), ())
 
     @functools.cached_property
-    def _fractions(self) -> dict[Key, Sequence[Utilization]]:
+    def _fractions(self) -> Mapping[Key, Sequence[Utilization]]:
         return by_cell(self.rebuilt)
 
 

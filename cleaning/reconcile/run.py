@@ -77,8 +77,10 @@ ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
 """The path of a recording within the run → its calls and kernels, attributed, of its last step."""
 
-TABLES = ("step_times", "work_times", "cleaned_operations", "profile_counts", "ratios", "agreement", "batch_laws")
-TABLES += ("post2021", "log")
+TABLES = (
+    *("step_times", "work_times", "cleaned_operations", "profile_counts", "ratios"),
+    *("agreement", "batch_laws", "post2021", "log"),
+)
 """What is derived of a cell beside its utilization."""
 
 Tables = Mapping[str, Sequence[Any]]

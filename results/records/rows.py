@@ -59,10 +59,8 @@ def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str
                 differing[name] = [values[text] for text in texts[name]]
         elif column.default is dataclasses.MISSING:
             raise ValueError(f"column {name} is missing")
-    begun = record(**first)
-    if not differing:
-        return [begun] * len(rows)
-    return [changed(begun, dict(zip(differing, own, strict=True))) for own in zip(*differing.values(), strict=True)]
+    begun, owns = record(**first), zip(*differing.values(), strict=True) if differing else [()] * len(rows)
+    return [changed(begun, dict(zip(differing, own, strict=True))) for own in owns]
 
 
 def changed(row: R, values: Mapping[str, Any]) -> R:
@@ -302,7 +300,7 @@ _IN_ORDER = json.JSONEncoder(separators=(",", ":"), default=json_default)
 _FORMULA = re.compile(r"'*[=+\-@\t]")
 """What a spreadsheet calculates, and apostrophes before it: of these `cell_text` adds one and `literal` takes one."""
 
-_EMPTY = {dict: "{}", tuple: "[]", list: "[]"}
+_EMPTY: Mapping[type, str] = {dict: "{}", tuple: "[]", list: "[]"}
 """What JSON has for an empty value of these types, which many columns hold."""
 
 _FORMULA_STARTS = "'=+-@\t"

@@ -77,9 +77,10 @@ class RunData:
 
     def by_cell(self, record: type[R]) -> Mapping[Key, Sequence[R]]:
         """Attempt → its rows of one kind; sorted once, since they are asked for again and again."""
-        if record not in self._by_cell:
-            self._by_cell[record] = layout.by_cell(self.records(record))
-        return self._by_cell[record]
+        cells: Mapping[Key, Sequence[R]] | None = self._by_cell.get(record)
+        if cells is None:
+            cells = self._by_cell[record] = layout.by_cell(self.records(record))
+        return cells
 
     @functools.cached_property
     def samples(self) -> pd.DataFrame:

@@ -8,6 +8,7 @@ text, "" for unknown: `json.loads` opens them. pandas is imported only where som
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,8 +62,11 @@ def read_records(path: Path, record: type[R]) -> list[R]:
 
 
 def _of_file(file: str, fault: ValueError) -> ValueError:
-    """The fault with the name of the file: "samples.csv, column wall_s: …"."""
-    return ValueError(f"{file}{',' if str(fault).startswith('column ') else ':'} {fault}")
+    """The fault with the name of the file: "samples.csv, column wall_s: …" of a value, "samples.csv: …" of the rest."""
+    return ValueError(f"{file}{',' if _OF_A_VALUE.match(str(fault)) else ':'} {fault}")
+
+
+_OF_A_VALUE = re.compile(r"column \w+:")
 
 
 def table(record: type[Record], rows: Sequence[Record]) -> pd.DataFrame:

@@ -230,5 +230,5 @@ def test_a_column_that_must_be_there(tmp_path):
     path = run_of(tmp_path / "run")
     corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
     reseal(path)
-    with pytest.raises(ValueError, match=r"samples\.csv, column wall_s is missing"):
+    with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
         read_run(path)

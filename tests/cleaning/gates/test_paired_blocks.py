@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cleaning.gates import times
+from results.records.samples import Sample
 from runners.report.check import evidence_of
 
 SMALL = Path(__file__).parents[3] / "results" / "published" / "amd-epyc-2-cores-2026-11-29"
@@ -20,16 +21,17 @@ def evidence():
 
 def of_ceilings(evidence, factor: float):
     """The evidence with all times of ceilings' blocks multiplied, and with the paired rate that follows."""
-    samples = {
-        key: [replace(each, wall_s=each.wall_s * factor) if each.part == "ceiling" else each for each in rows]
-        for key, rows in evidence.samples.items()
-    }
+    samples = [
+        replace(each, wall_s=each.wall_s * factor) if each.part == "ceiling" else each
+        for each in evidence.data.records(Sample)
+    ]
+    data = replace(evidence.data, rows={**evidence.data.rows, "samples.csv": samples})
     rebuilt = [
         replace(row, peak_flop_per_s=row.peak_flop_per_s / factor) if row.denominator == "paired_ceiling" else row
         for row in evidence.rebuilt
         if row.peak_flop_per_s
     ]
-    return replace(evidence, samples=samples, rebuilt=rebuilt)
+    return replace(evidence, data=data, rebuilt=rebuilt)
 
 
 def test_as_measured_they_pass(evidence):

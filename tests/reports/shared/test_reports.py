@@ -491,7 +491,7 @@ def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_file_that_is_no_utilization_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"other\.csv, column cell_id is missing"):
+    with pytest.raises(ValueError, match=r"other\.csv: column cell_id is missing"):
         gallery.read(path, Utilization)
 
 
