@@ -21,7 +21,7 @@ from analysis.stats.comparison import SESSIONS
 from cleaning.reconcile.view import View
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style, html
-from reports.shared.html import PageVerdict, Section, document, picture
+from reports.shared.html import Block, PageVerdict, Part, Section, document, picture
 from reports.shared.html_tables import Names, Table, natural
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from reports.sweep import page_cells
@@ -72,19 +72,21 @@ def page(
 ) -> str:
     """The whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let differ."""
     title = " · ".join(("flopledger", f"{sides[1].name} against {sides[0].name}"))
-    pictures = tuple(picture(name, svg) for name, svg in figures.items())
-    items = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
-    text = ("What was wrong with the runs' files; rows that it names are in no number here.",) if items else ()
+    pictures = [picture(name, svg) for name, svg in figures.items()]
+    lines = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
+    problems = ("What was wrong with the runs' files; rows that it names are in no number here.", lines)
     runs = [html.cited(side.data.manifest, side.data.sittings) for side in sides]
     words, tex = "\n".join(run.sentence for run in runs), "\n\n".join(run.bibtex for run in runs)
     sections = (
-        Section("cells", "Cells", (_HOW,), (_cells(rows),)),
-        Section("figures", "Figures", () if pictures else ("No cell has a time in both.",), pictures=pictures),
-        _environment(sides),
-        _warnings(sides),
-        Section("problems", "Problems of files", text, items=items),
+        Section("cells", "Cells", (_HOW, _cells(rows))),
+        Section("figures", "Figures", pictures or ("No cell has a time in both.",)),
+        Section("environment", "Environment", _environment(sides)),
+        Section("failures", "Failures and warnings", _warnings(sides) or ("None.",)),
+        Section("problems", "Problems of files", problems if lines else ()),
         Section(
-            "cite", "How to cite this comparison", (html.COMPARED,), blocks=(("In words", words), ("As BibTeX", tex))
+            "cite",
+            "How to cite this comparison",
+            (html.COMPARED, Block("In words", words), Block("As BibTeX", tex)),
         ),
     )
     return document(title, _verdict(rows, sides, across), sections)
@@ -118,10 +120,13 @@ def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Seque
     matched = [row for row in rows if row.verdict not in _ALONE]
     counts = [f"{len(matched)} in both"]
     counts += [f"{n} {verdict}" for verdict in _ALONE if (n := sum(row.verdict == verdict for row in rows))]
-    rests_on: list[tuple[str, tuple[str, ...]]] = [(side.letter, (side.line, side.path)) for side in sides]
-    rests_on += [("Differing by choice", (", ".join(across),))] if across else []
-    rests_on += [("Cells", (", ".join(counts),)), ("Meaning", tuple(filter(None, closing_lines(matched)[1:])))]
-    return PageVerdict(sentence(rows), _furthest(rows), tuple(rests_on))
+    rests_on = (
+        *((side.letter, (side.line, side.path)) for side in sides),
+        *([("Differing by choice", (", ".join(across),))] if across else []),
+        ("Cells", (", ".join(counts),)),
+        ("Meaning", tuple(filter(None, closing_lines(matched)[1:]))),
+    )
+    return PageVerdict(sentence(rows), _furthest(rows), rests_on)
 
 
 def _furthest(rows: Sequence[Comparison]) -> str:
@@ -169,31 +174,31 @@ def _reason(row: Comparison) -> str:
     return "" if row.verdict in _ALONE and reason == "ok" else STATUS_WORDS.get(reason, reason.replace("_", " "))
 
 
-def _environment(sides: Sequence[Side]) -> Section:
+def _environment(sides: Sequence[Side]) -> Sequence[Part]:
     """What differs between the machines first, then all that is known of them, then how they were measured."""
     named = [f"{side.letter}, session {sitting.sitting}" for side in sides for sitting in side.data.sittings]
     whole = page_cells.environment([sitting for side in sides for sitting in side.data.sittings], named)
     if whole is None:
-        return Section("environment", "Environment", ("Neither run says what machine it was measured on.",))
+        return ("Neither run says what machine it was measured on.",)
     ends = 1 + len(sides[0].data.sittings)
     differing = tuple(row for row in whole.rows if set(row[1:ends]) != set(row[ends:]) and row[0] not in _ALWAYS)
     first = replace(whole, caption="What differs between the machines of A and B", rows=differing)
-    text = () if differing else ("The machines say the same of themselves, but for when and where.",)
-    commands = [(f"{side.letter} was measured by", "\n".join(side.data.manifest.commands)) for side in sides]
-    tables = (first, whole) if differing else (whole,)
-    return Section("environment", "Environment", text, tables, blocks=tuple(each for each in commands if each[1]))
+    same = "The machines say the same of themselves, but for when and where."
+    commands = {f"{side.letter} was measured by": "\n".join(side.data.manifest.commands) for side in sides}
+    blocks = (Block(label, text) for label, text in commands.items() if text)
+    return (first if differing else same, whole, *blocks)
 
 
-def _warnings(sides: Sequence[Side]) -> Section:
+def _warnings(sides: Sequence[Side]) -> list[Table]:
     """Failures and warnings of each run, A's before B's."""
-    tables = []
+    tables: list[Table] = []
     for side in sides:
         views = [View(run, ()) for run in side.data.runs]
         names = Names(views)
         failed = page_cells.failures([view for view in views if not view.measured], names)
         found = (failed, page_cells.warnings(views, names))
         tables += [replace(table, caption=f"{side.letter}: {table.caption}") for table in found if table is not None]
-    return Section("failures", "Failures and warnings", () if tables else ("None.",), tuple(tables))
+    return tables
 
 
 NAME = "step_time_ratio"

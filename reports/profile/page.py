@@ -9,17 +9,28 @@ is there, unfolded. All text comes through jinja2 with escaping on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
-from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
-from reports.profile.explanation import FusedKernel, Ladder, advised, explained, kernels, ladder, name_of, verdict
+from analysis.profile.roofline import BETWEEN, BOUNDS, step_roof
+from reports.profile.explanation import FusedKernel, advised, explained, kernels, ladder, name_of, verdict
 from reports.profile.figures import icicle
 from reports.profile.summary import conservation_lines, pass_time, ratio, summary_lines, time
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
 from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
-from reports.shared.html import TABLES_SCRIPT, data_uri, natural_size, rendered
-from reports.shared.html_tables import Rows, TableCell, TableRow
+from reports.shared.html import (
+    Bar,
+    Drawing,
+    Ladder,
+    Mark,
+    PageVerdict,
+    Part,
+    Picture,
+    Section,
+    data_uri,
+    document,
+    natural_size,
+)
+from reports.shared.html_tables import Branch, Row, Table, TableCell
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.step_profile import StepProfile
 
@@ -29,37 +40,40 @@ MOST = 40
 _NAMED = 3
 
 
-def module_rows(nodes: Mapping[str, ModuleNode]) -> Rows:
+def module_table(nodes: Mapping[str, ModuleNode]) -> Table:
     """The tree, a row a module."""
     columns = (
         "module", "parameters", "MAC", "FLOP", "bytes", "forward", "backward", "waited", "FLOP/s", "used", "bound by",
     )  # fmt: skip
-    root = nodes[""]
-    return Rows(
+    listed = listed_nodes(nodes)
+    return Table(
         caption="Each line is a module with all below it, and its share of the model. MAC: multiply-adds of the "
         "forward pass; FLOP: forward and backward; forward, backward: time of its operations; waited: time between "
         "them; used: utilization, waits included.",
         columns=columns,
-        rows=tuple(_module_row(node, root) for node in listed_nodes(nodes)),
+        rows=tuple(_module_row(node, nodes[""]) for node in listed),
         words=frozenset(("module", "bound by")),
+        anchor="tree",
+        branches=tuple(Branch(node.module, node.depth, node.settings) for node in listed),
     )
 
 
-def operation_rows(profile: StepProfile) -> Rows:
+def operations_table(profile: StepProfile) -> Table:
     """The kinds of operation that take longest."""
     found = operation_groups(profile)
     step_s = sum(each.time_s or 0.0 for each in found) + sum(profile.between_s.values())
     words = ("operation", "phase", "first module", "sizes", "bound by")
-    return Rows(
+    return Table(
         caption=f"The {min(MOST, len(found))} longest of {len(found)} kinds of operation: of one name, phase and "
         "sizes. Attained: of the roof that their unit and memory allow at that intensity.",
         columns=(*words[:4], "calls", "FLOP", "bytes", "FLOP/byte", "time", "attained", words[4]),
         rows=tuple(_operation_row(each, step_s) for each in found[:MOST]),
         words=frozenset(words),
+        anchor="operations-table",
     )
 
 
-def kernel_rows(profile: StepProfile) -> Rows | None:
+def kernels_table(profile: StepProfile) -> Table | None:
     """The groups of ideal fusion whose operations take longest; None where operations are not grouped."""
     found = kernels(profile)
     if not found:
@@ -68,18 +82,19 @@ def kernel_rows(profile: StepProfile) -> Rows | None:
         "kernel", "what follows in it", "phase", "operations", "bytes one by one", "bytes fused",
         "least one by one", "least fused", "took",
     )  # fmt: skip
-    return Rows(
+    return Table(
         caption=f"The {min(MOST, len(found))} longest of {len(found)} groups. Least: the longer of arithmetic and "
         "memory traffic at the machine's rates.",
         columns=columns,
         rows=tuple(_kernel_row(kernel) for kernel in found[:MOST]),
         words=frozenset(columns[:3]),
+        anchor="kernels-table",
     )
 
 
-def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
-    cells = (
-        TableCell(f"{node.name}: {node.type}" if node.module else node.type),
+def _module_row(node: ModuleNode, root: ModuleNode) -> Row:
+    return (
+        TableCell(f"{node.name}: {node.type}" if node.module else node.type, tip=node.module),
         _of(si(node.parameters, ""), node.parameters, root.parameters),
         TableCell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
         _of(
@@ -95,16 +110,15 @@ def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
         TableCell(ratio(node.utilization_ratio), node.utilization_ratio),
         _bound(node.bound),
     )
-    return TableRow(cells, node.module, node.depth, node.settings, node.module)
 
 
-def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
+def _operation_row(each: OperationGroup, step_s: float) -> Row:
     intensity = each.flop / each.moved_bytes if each.flop is not None and each.moved_bytes else None
-    cells = (
-        TableCell(each.first.name.removeprefix("aten.")),
-        TableCell(each.first.phase),
-        TableCell(each.first.module),
-        TableCell(sizes(each.first.input_shapes)),
+    return (
+        each.first.name.removeprefix("aten."),
+        each.first.phase,
+        each.first.module,
+        sizes(each.first.input_shapes),
         TableCell(str(len(each.operations)), len(each.operations)),
         TableCell(DASH if each.flop is None else si(each.flop, ""), each.flop),
         TableCell(si(each.moved_bytes, "B"), each.moved_bytes),
@@ -113,18 +127,17 @@ def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
         TableCell(DASH if each.attained_ratio is None else digits(each.attained_ratio, 2), each.attained_ratio),
         _bound(each.bound),
     )
-    return TableRow(cells)
 
 
-def _kernel_row(kernel: FusedKernel) -> TableRow:
+def _kernel_row(kernel: FusedKernel) -> Row:
     leader = kernel.leader
     where = f" {leader.module}" if leader.module else ""
     names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
     more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    cells = (
-        TableCell(f"{leader.name.removeprefix('aten.')}{where}"),
-        TableCell(", ".join(names[:_NAMED]) + more or DASH),
-        TableCell(leader.phase),
+    return (
+        f"{leader.name.removeprefix('aten.')}{where}",
+        ", ".join(names[:_NAMED]) + more or DASH,
+        leader.phase,
         TableCell(str(len(kernel.operations)), len(kernel.operations)),
         TableCell(si(kernel.unfused_bytes, "B"), kernel.unfused_bytes),
         TableCell(si(kernel.fused_bytes, "B"), kernel.fused_bytes),
@@ -132,7 +145,6 @@ def _kernel_row(kernel: FusedKernel) -> TableRow:
         _time(kernel.fused_s),
         _time(kernel.time_s),
     )
-    return TableRow(cells)
 
 
 def _pass_time(side: str, time_s: float | None, whole_s: float | None, node: ModuleNode, root: ModuleNode) -> TableCell:
@@ -145,22 +157,16 @@ def _time(value: float | None) -> TableCell:
 
 def _of(text: str, part: float | None, whole: float | None) -> TableCell:
     """An amount with its share of the whole."""
-    return TableCell(text, part, share=_share(part / whole) if part is not None and whole else "")
-
-
-def _share(ratio: float) -> str:
-    return "<0.1 %" if 0 < ratio < 0.001 else percent(ratio)
+    share = part / whole if part is not None and whole else None
+    text_of_share = "" if share is None else "<0.1 %" if 0 < share < 0.001 else percent(share)
+    return TableCell(text, part, share=text_of_share)
 
 
 def _bound(bound: str) -> TableCell:
     return TableCell(bound or DASH, None, BOUND_COLOURS[bound])
 
 
-TEMPLATE = "profile.html.j2"
 SCRIPT = "profile.js"
-
-ALL = 999
-"""A depth that no module has."""
 
 RULE = (
     "Rules: model FLOP are those of convolutions and matrix products, 2 a multiply-add, counted from shapes; bytes are "
@@ -169,91 +175,94 @@ RULE = (
     "rates. Times are means over the profiled steps."
 )
 
+ICICLE = (
+    "The top row is the whole step; below each module are its parts, as wide as the time of their operations, in the "
+    "colour of what most of that time is. A click leads to the module's row."
+)
 
-@dataclass(frozen=True)
-class Mark:
-    """A colour and what it stands for; in a bar, how wide, in percent."""
+ROOFLINE = (
+    "Each bubble is a kind of operation. How far right it lies says how much it calculates for each byte that it has "
+    "to move; how high, how fast it ran. The roof is what this machine allows: on the slope memory is the limit, under "
+    "the flat part the unit that calculates. What lies above it found its numbers in a cache, or beat the best rate "
+    "that was measured. The distance to the roof is what a better kernel could gain; moving right, by fusing, is what "
+    "lifts the roof."
+)
 
-    colour: str
-    text: str
-    share: str = ""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One line of the ladder from arithmetic to the measured step."""
-
-    name: str
-    text: str
-    share: str
-    model: bool
+FUSED = (
+    "What an ideal compiler would make of the step: each convolution or matrix product with all that can follow in the "
+    "same kernel. It is a model of one, not a compiler: no kernel of PyTorch does this by itself, and some cannot be "
+    "written."
+)
 
 
 def page(profile: StepProfile, roofline: str = "") -> str:
     """The whole document. roofline: the plot as SVG text; "": none."""
-    from markupsafe import Markup
-
-    nodes, roof = tree(profile), step_roof(profile)
-    width, height = natural_size(roofline)
-    size = {"width": width, "height": height}
+    nodes, fused = tree(profile), kernels_table(profile)
     machine = profile.machine.device_name if profile.machine else ""
-    present = [bound for bound in (*BOUNDS, BETWEEN, "") if roof.time_by_bound_s.get(bound)]
-    deepest = max(node.depth for node in nodes.values())
-    return rendered(
-        TEMPLATE,
-        (TABLES_SCRIPT, SCRIPT),
-        title=" · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device))),
-        name=profile.model,
-        sentence=verdict(profile),
-        facts=[*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes)],
-        paragraphs=explained(profile),
-        advice=advised(profile),
-        steps=_steps(ladder(profile)),
-        icicle=Markup(icicle(profile, nodes)),  # its texts are escaped where it is drawn
-        marks=[Mark(BOUND_COLOURS[bound], BOUND_WORDS[bound]) for bound in present],
-        bar=_bar(roof),
-        shares="; ".join(mark.text for mark in _bar(roof)),
-        modules=module_rows(nodes),
-        depths=[(f"depth {depth}", depth) for depth in range(1, min(deepest, 4))] + [("all", ALL)] if deepest else [],
-        roofline={"uri": data_uri(roofline), **size} if roofline else None,
-        operations=operation_rows(profile),
-        fused=kernel_rows(profile),
-        sums=[
-            *conservation_lines(profile, nodes[""]),
-            *(f"{name}: {source}" for name, source in (profile.machine.sources if profile.machine else {}).items()),
-        ],
-        rule=RULE,
+    sources = profile.machine.sources.items() if profile.machine else ()
+    facts = (*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes))
+    sums = (*conservation_lines(profile, nodes[""]), *(f"{name}: {source}" for name, source in sources))
+    rungs = _rungs(profile)
+    steps = ("A step's least times and what it took, each with the utilization that it is:", Ladder(rungs))
+    sections = (
+        Section("why", "Why this number", (*explained(profile), *(steps if rungs else ()))),
+        Section("change", "What to change", (tuple(advised(profile)),)),
+        Section("time", "Where the time goes", _times(profile, nodes)),
+        Section("modules", "Modules", (module_table(nodes),)),
+        Section("roofline", "Roofline", (ROOFLINE, _picture(profile, roofline)) if roofline else ()),
+        Section("operations", "Operations", (operations_table(profile),)),
+        Section("kernels", "Fused kernels", (FUSED, fused) if fused else ()),
+        Section("sums", "Does it add up?", (sums, RULE)),
     )
+    title = " · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device)))
+    rests_on = [(name, (text,)) for name, text in facts]
+    return document(title, PageVerdict(verdict(profile), "", rests_on), sections, dense=True, more=(SCRIPT,))
 
 
-def _steps(ladder: Ladder | None) -> list[Step]:
-    """The ladder as bars of the longest."""
-    if ladder is None:
-        return []
-    rungs: list[tuple[str, float | None, bool]] = [
-        ("its arithmetic alone", ladder.arithmetic_s, True),
-        ("ideally fused, at least", ladder.fused_s, True),
-        ("one by one, about", ladder.unfused_s, True),
-        ("measured", ladder.measured_s, False),
-    ]
-    longest = max(time_s for _, time_s, _ in rungs if time_s is not None)
-    if not longest:
-        return []
-    return [
-        Step(
+def _picture(profile: StepProfile, roofline: str) -> Picture:
+    alt = (
+        f"Roofline of {profile.model}: FLOP for each byte across, FLOP a second upwards, both logarithmic; the roof of "
+        "this machine is a slope (memory) and a flat line (the unit that calculates), and each kind of operation a "
+        "bubble below it. The table of operations has the same numbers."
+    )
+    caption = "What operations reach, and what they could"
+    return Picture("roofline", caption, "operations.csv", alt, data_uri(roofline), *natural_size(roofline))
+
+
+def _times(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> tuple[Part, ...]:
+    """The icicle of the step, and a bar of what bounds its operations."""
+    drawing, roof = icicle(profile, nodes), step_roof(profile)
+    if not drawing:
+        return ("No operation was timed.",)
+    bounds = (*BOUNDS, BETWEEN, "")
+    marks = tuple(Mark(BOUND_COLOURS[name], BOUND_WORDS[name]) for name in bounds if roof.time_by_bound_s.get(name))
+    shares = tuple(
+        Mark(BOUND_COLOURS[name], f"{BOUND_WORDS[name]}, {percent(share)}", f"{100 * share:.3f}")
+        for name in bounds
+        if (share := roof.share_by_bound.get(name, 0.0)) > 0
+    )
+    return ICICLE, Drawing("Icicle of the step", drawing, marks), "By what bounds each operation:", Bar(shares)
+
+
+def _rungs(profile: StepProfile) -> tuple[tuple[str, str, str, bool], ...]:
+    """The way from arithmetic to the measured step as bars of the longest."""
+    found = ladder(profile)
+    if found is None:
+        return ()
+    times: tuple[tuple[str, float | None, bool], ...] = (
+        ("its arithmetic alone", found.arithmetic_s, True),
+        ("ideally fused, at least", found.fused_s, True),
+        ("one by one, about", found.unfused_s, True),
+        ("measured", found.measured_s, False),
+    )
+    longest = max(time_s or 0.0 for _, time_s, _ in times)
+    return tuple(
+        (
             name,
-            f"{si_time(time_s)}: {digits(ladder.arithmetic_s / time_s, 2)}",
+            f"{si_time(time_s)}: {digits(found.arithmetic_s / time_s, 2)}",
             f"{100 * time_s / longest:.3f}",
-            model,
+            is_model,
         )
-        for name, time_s, model in rungs
+        for name, time_s, is_model in times
         if time_s
-    ]
-
-
-def _bar(roof: StepRoof) -> list[Mark]:
-    return [
-        Mark(BOUND_COLOURS[bound], f"{BOUND_WORDS[bound]}, {percent(share)}", f"{100 * share:.3f}")
-        for bound in (*BOUNDS, BETWEEN, "")
-        if (share := roof.share_by_bound.get(bound, 0.0)) > 0
-    ]
+    )

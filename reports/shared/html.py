@@ -1,4 +1,4 @@
-"""What every HTML page is made of: sections, one style, figures as images in the text, and scripts of its own.
+"""What every HTML page is made of: sections of parts, one template and style, and scripts of its own.
 
 A page is one document that needs no other, no network and no script: with one, tables are sorted and filtered. Its
 policy admits no other script. All text comes through jinja2 with escaping on, and characters that would turn the
@@ -21,7 +21,7 @@ import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from reports.shared.html_tables import Table, sort_value
 from results.printable import LONGEST_TEXT, shortened
@@ -29,7 +29,6 @@ from results.records.cell import Sitting
 from results.store.manifest import Manifest
 
 if TYPE_CHECKING:
-    import jinja2
     from markupsafe import Markup
 
 
@@ -142,6 +141,7 @@ class Picture:
     uri: Markup
     width: int | None
     height: int | None
+    kind: ClassVar[str] = "picture"
 
 
 def picture(name: str, svg: str, more: str = "") -> Picture:
@@ -185,24 +185,62 @@ MOST_ROWS = 1_000
 
 
 @dataclass(frozen=True)
-class Section:
-    """A heading with what stands under it, in this order: sentences, tables, pictures, items of a list, blocks.
+class Block:
+    """A text that is shown as it is, and what it is."""
 
-    blocks: (what it is, text that is shown as it is). folded: only the heading shows until it is opened.
-    """
+    label: str
+    text: str
+    kind: ClassVar[str] = "block"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A colour and what it stands for; in a bar, how wide, in percent."""
+
+    colour: str
+    text: str
+    share: str = ""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An SVG element whose texts are escaped, and what its colours stand for. label: what it is, for those who cannot
+    see it."""
+
+    label: str
+    svg: str
+    marks: tuple[Mark, ...] = ()
+    kind: ClassVar[str] = "drawing"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Shares of a whole side by side, named below."""
+
+    marks: tuple[Mark, ...]
+    kind: ClassVar[str] = "bar"
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Bars of the longest one below the other: (name, text, width in percent, whether a model says it)."""
+
+    rungs: tuple[tuple[str, str, str, bool], ...]
+    kind: ClassVar[str] = "ladder"
+
+
+Part = str | tuple[str, ...] | Table | Picture | Block | Drawing | Bar | Ladder
+"""What a section shows: a sentence, the items of a list, or one of these; what is empty is left out."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands under it. folded: only the heading shows until it is opened."""
 
     anchor: str
     title: str
-    text: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    items: tuple[str, ...] = ()
-    blocks: tuple[tuple[str, str], ...] = ()
+    parts: Sequence[Part | None]
     folded: bool = False
-
-    @property
-    def empty(self) -> bool:
-        return not (self.text or self.tables or self.pictures or self.items or self.blocks)
 
 
 @dataclass(frozen=True)
@@ -211,47 +249,46 @@ class PageVerdict:
 
     sentence: str
     basis: str = ""
-    rests_on: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    rests_on: Sequence[tuple[str, tuple[str, ...]]] = ()
 
 
-def document(title: str, verdict: PageVerdict, sections: Sequence[Section]) -> str:
-    """A report; sections without anything are left out."""
-    shown = [replace(s, tables=tuple(map(_at_most, s.tables))) for s in sections if not s.empty]
-    return rendered(TEMPLATE, (TABLES_SCRIPT,), title=title, verdict=verdict, sections=shown)
+def document(
+    title: str, verdict: PageVerdict, sections: Sequence[Section], *, dense: bool = False, more: Sequence[str] = ()
+) -> str:
+    """A page; sections without anything are left out.
 
-
-def _at_most(table: Table) -> Table:
-    """A table of `MOST_ROWS` rows; the caption of a longer one says how many are left out."""
-    if len(table.rows) <= MOST_ROWS:
-        return table
-    caption = f"{table.caption} (the first {MOST_ROWS:,} of {len(table.rows):,} rows)"
-    return replace(table, caption=caption, rows=table.rows[:MOST_ROWS])
-
-
-def rendered(template: str, scripts: Sequence[str], **values: Any) -> str:
-    """A page of this template. scripts: files of ours beside it, in their order; the template says where they stand."""
+    dense: wide tables of numbers in small letters. more: scripts of ours after the one that sorts tables.
+    """
+    import jinja2
     from markupsafe import Markup
 
-    script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in scripts)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment().get_template(template).render(script=Markup(script), digest=digest, **values)
-
-
-def environment() -> jinja2.Environment:
-    """Where every page's template is found, escaping on."""
-    import jinja2
-
-    loader = jinja2.FileSystemLoader(TEMPLATES, encoding="utf-8")
-    made = jinja2.Environment(
-        loader=loader,
+    shown = [replace(each, parts=[_at_most(part) for part in each.parts if part]) for each in sections]
+    script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in (TABLES_SCRIPT, *more))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES, encoding="utf-8"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=visible_text,
     )
-    made.filters["sort_value"] = sort_value
-    return made
+    environment.filters["sort_value"] = sort_value
+    return environment.get_template(TEMPLATE).render(
+        title=title,
+        verdict=verdict,
+        sections=[each for each in shown if each.parts],
+        dense=dense,
+        script=Markup(script),
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _at_most(part: Part) -> Part:
+    """A table of `MOST_ROWS` rows; the caption of a longer one says how many are left out. A tree is whole."""
+    if not isinstance(part, Table) or part.branches or len(part.rows) <= MOST_ROWS:
+        return part
+    caption = f"{part.caption} (the first {MOST_ROWS:,} of {len(part.rows):,} rows)"
+    return replace(part, caption=caption, rows=part.rows[:MOST_ROWS])
 
 
 def visible_text(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from cleaning.reconcile.view import View
 from reports.shared.numbers import DASH, cell_name, model_name, own_lines, session_words, shared_variant
@@ -46,48 +46,45 @@ R = TypeVar("R", bound=CellEntry)
 
 
 @dataclass(frozen=True)
-class Table:
-    """One table of the page. The first column names its row; `words` are the columns of text, the others of numbers.
-
-    dim: indices of rows that stand back (cells that were not measured).
-    """
-
-    caption: str
-    columns: Cells
-    rows: tuple[Cells, ...]
-    words: frozenset[str] = frozenset()
-    dim: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
 class TableCell:
-    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, and a share."""
+    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, a share, and what is
+    shown where a pointer rests on it."""
 
     text: str
     value: float | None = None
     colour: str = ""
     share: str = ""
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """path: of a module, so that the row has a place in the tree; None: of nothing."""
-
-    cells: tuple[TableCell, ...]
-    path: str | None = None
-    depth: int = 0
-    settings: str = ""
     tip: str = ""
 
 
+Row = tuple[str | TableCell, ...]
+
+
 @dataclass(frozen=True)
-class Rows:
-    """One table of such cells. words: columns of text."""
+class Branch:
+    """Where the row of a module stands in the tree of all of them."""
+
+    path: str
+    depth: int
+    settings: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a page. The first column names its row; `words` are the columns of text, the others of numbers.
+
+    dim: indices of rows that stand back (cells that were not measured). anchor: its id, where it needs one of its own.
+    branches: of each row, in a table that is a tree.
+    """
 
     caption: str
-    columns: tuple[str, ...]
-    rows: tuple[TableRow, ...]
-    words: frozenset[str]
+    columns: Cells
+    rows: tuple[Row, ...]
+    words: frozenset[str] = frozenset()
+    dim: frozenset[int] = frozenset()
+    anchor: str = ""
+    branches: tuple[Branch, ...] = ()
+    kind: ClassVar[str] = "table"
 
 
 def merged_columns(table: Table, first: int) -> Table:
@@ -97,16 +94,13 @@ def merged_columns(table: Table, first: int) -> Table:
     """
     if len(table.rows) < 2:
         return table
-    kept: dict[Cells, list[int]] = {}
-    for place in range(len(table.columns)):
-        texts = tuple(row[place] for row in table.rows)
-        kept.setdefault((str(place),) if place < first else texts, []).append(place)
-    places = [same[0] for same in kept.values()]
-    heads = [" =\n".join(table.columns[place].replace("\n", " ") for place in same) for same in kept.values()]
-    heads = [
-        table.columns[same[0]] if len(same) == 1 else head for same, head in zip(kept.values(), heads, strict=True)
-    ]
-    return replace(table, columns=tuple(heads), rows=tuple(tuple(row[at] for at in places) for row in table.rows))
+    alike: dict[Row, list[int]] = {}
+    for index, texts in enumerate(zip(*table.rows, strict=True)):
+        alike.setdefault((str(index),) if index < first else texts, []).append(index)
+    heads = [[table.columns[index] for index in same] for same in alike.values()]
+    columns = (" =\n".join(name.replace("\n", " ") for name in names) if names[1:] else names[0] for names in heads)
+    rows = (tuple(row[same[0]] for same in alike.values()) for row in table.rows)
+    return replace(table, columns=tuple(columns), rows=tuple(rows))
 
 
 class Names:
@@ -174,12 +168,12 @@ def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     return groups
 
 
-def sort_value(text: str) -> str:
-    """The number that a cell begins with, its prefix multiplied in, by which rows are sorted; "": it has none.
-
-    Of what is shown: two cells that are shown as equal are equal.
-    """
-    found = _AMOUNT.match(text)
+def sort_value(cell: str | TableCell) -> str:
+    """The number by which rows are sorted, "" for none: that of the cell, or that a text begins with, its prefix
+    multiplied in. Of what is shown: two texts that are shown as equal are equal."""
+    if isinstance(cell, TableCell):
+        return "" if cell.value is None else str(cell.value)
+    found = _AMOUNT.match(cell)
     if found is None:
         return ""
     sign = -1.0 if found[1] in ("−", "-") else 1.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cleaning.reconcile.variants import devices_sentence
 from cleaning.reconcile.view import RECORDED_METHODS, Built, View
 from reports.shared import html
-from reports.shared.html import MOST_ROWS, PageVerdict, Section, document, picture
+from reports.shared.html import MOST_ROWS, Block, PageVerdict, Part, Section, document, picture
 from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import OF_WHAT, cell_name, fitting, percent, shared_variant, unpaired_sentence
 from reports.sweep import page_cells, page_counts
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _NAME_LETTERS = 60
+
+VARIANTS = "The first variant of each model and batch is the first of the lists that were asked for."
 
 MOST_LETTERS, LEAST_FOR_PICTURES = 950_000, 300_000
 """Characters of a page: with more, the last pictures are left out."""
@@ -48,32 +50,45 @@ def page(
     was timed.
     """
     names = Names(built.views)
-    repeats = tuple(repeat_lines(built.views, built.step_times))
-    found = _only(page_cells.failures(built.views, names), page_cells.warnings(built.views, names))
+    failures = _only(page_cells.failures(built.views, names), page_cells.warnings(built.views, names))
+    peaks = _only(
+        page_cells.peaks(built.utilization),
+        page_cells.missing_peaks(built.utilization, names),
+        page_cells.ceilings(ceilings),
+    )
     run = html.cited(manifest, built.sittings)
-    blocks = (("In words", run.sentence), ("As BibTeX", run.bibtex))
-    below = [
-        _methods(built, names),
-        _counters(built),
-        _ratios(built, names),
-        _times(built, names),
-        _peaks(built, names, ceilings),
-        Section("failures", "Failures and warnings", () if found else ("None.",), found),
-        Section("repeats", "Repeats", items=repeats),
-        _cleaning(built),
-        _environment(built, manifest),
-        Section("cite", "How to cite this run", (html.WITH_A_NUMBER,), blocks=blocks),
-    ]
-    shown, folded = [_cells(built), _variants(built)], [replace(section, folded=True) for section in below]
-    title, verdict, problems = _title(built, manifest), _verdict(built), _problems(built)
-    text = document(title, verdict, [*shown, problems, *folded])
-    room = max(LEAST_FOR_PICTURES, MOST_LETTERS - len(text))
-    return document(title, verdict, [*shown, _figures(built, figures, room), problems, *folded])
-
-
-def _title(built: Built, manifest: Manifest | None) -> str:
+    variants = variant_table(built.variants)
+    problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
+    first = (
+        Section("cells", "Cells", _cells(built)),
+        Section("variants", "Variants", (VARIANTS, variants) if variants else ()),
+    )
+    below = (
+        Section("methods", "Utilization by method", _methods(built, names)),
+        Section("counters", "Counters side by side" if built.agreement else "Counters", _counters(built)),
+        Section("backward", "Backward and forward", _ratios(built, names)),
+        Section("times", "Epochs, and what the profiler costs", _times(built, names)),
+        Section("peaks", "Peaks and ceilings", peaks or ("No peak was needed.",)),
+        Section("failures", "Failures and warnings", failures or ("None.",)),
+        Section("repeats", "Repeats", (tuple(repeat_lines(built.views, built.step_times)),)),
+        Section("cleaning", "Cleaning", _cleaning(built)),
+        Section("environment", "Environment", _environment(built, manifest)),
+        Section(
+            "cite",
+            "How to cite this run",
+            (html.WITH_A_NUMBER, Block("In words", run.sentence), Block("As BibTeX", run.bibtex)),
+        ),
+    )
     devices = ", ".join(dict.fromkeys(sitting.device_name or sitting.device for sitting in built.sittings))
-    return " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))
+    title = " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))
+    rest = [
+        Section("problems", "Problems of files", problems if built.problems else ()),
+        *(replace(section, folded=True) for section in below),
+    ]
+    verdict = _verdict(built)
+    room = max(LEAST_FOR_PICTURES, MOST_LETTERS - len(document(title, verdict, [*first, *rest])))
+    pictures = Section("figures", "Figures", _figures(built, figures, room))
+    return document(title, verdict, [*first, pictures, *rest])
 
 
 def _verdict(built: Built) -> PageVerdict:
@@ -92,26 +107,20 @@ def _verdict(built: Built) -> PageVerdict:
     return PageVerdict(conclusion.sentence, basis(conclusion, built.views), rests_on)
 
 
-def _cells(built: Built) -> Section:
-    text, many = "" if built.views else "The run holds no cell.", len(built.views) > MOST_ROWS
+def _cells(built: Built) -> Sequence[Part | None]:
     words = "used: utilization, the training step's model FLOP ÷ (its time × peak); ±: half of its 95 % interval; "
     words += "step ms: mean of the timed blocks."
-    more = f"Every cell is in headline.csv; tables here have {MOST_ROWS:,} rows at most." if many else ""
-    return Section(
-        "cells",
-        "Cells",
-        _sentences(text or words, more, unpaired_sentence(built.views), devices_sentence(built.utilization)),
-        _only(page_cells.measured_cells(one_a_cell(built.views, built.views)) if built.views else None),
+    many = f"Every cell is in headline.csv; tables here have {MOST_ROWS:,} rows at most."
+    return (
+        words if built.views else "The run holds no cell.",
+        many if len(built.views) > MOST_ROWS else "",
+        unpaired_sentence(built.views),
+        devices_sentence(built.utilization),
+        page_cells.measured_cells(one_a_cell(built.views, built.views)) if built.views else None,
     )
 
 
-def _variants(built: Built) -> Section:
-    found = variant_table(built.variants)
-    text = "The first variant of each model and batch is the first of the lists that were asked for." if found else ""
-    return Section("variants", "Variants", _sentences(text), _only(found))
-
-
-def _methods(built: Built, names: Names) -> Section:
+def _methods(built: Built, names: Names) -> Sequence[Part | None]:
     found = page_cells.methods(built.views, names)
     recorded = RECORDED_METHODS & {row.method for row in built.post2021}
     text = (
@@ -120,43 +129,42 @@ def _methods(built: Built, names: Names) -> Section:
         if found
         else "No method gave a number: no cell has both a count and a peak."
     )
-    more = (
+    return (
+        text,
+        unpaired_sentence(built.views),
+        found,
         page_cells.theories(built.views, names),
         page_cells.denominators(built.views, names),
         page_cells.post2021(built.post2021, names) if recorded else None,
         page_cells.missing_fractions(built.views, names),
     )
-    return Section(
-        "methods", "Utilization by method", _sentences(text, unpaired_sentence(built.views)), _only(found, *more)
-    )
 
 
-def _figures(built: Built, figures: Mapping[str, str], room: int) -> Section:
-    pictures = tuple(picture(name, svg, _seen_in(name, built.views)) for name, svg in figures.items())
-    sizes = itertools.accumulate(len(one.uri) for one in pictures)
-    shown = tuple(one for one, characters in zip(pictures, sizes, strict=True) if characters <= room)
+def _figures(built: Built, figures: Mapping[str, str], room: int) -> Sequence[Part]:
+    pictures = [picture(name, svg, _seen_in(name, built.views)) for name, svg in figures.items()]
+    sizes = itertools.accumulate(len(each.uri) for each in pictures)
+    shown = [each for each, letters in zip(pictures, sizes, strict=True) if letters <= room]
     text = "" if pictures else "None could be drawn from these rows."
-    if left := [one.name for one in pictures[len(shown) :]]:
+    if left := [each.name for each in pictures[len(shown) :]]:
         text = f"Not on this page, for its size, but in figures/: {', '.join(left)}."
-    apart = devices_sentence(built.utilization) if pictures else ""
-    return Section("figures", "Figures", _sentences(text, apart), pictures=shown)
+    return (text, devices_sentence(built.utilization) if pictures else "", *shown)
 
 
-def _counters(built: Built) -> Section:
+def _counters(built: Built) -> Sequence[Part | None]:
     rows = built.agreement
     if not rows:
-        return Section("counters", "Counters", ("No counter was asked for, or none beside our own count.",))
-    text = (
+        return ("No counter was asked for, or none beside our own count.",)
+    return (
         "1 means equal to the last FLOP; below another ratio stands the largest disagreement of the model's cells.",
         page_counts.laws_sentence(built.batch_laws),
         page_counts.extrapolated(built.cleaned.flop_counts),
+        *(page_counts.agreement(rows, phase) for phase in dict.fromkeys(row.phase for row in rows)),
+        page_counts.disagreement(rows),
+        page_counts.broken_laws(built.batch_laws),
     )
-    matrices = (page_counts.agreement(rows, phase) for phase in dict.fromkeys(row.phase for row in rows))
-    found = (*matrices, page_counts.disagreement(rows), page_counts.broken_laws(built.batch_laws))
-    return Section("counters", "Counters side by side", _sentences(*text), _only(*found))
 
 
-def _ratios(built: Built, names: Names) -> Section:
+def _ratios(built: Built, names: Names) -> Sequence[Part]:
     found = _only(
         page_counts.ratios(built.ratios),
         page_counts.missing_ratios(built.ratios),
@@ -167,10 +175,10 @@ def _ratios(built: Built, names: Names) -> Section:
         "The rule of thumb is 2. Exact is 2 less the first layer's share of the forward pass, because nobody needs the "
         "gradient of an image."
     )
-    return Section("backward", "Backward and forward", _sentences(text if found else ""), found)
+    return (text, *found) if found else ()
 
 
-def _times(built: Built, names: Names) -> Section:
+def _times(built: Built, names: Names) -> Sequence[Part]:
     rows = built.work_times
     tables = (page_counts.epochs(rows, names), page_counts.works(rows, names), page_counts.missing_times(rows, names))
     found = _only(*tables)
@@ -179,39 +187,27 @@ def _times(built: Built, names: Names) -> Section:
         "torch.profiler; run whole: an epoch from end to end, where that is short enough; agrees: the intervals of the "
         "two meet."
     )
-    return Section("times", "Epochs, and what the profiler costs", _sentences(text if found else ""), found)
+    return (text, *found) if found else ()
 
 
-def _peaks(built: Built, names: Names, ceilings: Sequence[Ceiling]) -> Section:
-    found = _only(
-        page_cells.peaks(built.utilization),
-        page_cells.missing_peaks(built.utilization, names),
-        page_cells.ceilings(ceilings),
+def _environment(built: Built, manifest: Manifest | None) -> Sequence[Part | None]:
+    version, commands = (manifest.harness_version, "\n".join(manifest.commands)) if manifest else ("", "")
+    found = page_cells.environment(built.sittings)
+    return (
+        "" if found else "The run does not say what machine it was measured on.",
+        f"Measured by flopledger {version}." if version else "",
+        found,
+        Block("Measured by", commands) if commands else None,
     )
-    return Section("peaks", "Peaks and ceilings", () if found else ("No peak was needed.",), found)
 
 
-def _environment(built: Built, manifest: Manifest | None) -> Section:
-    found = _only(page_cells.environment(built.sittings))
-    text = () if found else ("The run does not say what machine it was measured on.",)
-    version = (f"Measured by flopledger {manifest.harness_version}.",) if manifest and manifest.harness_version else ()
-    commands = "\n".join(manifest.commands) if manifest else ""
-    blocks = (("Measured by", commands),) if commands else ()
-    return Section("environment", "Environment", (*text, *version), found, blocks=blocks)
-
-
-def _problems(built: Built) -> Section:
-    text = ("What was wrong with the run's files; rows that it names are in no number here.",) if built.problems else ()
-    return Section("problems", "Problems of files", text, items=tuple(built.problems))
-
-
-def _cleaning(built: Built) -> Section:
+def _cleaning(built: Built) -> Sequence[Part]:
     found = page_counts.cleaning(built.cleaned.log)
     if found is None:
-        return Section("cleaning", "Cleaning", ("Nothing had to be changed.",))
+        return ("Nothing had to be changed.",)
     text = f"{len(built.cleaned.log)} changes, each a row of cleaned/cleaning_log.csv with its cell, before and after. "
     text += "FLOP changed adds up all those rows, a counter's smaller batches among them."
-    return Section("cleaning", "Cleaning", (text,), (found,))
+    return (text, found)
 
 
 def _seen_in(name: str, views: Sequence[View]) -> str:
@@ -230,9 +226,5 @@ def _seen_in(name: str, views: Sequence[View]) -> str:
     return f"From {percent(high)} of {of} ({first}) down to {percent(low)} ({last})."
 
 
-def _sentences(*sentences: str) -> tuple[str, ...]:
-    return tuple(sentence for sentence in sentences if sentence)
-
-
-def _only(*found: Table | None) -> tuple[Table, ...]:
-    return tuple(table for table in found if table is not None)
+def _only(*tables: Table | None) -> tuple[Table, ...]:
+    return tuple(filter(None, tables))

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.devices.peaks import Device
-from reports.shared.html import TABLES_SCRIPT, rendered
-from reports.shared.html_tables import Rows, TableCell, TableRow, sort_value
+from reports.shared.html import Bar, Drawing, Mark, PageVerdict, Part, Section, document
+from reports.shared.html_tables import Row, Table, TableCell, sort_value
 from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, percent, si_time
 from reports.trace import timeline as trace_timeline
@@ -39,36 +38,26 @@ from reports.trace.text import (
 )
 from reports.trace.timeline import Trace, kernel_words
 
-TEMPLATE = "trace.html.j2"
 MOST = 40
 """Rows of kernels and of modules; all of them are in the JSON document and in kernels.csv.gz."""
 
 NAMELESS = "what it is"
 """The heading of a column that has none in the terminal."""
 
+NO_TIMES = "No times were recorded."
+
 _LETTERS = 160
 _NUMBER = re.compile(r"(?<=_)\d+$|(?:(?<=\.)|^)\d+(?=\.|$)")
 """The number that tells modules of a class apart: Conv2d_3, layers.3.attention."""
 _PHASES = ("forward", "backward", "recompute", "optimizer")
-
-
-@dataclass(frozen=True)
-class Share:
-    """A colour, what it stands for, and how wide it is, in percent."""
-
-    colour: str
-    text: str
-    share: str
+_WORDS = frozenset(("phase", "module", "kernel", "after", "before", "the host", "begins at"))
 
 
 def to_html(trace: Trace, device: Device | None = None) -> str:
     """The whole document. device: whose peaks the rates are divided by; None: none are known."""
-    from markupsafe import Markup
-
-    kernels = trace.cleaned.kernels
-    shown = trace_timeline.timeline(trace)
-    whole_ns = int(kernels["time_ns"].sum())
-    counts = [
+    shown, kernels = trace_timeline.timeline(trace), trace.cleaned.kernels
+    named, holds = heading(trace)
+    counts = (
         ("FLOP of convolutions and matrix products, by phase.", totals_table(trace)),
         ("Backward ÷ forward by kind of operation; the rule of thumb is 2.", ratios_table(trace)),
         (
@@ -76,49 +65,63 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
             largest_table(trace, MOST, rated=True, device=device),
         ),
         (faults_words(trace), faults_table(trace)),
-    ]
-    found = {each.phase: each for each in _shares(trace, "phases_by_time")}
-    colours = trace_timeline.PHASE_COLOURS
-    rows = [TableRow((TableCell(_phase(each.phase)), *_time_cells(each))) for each in _shares(trace, "phases_by_time")]
-    columns = ("phase", "kernels", "time", "share")
-    return rendered(
-        TEMPLATE,
-        (TABLES_SCRIPT,),
-        title=" · ".join(filter(None, ("flopledger", "trace", Path(trace.path).name, trace.device_name))),
-        sentence=verdict(trace, device, shown),
-        facts=[("recorded by", heading(trace)[0].partition(": ")[2]), ("it holds", heading(trace)[1])],
-        timeline=Markup(trace_timeline.svg(shown)) if shown else "",  # its texts are escaped where it is drawn
-        timeline_sentence=trace_timeline.sentence(shown) if shown else "",
-        marks=[
-            Share(trace_timeline.PHASE_COLOURS[phase], _phase(phase), "") for phase in trace_timeline.phases_of(shown)
-        ]
-        if shown
-        else [],
-        lanes_left_out=shown.lanes_left_out if shown else 0,
-        gaps=_gap_rows(shown) if shown and shown.gaps else None,
-        outside=[*(trace_timeline.outside_sentences(shown, whole_ns) if shown else []), *outside_lines(trace)],
-        bar=[
-            Share(
-                colours.get(phase, colours[""]),
-                f"{_phase(phase)} {percent(found[phase].time_ratio)}",
-                f"{100 * found[phase].time_ratio:.3f}",
-            )
-            for phase in (*colours, *sorted(set(found) - set(colours)))
-            if phase in found
-        ],
-        phases=Rows("Time of all kernels in the recording by phase, streams added up.", columns, tuple(rows), _WORDS),
-        modules=_module_rows(trace),
-        kernels=_kernel_rows(trace),
-        counts=[_rows(table, caption) for caption, table in counts if table.rows],
-        unknown=[
-            f"Totals are {completeness(trace)}.",
-            *partial_lines(trace),
-            *unexplained_lines(trace),
-            utilization_line(trace, device, shown),
-            *rate_lines(trace, device),
-            *trace.problems,
-        ],
     )
+    tables = [(caption, table) for caption, table in counts if table.rows]
+    counted = [_table(table, caption, f"counts-{number}") for number, (caption, table) in enumerate(tables, 1)]
+    outside = tuple(trace_timeline.outside_sentences(shown, int(kernels["time_ns"].sum())) if shown else ())
+    outside += tuple(outside_lines(trace))
+    unknown = (
+        f"Totals are {completeness(trace)}.",
+        *partial_lines(trace),
+        *unexplained_lines(trace),
+        utilization_line(trace, device, shown),
+        *rate_lines(trace, device),
+        *trace.problems,
+    )
+    none_outside = "All kernels belong to a marked step, or no step is marked, and all products to a phase."
+    sections = (
+        Section("step", "A step in time", _step(shown) if shown else ()),
+        Section("phases", "Time by phase", _phases(trace)),
+        Section("modules", "Time by module", (_modules_table(trace),)),
+        Section("kernels", "Time by kernel", (_kernels_table(trace) or NO_TIMES,)),
+        Section("flop", "FLOP", counted or ("No product was found to count.",)),
+        Section("outside", "What lies outside", (outside or none_outside,)),
+        Section("unknown", "What is not known", (unknown,)),
+    )
+    rests_on = (("recorded by", (named.partition(": ")[2],)), ("it holds", (holds,)))
+    title = " · ".join(filter(None, ("flopledger", "trace", Path(trace.path).name, trace.device_name)))
+    return document(title, PageVerdict(verdict(trace, device, shown), "", rests_on), sections, dense=True)
+
+
+def _step(shown: trace_timeline.Timeline) -> tuple[Part, ...]:
+    """The picture of the step, what is left out of it, and its gaps."""
+    colours, left = trace_timeline.PHASE_COLOURS, shown.lanes_left_out
+    marks = tuple(Mark(colours[phase], _phase(phase)) for phase in trace_timeline.phases_of(shown))
+    return (
+        f"{trace_timeline.sentence(shown)} The picture is to scale; neighbours nearer than a pixel are drawn as one.",
+        Drawing("Timeline of a step", trace_timeline.svg(shown), marks),
+        f"{left} more lanes with less time are not drawn." if left else "",
+        _gaps_table(shown) if shown.gaps else "There is no gap in it.",
+    )
+
+
+def _phases(trace: Trace) -> tuple[Part, ...]:
+    """A bar of the phases' shares of the time, and their table."""
+    shares, colours = _shares(trace, "phases_by_time"), trace_timeline.PHASE_COLOURS
+    by_phase = {each.phase: each.time_ratio for each in shares}
+    marks = tuple(
+        Mark(
+            colours.get(phase, colours[""]),
+            f"{_phase(phase)} {percent(by_phase[phase])}",
+            f"{100 * by_phase[phase]:.3f}",
+        )
+        for phase in (*colours, *sorted(set(by_phase) - set(colours)))
+        if phase in by_phase
+    )
+    caption = "Time of all kernels in the recording by phase, streams added up."
+    rows: tuple[Row, ...] = tuple((_phase(each.phase), *_time_cells(each)) for each in shares)
+    table = Table(caption, ("phase", "kernels", "time", "share"), rows, _WORDS, anchor="phases-table")
+    return (Bar(marks), table) if marks else (NO_TIMES,)
 
 
 def _phase(name: str) -> str:
@@ -129,7 +132,7 @@ def _shares(trace: Trace, key: str) -> list[TimeShare]:
     return time_shares(trace.cleaned.kernels, GROUPS[key])
 
 
-def _module_rows(trace: Trace) -> Rows | None:
+def _modules_table(trace: Trace) -> Table | None:
     """A row for modules alike in all but the number in their names: their time by phase. None where the recording names
     no modules."""
     shares = _shares(trace, "modules_by_time")
@@ -143,69 +146,53 @@ def _module_rows(trace: Trace) -> Rows | None:
         return None
     by_phase = {alike: [times[alike, phase] for phase in (*_PHASES, "other")] for alike in names}
     whole_s = sum(times.values())
-    rows = []
+    rows: list[Row] = []
     for alike in sorted(names, key=lambda alike: (-sum(by_phase[alike]), alike))[:MOST]:
         name = next(iter(names[alike])) if len(names[alike]) == 1 else alike
-        own_s = sum(by_phase[alike])
-        cells = [TableCell(name or "in no module"), TableCell(str(len(names[alike])), len(names[alike]))]
-        cells += [_seconds(own_s), _ratio(own_s / whole_s), *map(_seconds, by_phase[alike])]
-        rows.append(TableRow(tuple(cells)))
-    return Rows(
+        own_s, count = sum(by_phase[alike]), len(names[alike])
+        numbers = (_seconds(own_s), _ratio(own_s / whole_s), *map(_seconds, by_phase[alike]))
+        rows.append((name or "in no module", TableCell(str(count), count), *numbers))
+    caption = (
         f"The {len(rows)} longest of {len(names)} modules, those alike in all but their number in one row: the time of "
-        "the kernels that their own calls launched, in the whole recording.",
-        ("module", "modules", "time", "share", *_PHASES, "other"),
-        tuple(rows),
-        _WORDS,
+        "the kernels that their own calls launched, in the whole recording."
     )
+    columns = ("module", "modules", "time", "share", *_PHASES, "other")
+    return Table(caption, columns, tuple(rows), _WORDS, anchor="modules-table")
 
 
-def _kernel_rows(trace: Trace) -> Rows:
-    found = _shares(trace, "kernels_by_time")
-    rows = [
-        TableRow(
-            (
-                TableCell(kernel_words(each.name, _LETTERS) or DASH),
-                *_time_cells(each)[1:],
-                _time_cells(each)[0],
-                TableCell(_phase(each.phase)),
-            ),
-            tip=each.name,
-        )
-        for each in found[:MOST]
-    ]
-    return Rows(
-        f"The {len(rows)} longest of {len(found)} kernels (operators, where no device was recorded), each by phase; "
-        "all of them are in kernels.csv.gz.",
-        ("kernel", "time", "share", "calls", "phase"),
-        tuple(rows),
-        _WORDS,
+def _kernels_table(trace: Trace) -> Table | None:
+    """The longest kernels; None where no times were recorded."""
+    shares, rows = _shares(trace, "kernels_by_time"), list[Row]()
+    for each in shares[:MOST]:
+        count, *times = _time_cells(each)
+        name = TableCell(kernel_words(each.name, _LETTERS) or DASH, tip=each.name)
+        rows.append((name, *times, count, _phase(each.phase)))
+    caption = (
+        f"The {len(rows)} longest of {len(shares)} kernels (operators, where no device was recorded), each by phase; "
+        "all of them are in kernels.csv.gz."
     )
+    columns = ("kernel", "time", "share", "calls", "phase")
+    return Table(caption, columns, tuple(rows), _WORDS, anchor="kernels-table") if rows else None
 
 
-def _gap_rows(shown: trace_timeline.Timeline) -> Rows:
-    rows = [
-        TableRow(
-            (
-                TableCell(si_time((gap.start_ns - shown.begin_ns) / 1e9)),
-                _seconds(gap.time_ns / 1e9),
-                _ratio(gap.time_ns / shown.length_ns),
-                TableCell(kernel_words(gap.after, 90)),
-                TableCell(kernel_words(gap.before, 90) if gap.before else "the end of the step"),
-                TableCell(gap.host or "nothing recorded"),
-            )
+def _gaps_table(shown: trace_timeline.Timeline) -> Table:
+    rows = tuple(
+        (
+            si_time((gap.start_ns - shown.begin_ns) / 1e9),
+            _seconds(gap.time_ns / 1e9),
+            _ratio(gap.time_ns / shown.length_ns),
+            kernel_words(gap.after, 90),
+            kernel_words(gap.before, 90) if gap.before else "the end of the step",
+            gap.host or "nothing recorded",
         )
         for gap in shown.gaps
-    ]
-    return Rows(
-        f"The {len(rows)} longest times in which nothing ran, what ran before and after, and what was recorded of the "
-        "host meanwhile.",
-        ("begins at", "lasts", "share", "after", "before", "the host"),
-        tuple(rows),
-        _WORDS,
     )
-
-
-_WORDS = frozenset(("phase", "module", "kernel", "after", "before", "the host", "begins at"))
+    caption = (
+        f"The {len(rows)} longest times in which nothing ran, what ran before and after, and what was recorded of the "
+        "host meanwhile."
+    )
+    columns = ("begins at", "lasts", "share", "after", "before", "the host")
+    return Table(caption, columns, rows, _WORDS, anchor="gaps-table")
 
 
 def _time_cells(each: TimeShare) -> tuple[TableCell, ...]:
@@ -221,17 +208,13 @@ def _ratio(value: float) -> TableCell:
     return TableCell(percent(value), value)
 
 
-def _rows(table: TextTable, caption: str) -> Rows:
-    """A table of the terminal as one of the page."""
-    texts = [[str(row[at]) for row in table.rows] for at in range(len(table.columns))]
-    numbers = [any(map(sort_value, own)) and all(sort_value(text) or text == DASH for text in own) for own in texts]
-    words = [column.name for column, is_number in zip(table.columns, numbers, strict=True) if not is_number]
-    rows = []
-    for row in table.rows:
-        cells = []
-        for column, text in zip(table.columns, map(str, row), strict=True):
-            number = sort_value(text) if column.name not in words else ""
-            cells.append(TableCell(text, float(number) if number else None))
-        rows.append(TableRow(tuple(cells)))
+def _table(table: TextTable, caption: str, anchor: str) -> Table:
+    """A table of the terminal as one of the page: columns in which something is no number are of words."""
     names = tuple(column.name or NAMELESS for column in table.columns)
-    return Rows(caption, names, tuple(rows), frozenset(word or NAMELESS for word in words))
+    rows = tuple(tuple(map(str, row)) for row in table.rows)
+    words = {
+        name
+        for name, texts in zip(names, zip(*rows, strict=True), strict=True)
+        if not any(map(sort_value, texts)) or not all(sort_value(text) or text == DASH for text in texts)
+    }
+    return Table(caption, names, rows, frozenset(words), anchor=anchor)

@@ -196,24 +196,18 @@ WIDTH_PT, LABEL_PT, ROW_PT, LEGEND_PT = 340.0, 48.0, 12.0, 36.0
 
 def ranks_html(report: RanksReport) -> str:
     """The whole document."""
-    named, *said = headings(report)
-    many = len(report.ranks)
+    named, sentence, *more = headings(report)
+    ranks = ranks_table(report.ranks, len(report.ranks))
     sections = (
-        Section(
-            "ranks",
-            "Ranks",
-            tuple(said[1:]),
-            (_table(ranks_table(report.ranks, many), _SHARES),),
-            (_picture(report.ranks),),
-        ),
-        Section("waits", "Waits", (), _tables(waits_table(report, None), _WAITS)),
-        Section("collectives", "Collectives", (), _tables(collectives_table(report.collectives), _MOVED)),
-        Section("notes", "What is not known", items=tuple(notes(report))),
+        Section("ranks", "Ranks", (*more, _table(ranks, _SHARES), _picture(report.ranks))),
+        Section("waits", "Waits", (_table(waits_table(report, None), _WAITS),)),
+        Section("collectives", "Collectives", (_table(collectives_table(report.collectives), _MOVED),)),
+        Section("notes", "What is not known", (tuple(notes(report)),)),
     )
     hosts = tuple(dict.fromkeys(row.host for row in report.ranks if row.host))
     devices = tuple(dict.fromkeys(row.device_name for row in report.ranks if row.device_name))
-    rests_on = tuple((name, lines) for name, lines in (("hosts", hosts), ("devices", devices)) if lines)
-    return document(f"flopledger · trace · {named}", PageVerdict(said[0], named, rests_on), sections)
+    rests_on = [(name, lines) for name, lines in (("hosts", hosts), ("devices", devices)) if lines]
+    return document(f"flopledger · trace · {named}", PageVerdict(sentence, named, rests_on), sections)
 
 
 _SHARES = "A step of each rank on average, and its parts as shares of it; overlapped is a part of compute"
@@ -221,17 +215,11 @@ _WAITS = "Who waits for whom in collectives, of a step, the longest first"
 _MOVED = "Collectives of a step, mean of the ranks that have them"
 
 
-def _tables(table: TextTable, caption: str) -> tuple[Table, ...]:
-    """None for a table without rows."""
-    return (_table(table, caption),) if table.rows else ()
-
-
-def _table(table: TextTable, caption: str) -> Table:
-    """A table of the terminal as one of the page; a column in which nothing is known is left out."""
+def _table(table: TextTable, caption: str) -> Table | None:
+    """A table of the terminal as one of the page, None without rows; a column in which nothing is known is left out."""
     kept = [at for at in range(len(table.columns)) if any(str(row[at]) != DASH for row in table.rows)]
-    names = [table.columns[at].name for at in kept]
-    words = frozenset(name for name in names if name == "kind")
-    return Table(caption, tuple(names), tuple(tuple(str(row[at]) for at in kept) for row in table.rows), words)
+    rows = tuple(tuple(str(row[at]) for at in kept) for row in table.rows)
+    return Table(caption, tuple(table.columns[at].name for at in kept), rows, frozenset(("kind",))) if rows else None
 
 
 def _parts(row: RankRow) -> tuple[float, ...]:

@@ -52,10 +52,17 @@
   if (modules) {
     const root = trees.get(modules);
     foldable(modules, root);
-    for (const button of document.querySelectorAll("button[data-unfold]")) {
-      button.hidden = false;
-      button.addEventListener("click", () => unfold(root, Number(button.dataset.unfold)));
+    const tools = document.createElement("div");
+    tools.className = "tools";
+    const last = Math.min(4, Math.max(...[...modules.tBodies[0].rows].map(row => Number(row.dataset.depth))));
+    for (let depth = 1; depth <= last; depth++) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = depth < last ? "depth " + depth : "all";
+      button.addEventListener("click", () => unfold(root, depth < last ? depth : Infinity));
+      tools.append(button);
     }
+    modules.closest(".scroll").before(tools);
     const reveal = path => {
       let found = null;
       each(root, node => { if (node.row.dataset.path === path) found = node; });

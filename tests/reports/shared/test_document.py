@@ -83,7 +83,7 @@ def test_a_cell_is_sorted_by_the_number_that_it_begins_with(text: str, value: st
 
 def test_numbers_carry_what_they_are_sorted_by_and_words_do_not() -> None:
     table = Table("c", ("name", "time"), (("a", "38.1 ms"), ("b", "–")), frozenset(("name",)))
-    read = Reader(document("t", PageVerdict("s"), [Section("x", "X", tables=(table,)), Section("y", "Empty")]))
+    read = Reader(document("t", PageVerdict("s"), [Section("x", "X", (table,)), Section("y", "Empty", ("", None, ()))]))
     assert [cell.get("data-v") for cell in read.of("td")] == ["0.0381", ""]
     assert all("data-v" not in cell for cell in read.of("th"))
     assert read.faults == []
@@ -99,15 +99,15 @@ def test_what_turns_the_text_after_it_or_cannot_be_seen_is_written_by_its_number
     assert visible_text("שלום\tlines\nstay") == "שלום\tlines\nstay"
     assert visible_text(7) == 7
     table = Table("\u2067c", ("name",), (("\u202ea",),), frozenset(("name",)))
-    whole = document("\u202dt", PageVerdict("s\u2066"), [Section("x", "X", ("\u2068",), (table,), items=("\u202b",))])
+    whole = document("\u202dt", PageVerdict("s\u2066"), [Section("x", "X", ("\u2068", table, ("\u202b",)))])
     assert not set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") & set(whole)
 
 
 def test_a_name_of_a_megabyte_does_not_make_a_page_of_many() -> None:
     """Written 22 times, of 10,000 characters each at most; the empty page and how many were left out come on top."""
     name = "<" * 1_000_000
-    page = document("t", PageVerdict("v"), [Section("a", "A", text=(name,) * 22)])
-    empty = document("t", PageVerdict("v"), [Section("a", "A", text=("",) * 22)])
+    page = document("t", PageVerdict("v"), [Section("a", "A", (name,) * 22)])
+    empty = document("t", PageVerdict("v"), [Section("a", "A", (" ",) * 22)])
     assert page.count("990000 characters") == 22
     assert len(page) - len(empty) < 22 * (10_000 * len("&lt;") + 100)
     assert visible_text("n" * 10_000) == "n" * 10_000
@@ -126,7 +126,7 @@ def test_all_files_of_a_page_are_in_the_package() -> None:
     """A wheel without style or script makes no page."""
     (pattern,) = [text for text in DATA["reports"] if "templates/" in text]
     kept = {path.name for path in (ROOT / "reports").glob(pattern)}
-    assert kept >= {"page.css", "profile.css", "tables.js", "profile.js", "report.html.j2", "profile.html.j2"}
+    assert kept >= {"page.css", "dense.css", "tables.js", "profile.js", "report.html.j2"}
 
 
 # --- how to cite ---------------------------------------------------------------------------------------------------
