@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.profile.machine import IN_MEMORY, MOVES
 from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import PREFIXES, fitting
+from reports.shared.numbers import fitting, scaled
 from results.records.samples import Ceiling
 
 if TYPE_CHECKING:
@@ -64,12 +64,8 @@ def _products(seen: CeilingAnswer) -> Figure | None:
         _size_axis(each, sorted({_side(row) for row in rows if row.family == "square"}), "side of a square product")
         _rate_axis(each, "FLOP/s", _highest(rows, seen))
         _title(each, seen, count)
-    figure_panels.plain(axes, spare)
-    marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
-    marks += [figure_panels.mark("beside a power of two", color="0.3", marker="o", markerfacecolor="white")]
-    marks += _sheet_mark(seen)
-    figure_panels.legend(figure, marks)
-    return figure
+    beside = figure_panels.mark("beside a power of two", color="0.3", marker="o", markerfacecolor="white")
+    return figure_panels.finish(figure, axes, [*_marks(looks), beside, *_sheet_mark(seen)], spare=spare)
 
 
 def _shapes(seen: CeilingAnswer) -> Figure | None:
@@ -96,18 +92,14 @@ def _shapes(seen: CeilingAnswer) -> Figure | None:
                 each.plot([median, best], [y, y], color=colour, linewidth=0.9, zorder=2)
                 each.plot(median, y, color=colour, marker=marker, markersize=3.4, markerfacecolor=face, zorder=3)
             _sheet(each, seen, {row.unit for row in mine if row.precision == precision}, colour, upright=True)
-        each.set_yticks(range(len(names)), names, fontsize=6.5)
-        each.set_ylim(len(names) - 0.4, -0.6)
-        figure_panels.lines_between(each, len(names))
+        figure_panels.label_rows(each, names, fontsize=6.5)
         _rate_axis(each, "FLOP/s", _highest(rows, seen), across=True)
         _title(each, seen, count)
-    figure_panels.plain(axes, spare)
-    marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
+    marks = _marks(looks)
     if any(row.layout for row in rows):
         marks += [figure_panels.mark("channels_first", color="0.3", marker="o", markerfacecolor="white")]
-    figure_panels.legend(figure, [*marks, *_sheet_mark(seen)])
-    figure_panels.say_below(figure, "median of the calls, with a bar up to the fastest one")
-    return figure
+    below = "median of the calls, with a bar up to the fastest one"
+    return figure_panels.finish(figure, axes, [*marks, *_sheet_mark(seen)], below, spare=spare)
 
 
 def _bandwidth(seen: CeilingAnswer) -> Figure | None:
@@ -143,10 +135,12 @@ def _bandwidth(seen: CeilingAnswer) -> Figure | None:
             each.axhline(seen.sheet_bytes_per_s, color="0.3", linewidth=0.9, linestyle=_DASHED, zorder=1)
         _rate_axis(each, "B/s", _highest(rows, seen))
         _title(each, seen, count)
-    figure_panels.plain(axes, spare)
-    marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in _MOVE_LOOKS.items()]
-    figure_panels.legend(figure, [*marks, *_sheet_mark(seen, bool(seen.sheet_bytes_per_s))])
-    return figure
+    marks = [*_marks(_MOVE_LOOKS), *_sheet_mark(seen, bool(seen.sheet_bytes_per_s))]
+    return figure_panels.finish(figure, axes, marks, spare=spare)
+
+
+def _marks(looks: figure_style.Looks) -> list[Any]:
+    return [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, float, float]], **look: Any) -> None:
@@ -182,7 +176,7 @@ def _rate_axis(axes: Axes, unit: str, highest: float, across: bool = False) -> N
     """From zero to a little above the highest rate, in the prefix that fits it; the same in every panel."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    scale, prefix = next(((scale, prefix) for scale, prefix in PREFIXES if highest >= scale), PREFIXES[-1])
+    scale, prefix = scaled(highest)
     axis = axes.xaxis if across else axes.yaxis
     (axes.set_xlim if across else axes.set_ylim)(0, _ABOVE * highest)
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))

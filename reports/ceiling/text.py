@@ -19,7 +19,7 @@ from analysis.parallel.link_use import CollectiveRate
 from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
+from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, scaled, si, si_time
 from results.records.samples import Ceiling
 
 PRODUCTS = ("matmul", "convolution")
@@ -150,17 +150,14 @@ def _amounts(row: Ceiling) -> dict[str, str]:
     if work is None:
         return {name: DASH if time_s is None else si_time(time_s) for name, time_s in times.items()}
     rates = {name: work / time_s if time_s else None for name, time_s in times.items()}
-    return {
-        name: DASH if rate is None else si(rate, unit) if name == "median" else digits(_scaled(rate, rates))
+    return {  # all in the power of ten of the median
+        name: DASH
+        if rate is None
+        else si(rate, unit)
+        if name == "median"
+        else digits(rate / scaled(rates["median"] or rate)[0])
         for name, rate in rates.items()
     }
-
-
-def _scaled(rate: float, rates: Mapping[str, float | None]) -> float:
-    """In the power of ten that the median is reported in."""
-    reference = rates["median"] or rate
-    scale = next((scale for scale in (1e15, 1e12, 1e9, 1e6, 1e3) if reference >= scale * 0.9995), 1.0)
-    return rate / scale
 
 
 def _sheet_ratio(seen: CeilingAnswer, row: Ceiling) -> float | None:

@@ -332,6 +332,7 @@ def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
     return rows
 
 
+LIKENESS = "cosine distance of the shares by operation type; clusters by their centroids"
 PAPER = "the paper's Figure 3"
 TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
 MOST_PAIRS = 8
@@ -377,17 +378,13 @@ def figure(seen: CharacterizeAnswer) -> Figure | None:
     if len(seen.pictures) < 2 or not all(seen.pictures.values()):
         return None
     leaves = max(len(leaves_of(merges)) for merges in trees.values())
-    made, drawn, _ = figure_panels.grid(len(trees), len(trees), 0.3 + _LEAF_IN * leaves, share_y=False)
+    figure, drawn, _ = figure_panels.grid(len(trees), len(trees), 0.3 + _LEAF_IN * leaves, share_y=False)
     furthest = max(merge.height for merges in trees.values() for merge in merges)
     for axes, (name, merges) in zip(drawn, trees.items(), strict=True):
         tree(axes, leaves_of(merges), merges, size=6.5)
         axes.set_xlim(furthest * 1.08, 0)
         figure_panels.title(axes, TITLES.get(name, name), len(trees))
-    figure_panels.plain(drawn)
-    for axes in drawn:
-        axes.spines["left"].set_visible(False)
-    figure_panels.say_below(made, "cosine distance of the shares by operation type; clusters by their centroids")
-    return made
+    return figure_panels.finish(figure, drawn, [], LIKENESS)
 
 
 def trees_of(seen: CharacterizeAnswer) -> dict[str, Sequence[Merge]]:
@@ -411,3 +408,4 @@ def tree(axes: Axes, names: Sequence[str], merges: Sequence[Merge], size: float 
         link_color_func=lambda _: "0.25", leaf_font_size=size,
     )  # fmt: skip
     axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)

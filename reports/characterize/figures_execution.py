@@ -29,12 +29,8 @@ _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo", "")
 
 def group_looks() -> Mapping[str, tuple[Any, str]]:
     """Group → (colour, hatch); time between operations in grey."""
-    import seaborn as sns
-
-    palette = sns.color_palette("colorblind")
-    colours = [palette[0], palette[1], palette[2], palette[3], palette[4], palette[5], palette[9], "0.8"]
-    looks = dict(zip(GROUPS, zip(colours, _HATCHES, strict=True), strict=True))
-    return {**looks, "": ("0.1", "")}
+    colours = [*map(figure_style.colour, (0, 1, 2, 3, 4, 5, 9)), "0.8"]
+    return {**dict(zip(GROUPS, zip(colours, _HATCHES, strict=True), strict=True)), "": ("0.1", "")}
 
 
 def steps(seen: CharacterizeAnswer) -> Figure | None:
@@ -76,17 +72,13 @@ def steps(seen: CharacterizeAnswer) -> Figure | None:
     for axes in drawn:
         axes.set_ylim(0, min(top, _MOST_TIMES))
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    figure_panels.plain(drawn, spare)
-    marks = [
+    marks = (
         figure_panels.mark("a step", color="0.15", marker="o"),
         figure_panels.mark("median, 95 %", color="#0173b2", marker="s", alpha=0.4),
         figure_panels.mark("trend (Sen)", color="#d55e00", linewidth=1, linestyle=(0, (4, 2)), markersize=0),
-    ]
-    figure_panels.legend(figure, marks)
-    figure_panels.say_below(
-        figure, "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)"
     )
-    return figure
+    below = "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)"
+    return figure_panels.finish(figure, drawn, marks, below, spare=spare)
 
 
 def _fewer(shown: Sequence[tuple[WorkloadRecording, Stationarity]]) -> list[tuple[WorkloadRecording, Stationarity]]:
@@ -107,12 +99,8 @@ def training_inference(seen: CharacterizeAnswer) -> Figure | None:
     figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.7)
     marks = []
     for lane, way in enumerate(ways):
-        hatch = "////" if way[1] == "inference" else ""
-        look: dict[str, Any] = {
-            "color": ("#de8f05" if way[0] == "cpu" else "#0173b2"),
-            "hatch": hatch,
-            "edgecolor": "white",
-        }
+        look: dict[str, Any] = {"facecolor": "#de8f05" if way[0] == "cpu" else "#0173b2", "edgecolor": "white"}
+        look["hatch"] = "////" if way[1] == "inference" else ""
         for place, workload in enumerate(workloads):
             mine = [one for one in seen.against if (one.workload, one.device, one.mode) == (workload, *way)]
             for each in mine[:1]:
@@ -122,22 +110,12 @@ def training_inference(seen: CharacterizeAnswer) -> Figure | None:
                 axes.annotate(
                     si_time(each.step_s), (value, y), (2, 0), textcoords="offset points", va="center", fontsize=5.5
                 )
-        marks.append(_box(f"{way[1]}, {way[0]}", **look))
-    axes.set_yticks(range(len(workloads)), [fitting(name, _LETTERS) for name in workloads], fontsize=7)
-    axes.set_ylim(len(workloads) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
+        marks.append(figure_panels.patch(f"{way[1]}, {way[0]}", **look))
+    figure_panels.label_rows(axes, [fitting(name, _LETTERS) for name in workloads], bars=True, fontsize=7)
     if normal:
         axes.set_xlim(0, 1.18 * max(1.0, *(each.ratio or 0.0 for each in seen.against)))
-    figure_panels.plain([axes])
-    figure_panels.legend(figure, marks)
-    figure_panels.say_below(figure, "time of a step ÷ that of training on the CPU" if normal else "ms a step")
-    return figure
-
-
-def _box(label: str, **look: Any) -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(label=label, facecolor=look["color"], hatch=look.get("hatch", ""), edgecolor="white")
+    below = "time of a step ÷ that of training on the CPU" if normal else "ms a step"
+    return figure_panels.finish(figure, [axes], marks, below)
 
 
 def parallelism(seen: CharacterizeAnswer) -> Figure | None:
@@ -153,16 +131,12 @@ def parallelism(seen: CharacterizeAnswer) -> Figure | None:
         rows = [row for row in seen.data.costs if first is not None and row.recording == first.recording]
         _threads(axes, mine[:_MOST_TYPES], counts, labels_of_types(rows))
         figure_panels.title(axes, workload, len(workloads))
-    figure_panels.plain(drawn, spare)
-    figure_panels.legend(
-        figure, [_box(f"{count} thread{'s' * (count > 1)}", color=_shade(counts, count)) for count in counts]
-    )
-    figure_panels.say_below(
-        figure,
+    marks = [figure_panels.patch(f"{n} thread{'s' * (n > 1)}", facecolor=_shade(counts, n)) for n in counts]
+    below = (
         "ms a step of the largest operation types, under the profiler; below each what of the model it serves most, "
-        "in brackets its serial share (Amdahl)",
+        "in brackets its serial share (Amdahl)"
     )
-    return figure
+    return figure_panels.finish(figure, drawn, marks, below, spare=spare)
 
 
 def _shade(counts: list[int], count: int) -> str:
@@ -188,9 +162,7 @@ def _threads(
         )
         function = functions.get(each.name, ("optimizer", 1.0) if each.group == "F" else ("", 0.0))[0]
         names.append(f"{fitting(each.name, 22)}\n{fitting(function, 16) or each.group}{share}")
-    axes.set_yticks(range(len(names)), names, fontsize=5.5)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
+    figure_panels.label_rows(axes, names, bars=True, fontsize=5.5)
 
 
 def tails(seen: CharacterizeAnswer) -> Figure | None:
@@ -217,21 +189,13 @@ def tails(seen: CharacterizeAnswer) -> Figure | None:
         axes.set_ylim(0.5 / max(one.calls for _, one in shown), 1.5)
         axes.annotate(words, (0, 0), (3, 3), xycoords="axes fraction", textcoords="offset points", fontsize=6)
         figure_panels.title(axes, mix.label, len(shown))
-    figure_panels.plain(drawn, spare)
-    marks = [
+    best_law: dict[str, Any] = {"color": "#d55e00", "linewidth": 1, "linestyle": (0, (4, 2)), "markersize": 0}
+    marks = (
         figure_panels.mark("calls of one step", color="0.15", linewidth=1.2, markersize=0),
-        figure_panels.mark(
-            "best of exponential, Pareto, log-normal",
-            color="#d55e00",
-            linewidth=1,
-            linestyle=(0, (4, 2)),
-            markersize=0,
-        ),
-    ]
-    figure_panels.legend(figure, marks)
-    figure.supylabel("part of the calls", fontsize=figure_style.LABEL_PT)
-    figure_panels.say_below(figure, "that takes at least so many µs")
-    return figure
+        figure_panels.mark("best of exponential, Pareto, log-normal", **best_law),
+    )
+    below, up = "that takes at least so many µs", "part of the calls"
+    return figure_panels.finish(figure, drawn, marks, below, spare=spare, upwards=up)
 
 
 def density(seen: CharacterizeAnswer) -> Figure | None:
@@ -259,14 +223,10 @@ def density(seen: CharacterizeAnswer) -> Figure | None:
             ends = (low[0] / 3, high[0] * 3)
             axes.plot(ends, [10**power * end for end in ends], color="0.85", linewidth=0.6, zorder=1)
         figure_panels.title(axes, workload, len(workloads))
-    figure_panels.plain(drawn, spare)
     shown = [letter for letter in GROUPS if any(each.group == letter for each in rows)]
-    figure_panels.legend(figure, [figure_panels.mark(f"{g} {GROUPS[g]}", color=looks[g][0], marker="o") for g in shown])
-    figure.supylabel("FLOP a step", fontsize=figure_style.LABEL_PT)
-    figure_panels.say_below(
-        figure, "bytes a step, unfused; area: share of the time; lines: 0.001 to 10,000 FLOP a byte"
-    )
-    return figure
+    marks = [figure_panels.mark(f"{g} {GROUPS[g]}", color=looks[g][0], marker="o") for g in shown]
+    below = "bytes a step, unfused; area: share of the time; lines: 0.001 to 10,000 FLOP a byte"
+    return figure_panels.finish(figure, drawn, marks, below, spare=spare, upwards="FLOP a step")
 
 
 def reproduced(seen: CharacterizeAnswer) -> Figure | None:
@@ -303,9 +263,10 @@ def reproduced(seen: CharacterizeAnswer) -> Figure | None:
     axes.set_ylim(len(pairs) - 0.4, -0.6)
     axes.set_xlim(0, 100)
     axes.grid(axis="y", visible=False)
-    figure_panels.plain([axes])
-    figure_panels.legend(figure, [_box(f"{g} {GROUPS[g]}", color=looks[g][0], hatch=looks[g][1]) for g in GROUPS])
-    figure_panels.say_below(
-        figure, "per cent of a training step; paper: Figure 3 of Adolf et al. 2016, which cuts each cell down"
-    )
-    return figure
+    marks = [
+        figure_panels.patch(f"{group} {GROUPS[group]}", facecolor=colour, hatch=hatch, edgecolor="white")
+        for group, (colour, hatch) in looks.items()
+        if group
+    ]
+    below = "per cent of a training step; paper: Figure 3 of Adolf et al. 2016, which cuts each cell down"
+    return figure_panels.finish(figure, [axes], marks, below)

@@ -5,7 +5,8 @@ Groups A to H have a colour and a hatch each in every figure. Draw and render in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import GROUPS
@@ -32,6 +33,8 @@ _LETTERS = 26
 _LETTERS_OF_MIXES = 40
 _MOST_TYPES = 44
 _LINES = ("-", "--", "-.", ":")
+_COLOURS = (0, 1, 2, 3, 4, 5, 6, 7, 9)
+"""Indices of the palette: all but its yellow."""
 
 
 def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
@@ -64,11 +67,9 @@ def _groups(seen: CharacterizeAnswer) -> Figure | None:
     ]
     height_in = 1.3 + _CELL_IN * len(mixes)
     figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.6)
-    _heat(axes, cells, [each.label for each in mixes], letters=_LETTERS_OF_MIXES)
-    axes.set_xticks(range(len(columns)), columns)
+    _heat(axes, cells, [fitting(each.label, _LETTERS_OF_MIXES) for each in mixes], columns)
     words = ", ".join(f"{letter} {word}".replace(" ", NO_BREAK) for letter, word in GROUPS.items())
-    figure_panels.say_below(figure, "per cent of a step", words)
-    return figure
+    return figure_panels.finish(figure, [], [], "per cent of a step", words)
 
 
 def _types(seen: CharacterizeAnswer) -> Figure | None:
@@ -81,21 +82,17 @@ def _types(seen: CharacterizeAnswer) -> Figure | None:
     cells = [[row.get(column, 0.0) for column in columns] for row in shares]
     height_in = 1.5 + _CELL_IN * len(mixes)
     figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.PAGE_IN + 1.4)
-    _heat(axes, cells, [each.label for each in mixes], size=6)
-    axes.set_xticks(
-        range(len(columns)), [fitting(name, _LETTERS) for _, name in columns], rotation=90, fontsize=6, ha="center"
-    )
+    labels = [fitting(each.label, _LETTERS) for each in mixes]
+    _heat(axes, cells, labels, [fitting(name, _LETTERS) for _, name in columns], size=6, rotation=90, fontsize=6)
     for letter in dict.fromkeys(group for group, _ in columns):
-        places = [place for place, (group, _) in enumerate(columns) if group == letter]
+        indices = [index for index, (group, _) in enumerate(columns) if group == letter]
         axes.annotate(
-            letter or "?", (sum(places) / len(places), -0.5), (0, 4), textcoords="offset points",
+            letter or "?", ((indices[0] + indices[-1] + 1) / 2, 0), (0, 4), textcoords="offset points",
             ha="center", va="bottom", weight="bold", fontsize=8, annotation_clip=False,
         )  # fmt: skip
-        axes.axvline(max(places) + 0.5, color="0.4", linewidth=0.8)
-    figure_panels.say_below(
-        figure, f"per cent of a step; types of at least {100 * LEAST_RATIO:.0f} % of any workload's"
-    )
-    return figure
+        axes.axvline(indices[-1] + 1, color="0.4", linewidth=0.8)
+    below = f"per cent of a step; types of at least {100 * LEAST_RATIO:.0f} % of any workload's"
+    return figure_panels.finish(figure, [], [], below)
 
 
 def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
@@ -112,28 +109,27 @@ def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
 
 
 def _heat(
-    axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], size: float = 7, letters: int = _LETTERS
+    axes: Axes,
+    cells: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: float = 7,
+    **look: Any,
 ) -> None:
     """Shares on a logarithmic colour from 1 % to 90 %, white below; each with its per cent."""
     import numpy as np
+    import seaborn as sns
     from matplotlib.colors import LogNorm
 
     values = np.array(cells, dtype=float)
-    shown = np.ma.masked_less(values, LEAST_RATIO)
-    axes.imshow(shown, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", aspect="auto")
-    axes.set_yticks(range(len(rows)), [fitting(row, letters) for row in rows], fontsize=7)
-    axes.grid(visible=False)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    sns.heatmap(
+        values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", cbar=False, ax=axes,
+        annot=100 * values, fmt=".0f", annot_kws={"fontsize": size}, linewidths=1.2,
+        xticklabels=False, yticklabels=False,
+    )  # fmt: skip
+    axes.set_xticks([index + 0.5 for index in range(len(columns))], columns, **look)
+    axes.set_yticks([index + 0.5 for index in range(len(rows))], rows, fontsize=7)
     axes.tick_params(length=0)
-    axes.set_xticks([place - 0.5 for place in range(values.shape[1] + 1)], minor=True)
-    axes.set_yticks([place - 0.5 for place in range(values.shape[0] + 1)], minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.2)
-    axes.tick_params(which="minor", length=0)
-    for row, column in np.argwhere(values >= LEAST_RATIO):
-        share = values[row, column]
-        colour = "white" if share > 0.15 else "0.1"
-        axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour)
 
 
 def _skew(seen: CharacterizeAnswer) -> Figure | None:
@@ -143,9 +139,9 @@ def _skew(seen: CharacterizeAnswer) -> Figure | None:
     if not curves:
         return None
     figure, (axes,), _ = figure_panels.grid(1, 1, 2.6, width_in=figure_style.COLUMN_IN * 1.5)
-    marks = []
-    for place, (label, curve) in enumerate(curves.items()):
-        look = {"color": colours()[place % len(colours())], "linestyle": _LINES[place // len(colours()) % len(_LINES)]}
+    marks, looks = [], itertools.cycle(itertools.product(_LINES, _COLOURS))
+    for (label, curve), (line, colour) in zip(curves.items(), looks, strict=False):
+        look = {"color": figure_style.colour(colour), "linestyle": line}
         axes.plot(range(1, len(curve) + 1), [100 * part for part in curve], marker=".", markersize=3, **look)
         marks.append(figure_panels.mark(fitting(label, _LETTERS), linewidth=1.4, markersize=0, **look))
     axes.axhline(90, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)))
@@ -153,17 +149,7 @@ def _skew(seen: CharacterizeAnswer) -> Figure | None:
     axes.set_xlim(0.5, longest + 0.5)
     axes.set_ylim(0, 102)
     axes.set_ylabel("per cent of the time in operations")
-    figure_panels.plain([axes])
-    figure_panels.legend(figure, marks)
-    figure_panels.say_below(figure, "operation types, the largest first; dashed: 90 %")
-    return figure
-
-
-def colours() -> list[Any]:
-    """The colours of workloads."""
-    import seaborn as sns
-
-    return [colour for place, colour in enumerate(sns.color_palette("colorblind")) if place != 8]
+    return figure_panels.finish(figure, [axes], marks, "operation types, the largest first; dashed: 90 %")
 
 
 def _likeness(seen: CharacterizeAnswer) -> Figure | None:
@@ -175,12 +161,4 @@ def _likeness(seen: CharacterizeAnswer) -> Figure | None:
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.6 + _CELL_IN * len(names), width_in=figure_style.COLUMN_IN * 1.5)
     answer.tree(axes, names, seen.linkage)
     axes.set_xlim(max(merge.height for merge in seen.linkage) * 1.08, 0)
-    figure_panels.plain([axes])
-    axes.spines["left"].set_visible(False)
-    figure_panels.say_below(figure, "cosine distance of the shares by operation type; clusters by their centroids")
-    return figure
-
-
-def group_looks() -> Mapping[str, tuple[Any, str]]:
-    """Group → (colour, hatch)."""
-    return figures_execution.group_looks()
+    return figure_panels.finish(figure, [axes], [], answer.LIKENESS)

@@ -235,8 +235,7 @@ def ratios(rows: Sequence[Comparison]) -> dict[str, Figure]:
     known = sorted((dot for dot in named if dot[1].ratio is not None), key=lambda dot: -(dot[1].ratio or 0.0))
     if not known:
         return {}
-    span = _axis_span([row for _, row in known])
-    return figure_panels.named(NAME, [("", partial(_figure, page, span)) for page in figure_panels.pages(known, MOST)])
+    return figure_panels.paged(NAME, known, MOST, partial(_figure, _axis_span([row for _, row in known])))
 
 
 def _axis_span(rows: Sequence[Comparison]) -> tuple[float, float]:
@@ -248,7 +247,7 @@ def _axis_span(rows: Sequence[Comparison]) -> tuple[float, float]:
     return max(min(*ends, lowest), lowest / _WIDEST) / _ROOM, min(max(*ends, highest), highest * _WIDEST) * _ROOM
 
 
-def _figure(dots: Sequence[Dot], span: tuple[float, float]) -> Figure:
+def _figure(span: tuple[float, float], dots: Sequence[Dot]) -> Figure:
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.35 + _ROW_IN * max(4, len(dots)), width_in=figure_style.PAGE_IN)
     margins = {row.margin_ratio for _, row in dots if row.margin_ratio is not None}
     for margin in margins:
@@ -266,25 +265,17 @@ def _figure(dots: Sequence[Dot], span: tuple[float, float]) -> Figure:
             zorder=3,
             **_look(row.verdict),
         )
-    axes.set_yticks(range(len(dots)), [figure_style.label(name) for name, _ in dots])
-    axes.set_ylim(len(dots) - 0.5, -0.5)
-    figure_panels.lines_between(axes, len(dots))
+    figure_panels.label_rows(axes, [figure_style.label(name) for name, _ in dots])
     _across(axes, span)
-    figure_panels.plain([axes])
-    figure_panels.legend(figure, _marks({row.verdict for _, row in dots}))
     within = f"grey: within ±{' or '.join(percent(margin) for margin in sorted(margins))}, the same" if margins else ""
     beside = ", relative to a ceiling timed beside both" if any(row.basis == SESSIONS for _, row in dots) else ""
-    figure_panels.say_below(
-        figure, f"mean step time in B ÷ in A{beside}; right of 1, B is slower", f"bars: 95 % interval; {within}"
-    )
-    return figure
+    below = (f"mean step time in B ÷ in A{beside}; right of 1, B is slower", f"bars: 95 % interval; {within}")
+    return figure_panels.finish(figure, [axes], _marks({row.verdict for _, row in dots}), *below)
 
 
 def _look(verdict: str) -> dict[str, Any]:
-    import seaborn as sns
-
-    place, marker, filled = _LOOKS[verdict]
-    colour = sns.color_palette("colorblind")[place] if filled else "0.4"
+    index, marker, filled = _LOOKS[verdict]
+    colour = figure_style.colour(index) if filled else "0.4"
     return {"color": colour, "fmt": marker, "markersize": 4.5, "markerfacecolor": colour if filled else "white"}
 
 

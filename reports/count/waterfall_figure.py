@@ -202,14 +202,12 @@ def _figure(lanes: Sequence[Lane], phase: str, silent: Sequence[str]) -> Figure:
         y = _lane(words, whole, magnified, each, reach, y)
     _dress(words, whole, magnified, lanes, y)
     words.set_title(f"{fitting(first.model, 40)}, batch {first.batch_size}: {phase}")
-    figure_panels.legend(figure, _marks(lanes))
-    figure_panels.say_below(
-        figure,
+    below = (
         "from each counter's own number, cause by cause, to the exact count; shares are of the exact count",
         "on the right the last steps again, magnified to the distance that stands in their lane",
         f"no number for this pass: {', '.join(silent)}" if silent else "",
     )
-    return figure
+    return figure_panels.finish(figure, [whole, magnified], _marks(lanes), *below)
 
 
 def _lane(words: Axes, whole: Axes, magnified: Axes, each: Lane, reach: float, y: float) -> float:
@@ -322,23 +320,18 @@ def _scale(magnified: Axes, y: float, reach: float) -> None:
 
 
 def _look(kind: str) -> tuple[Any, str, str]:
-    import seaborn as sns
-
     colour, hatch, label = _LOOKS[kind]
-    return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), hatch, label
+    return figure_style.colour(colour), hatch, label
 
 
 def _marks(lanes: Sequence[Lane]) -> list[Any]:
     """A legend of what is drawn."""
-    from matplotlib.patches import Patch
-
     there = {NATIVE, *(_kind(step) for each in lanes for step in each.steps)}
-    found = []
-    for kind in _LOOKS:
-        if kind in there:
-            colour, hatch, label = _look(kind)
-            found.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=label))
-    return found
+    looks = [_look(kind) for kind in _LOOKS if kind in there]
+    return [
+        figure_panels.patch(label, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0)
+        for colour, hatch, label in looks
+    ]
 
 
 def _dress(words: Axes, whole: Axes, magnified: Axes, lanes: Sequence[Lane], rows: float) -> None:
@@ -359,12 +352,10 @@ def _dress(words: Axes, whole: Axes, magnified: Axes, lanes: Sequence[Lane], row
         axes.tick_params(labelsize=6.5)
         axes.grid(visible=False)
         axes.tick_params(axis="y", left=False, labelleft=False)
+        axes.spines["left"].set_visible(False)
     words.axis("off")
     whole.set_zorder(2)  # a reason goes on over the next panel
     whole.patch.set_visible(False)
-    figure_panels.plain([whole, magnified])
-    for axes in (whole, magnified):
-        axes.spines["left"].set_visible(False)
     _cuts(whole, lanes, end)
 
 

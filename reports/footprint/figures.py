@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.footprint.live_bytes import CATEGORIES
 from analysis.formula.algebra.constraints import amount
 from reports.footprint.text import WORDS, FootprintAnswer
-from reports.shared.figure_style import PAGE_IN
+from reports.shared import figure_panels, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,10 +28,7 @@ COLOURS = {
     "cast": 8,
     "temporary": 2,
 }
-"""Category → its place in the colour-blind palette."""
-
-ORDER = ("weight", "buffer", "optimizer_state", "gradient", "input", "activation", "cast", "temporary")
-"""From the bottom: what stays first."""
+"""Category → its index in the palette; from the bottom, what stays first."""
 
 SCALES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 
@@ -41,17 +38,13 @@ NARROWEST_RATIO = 0.04
 
 def timeline(answer: FootprintAnswer) -> Figure:
     """The picture. A category that is never there is left out of it."""
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
     found = answer.found
     scale, unit = next(each for each in SCALES if found.at_least_bytes >= each[0] or each[0] == 1)
-    shown = [name for name in ORDER if any(found.timeline[name])]
-    palette = sns.color_palette("colorblind")
-    figure, axes = plt.subplots(figsize=(PAGE_IN, 3.4), layout="constrained")
+    shown = [name for name in COLOURS if any(found.timeline[name])]
+    figure, (axes,), _ = figure_panels.grid(1, 1, 2.5, width_in=figure_style.PAGE_IN)
     moments = range(-1, len(found.total_bytes) - 1)
     rows = [[nbytes / scale for nbytes in found.timeline[name]] for name in shown]
-    colours = [palette[COLOURS[name]] for name in shown]
+    colours = [figure_style.colour(COLOURS[name]) for name in shown]
     axes.stackplot(moments, rows, labels=[WORDS[name] for name in shown], colors=colours, step="mid", linewidth=0)
     _mark(axes, answer, scale)
     _phases(axes, answer)
@@ -62,7 +55,6 @@ def timeline(answer: FootprintAnswer) -> Figure:
     axes.set_title(f"{text}: {found.at_least_bytes / scale:.4g} {unit}")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5))
-    plt.close(figure)
     return figure
 
 
@@ -92,8 +84,8 @@ def _phases(axes: Any, answer: FootprintAnswer) -> None:
         start += length
 
 
-if set(ORDER) != set(CATEGORIES) or set(COLOURS) != set(CATEGORIES):
-    raise ValueError(f"expected a colour and a place for each of {CATEGORIES}")
+if set(COLOURS) != set(CATEGORIES):
+    raise ValueError(f"expected a colour for each of {CATEGORIES}")
 
 
 def curve(answer: FootprintAnswer) -> Figure:
@@ -101,9 +93,6 @@ def curve(answer: FootprintAnswer) -> Figure:
 
     With a memory, what of it a step may take, where that is in sight. Raises ValueError for an answer without choices.
     """
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
     if answer.checkpoints is None:
         raise ValueError("expected an answer with checkpoints")
     choices = answer.checkpoints.choices
@@ -111,10 +100,10 @@ def curve(answer: FootprintAnswer) -> Figure:
     peaks = [each.peak_bytes / scale for each in choices]
     again = [100 * each.recomputed_ratio for each in choices]
     right = 1.12 * max(again) or 1.0
-    palette = sns.color_palette("colorblind")
-    figure, axes = plt.subplots(figsize=(PAGE_IN, 3.2), layout="constrained")
-    axes.plot([*again, right], [*peaks, peaks[-1]], drawstyle="steps-post", color=palette[0], linewidth=1)
-    axes.plot(again, peaks, "o", color=palette[0], markersize=4, clip_on=False)
+    colour = figure_style.colour(0)
+    figure, (axes,), _ = figure_panels.grid(1, 1, 2.3, width_in=figure_style.PAGE_IN)
+    axes.plot([*again, right], [*peaks, peaks[-1]], drawstyle="steps-post", color=colour, linewidth=1)
+    axes.plot(again, peaks, "o", color=colour, markersize=4, clip_on=False)
     for place in {0, len(choices) - 1}:
         axes.annotate(
             amount(choices[place].peak_bytes, "B"), (again[place], peaks[place]), xytext=(6, 5),
@@ -129,5 +118,4 @@ def curve(answer: FootprintAnswer) -> Figure:
     axes.set(xlim=(0, right), ylim=(0, top), ylabel=f"peak of live bytes, {unit}")
     axes.set_xlabel("FLOP done again, % of the forward pass")
     axes.set_title(f"{answer.model}, batch {answer.batch_size}, {answer.precision}, optimizer {answer.optimizer}")
-    plt.close(figure)
     return figure

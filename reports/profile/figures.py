@@ -23,7 +23,7 @@ from analysis.profile.module_tree import OPTIMIZER, ModuleNode
 from analysis.profile.roofline import BOUNDS, main_bound, places, time_by_bound
 from reports.profile.summary import ratio
 from reports.profile.tree import OperationGroup, operation_groups
-from reports.shared import figure_style
+from reports.shared import figure_panels, figure_style
 from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
 from reports.shared.numbers import percent, si, si_time
 from results.records.step_profile import Machine, StepProfile
@@ -269,11 +269,9 @@ def _names(shown: Sequence[OperationGroup], whole_s: float, profile: StepProfile
 
 
 def _legend(axes: Axes, shown: Sequence[OperationGroup]) -> None:
-    from matplotlib.lines import Line2D
-
     present = {each.bound for each in shown}
     marks = [
-        Line2D([], [], marker="o", linestyle="", color=BOUND_COLOURS[bound], alpha=0.7, label=BOUND_WORDS[bound])
+        figure_panels.mark(BOUND_WORDS[bound], marker="o", color=BOUND_COLOURS[bound], alpha=0.7, markersize=6)
         for bound in (*BOUNDS, "")
         if bound in present
     ]

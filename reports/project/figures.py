@@ -6,6 +6,7 @@ measured, and they say so.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,7 @@ from analysis.project import frontier, ppopp2019, ppopp2019_case_study
 from analysis.project import learning_curves as frontier_learning_curves
 from analysis.project.accelerator import Accelerator, SubBatches
 from analysis.project.domain import Domain, Formulas, shipped_formulas
-from reports.shared import figure_style
-from reports.shared.figure_panels import plain
+from reports.shared import figure_panels, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,9 +72,7 @@ def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[s
 
 def learning_curves(domains: Sequence[Domain], sketch: bool = False) -> Figure:
     """A panel a domain: the curve, its regions, where it is and where it is to go."""
-    count = len(domains) + sketch
-    across = min(3, count)
-    figure, panels = _grid(math.ceil(count / across), across, 2.3)
+    figure, panels, spare = _grid(len(domains) + sketch, 3, 2.3)
     if sketch:
         _curve(panels[0], SKETCH, "a sketch of the three regions", "", (1e1, 1e10))
     for axes, domain in zip(panels[int(sketch) :], domains, strict=False):
@@ -90,13 +88,13 @@ def learning_curves(domains: Sequence[Domain], sketch: bool = False) -> Figure:
         axes.plot(data, values["error_target"], "*", color="C3", markersize=9, label="target")
         axes.set_xlabel(f"data, {domain.data_unit}s")
         axes.legend(loc="lower left")
-    plain(panels[:count], panels[count:])
+    figure_panels.plain(panels, spare)
     return figure
 
 
 def growth(subjects: Subjects, target: Accelerator) -> Figure:
     """FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
-    figure, panels = _grid(2, 2, 2.7)
+    figure, panels, _ = _grid(4, 2, 2.7)
     looks = _looks([domain.name for domain, _ in subjects])
     for domain, formulas in subjects:
         colour, label = looks[domain.name][0], f"{domain.name}, {domain.sub_batch} a step"
@@ -116,7 +114,7 @@ def growth(subjects: Subjects, target: Accelerator) -> Figure:
     )
     shown = [panels[3].plot([], [], color=GREY, label=words, **look)[0] for words, look in kinds]
     panels[3].legend(handles=shown, loc="upper left", fontsize=6.5)
-    plain(panels)
+    figure_panels.plain(panels)
     return figure
 
 
@@ -149,7 +147,7 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     steps = [
         target.step(cost["flop"], cost["moved_bytes"]).time_s / size for cost, size in zip(costs, sizes, strict=True)
     ]
-    figure, (above, below) = _grid(2, 1, 2.2)
+    figure, (above, below), _ = _grid(2, 1, 2.2)
     above.plot(sizes, [cost["flop"] / cost["moved_bytes"] for cost in costs], color="C0")
     above.axhline(target.ridge, color=GREY, linestyle=(0, (4, 3)), linewidth=0.9)
     above.annotate("achievable ridge point", (sizes[-1], target.ridge), (0, 3), **_words("right"))
@@ -162,7 +160,7 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     _marked(above, below, domain.sub_batch, frontier.batches(domain, formulas, target, grown), sizes[-1])
     above.set(xscale="log", yscale="log", ylabel="FLOP a byte", title=f"{domain.name}, {domain.grows} {grown:,}")
     below.set(xscale="log", yscale="log", ylabel="seconds a sample", xlabel="sub-batch")
-    plain([above, below])
+    figure_panels.plain([above, below])
     return figure
 
 
@@ -191,7 +189,7 @@ def data_parallel(target: Accelerator) -> Figure:
     steps = [ppopp2019_case_study.data_parallel_s(model, target, count, assumed) for count in workers]
     days = [samples / model.batch / n * step / frontier.DAY_S for n, step in zip(workers, steps, strict=True)]
     shares = [100 * model.flop() / step / target.peak_flop_per_s for step in steps]
-    figure, (above, below) = _grid(2, 1, 2.0)
+    figure, (above, below), _ = _grid(2, 1, 2.0)
     for axes, values in ((above, days), (below, shares)):
         axes.plot(workers, values, "o-", color="C0", markersize=3)
         for row in ("data parallel 1", "data parallel 2"):
@@ -201,13 +199,13 @@ def data_parallel(target: Accelerator) -> Figure:
     above.set(xscale="log", yscale="log", ylabel="days of an epoch", title="word model with projection, sub-batch 128")
     below.set(xscale="log", ylabel="utilization, %", xlabel="workers", ylim=(0, None))
     below.annotate("512 and 1,024", (1024, 0.06), (4, 0), xycoords=("data", "axes fraction"), **_words("left", ""))
-    plain([above, below])
+    figure_panels.plain([above, below])
     return figure
 
 
 def roofline(subjects: Subjects, target: Accelerator) -> Figure:
     """Where each domain is under the roof, at its sub-batch and size."""
-    figure, (axes,) = _grid(1, 1, 3.4)
+    figure, (axes,), _ = _grid(1, 1, 3.4)
     span = (0.5, 1000.0)
     for share, style_, words in (
         (1.0, "-", "sheet"),
@@ -227,7 +225,7 @@ def roofline(subjects: Subjects, target: Accelerator) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="FLOP a byte of the whole step", ylabel="FLOP/s", xlim=span)
     axes.set(title=f"on {target.name}", ylim=(target.bytes_per_s * span[0] / 1.5, target.peak_flop_per_s * 4))
     axes.legend(loc="upper left", fontsize=7)
-    plain([axes])
+    figure_panels.plain([axes])
     return figure
 
 
@@ -267,10 +265,8 @@ def _numbers(axes: Axes) -> None:
 
 def _looks(names: Sequence[str]) -> dict[str, tuple[Any, str]]:
     """Domain → (colour, marker)."""
-    import seaborn as sns
-
-    colours = sns.color_palette("colorblind")
-    return {name: (colours[index % len(MARKERS)], MARKERS[index % len(MARKERS)]) for index, name in enumerate(names)}
+    looks = [(figure_style.colour(index), marker) for index, marker in enumerate(MARKERS)]
+    return dict(zip(names, itertools.cycle(looks), strict=False))
 
 
 def _words(align: str, coords: str = "offset") -> dict[str, Any]:
@@ -283,9 +279,5 @@ def _words(align: str, coords: str = "offset") -> dict[str, Any]:
     return look | {"va": "top"} if align == "center" else look | {"textcoords": "offset points"}
 
 
-def _grid(rows: int, columns: int, height_in: float) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    width = figure_style.PAGE_IN if columns > 1 else 5.2
-    figure = Figure(figsize=(width, 0.4 + rows * height_in), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+def _grid(panels: int, columns: int, height_in: float) -> tuple[Figure, list[Axes], list[Axes]]:
+    return figure_panels.grid(panels, columns, height_in, share_x=False, share_y=False)

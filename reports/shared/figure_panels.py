@@ -5,11 +5,12 @@ Draws no quantity by itself and reads no file.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices.precisions import PRECISIONS
@@ -34,6 +35,9 @@ LANE_IN = 0.086
 
 LINE_IN = 0.135
 """Height of one line of a label."""
+
+ROW_LETTERS = 28
+"""Letters of a row's name."""
 
 MOST_PAGES = 8
 """Most pages of one kind of figure: a person looks at few, and each takes seconds to draw."""
@@ -108,6 +112,12 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
     return found
 
 
+def paged(base: str, things: Sequence[T], most: int, draw: Callable[[list[T]], Figure]) -> dict[str, Figure]:
+    """`named` figures of so many things each, and none of nothing."""
+    every = pages(things, most) if things else []
+    return named(base, [("", functools.partial(draw, page)) for page in every])
+
+
 def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None = None) -> None:
     """Batch sizes across, in powers of two; ends: of the points, where they are not the first and last label."""
     low, high = ends or (batches[0], batches[-1])
@@ -125,7 +135,7 @@ def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None 
         axes.tick_params(axis="x", labelsize=6.5)  # numbers on the left of every panel leave less room
 
 
-def roomy(first: Iterable[int], others: Iterable[int] = ()) -> list[int]:
+def wide(first: Iterable[int], others: Iterable[int] = ()) -> list[int]:
     """Sizes whose labels do not cover one another on a logarithmic axis: the largest of `first` down, then `others`."""
     first, others = sorted(first, reverse=True), sorted(others, reverse=True)
     low, high = min(*first, *others, first[0]), max(*first, *others, first[0])
@@ -146,11 +156,31 @@ def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
         axes.remove()
 
 
-def lines_between(axes: Axes, rows: int) -> None:
-    """Thin lines between rows of dots, none through them."""
+def label_rows(axes: Axes, labels: Sequence[str], *, bars: bool = False, **look: Any) -> None:
+    """A row for each label, the first on top, and no grid through them; between rows of dots thin lines."""
+    count = len(labels)
+    axes.set_yticks(range(count), labels, **look)
+    axes.set_ylim(*((count - 0.4, -0.6) if bars else (count - 0.5, -0.5)))
     axes.grid(axis="y", visible=False)
-    for edge in range(rows - 1):
+    for edge in range(0 if bars else count - 1):
         axes.axhline(edge + 0.5, color="0.93", linewidth=0.6, zorder=0)
+
+
+def finish(
+    figure: Figure,
+    panels: Sequence[Axes],
+    marks: Sequence[Any],
+    *below: str,
+    spare: Sequence[Axes] = (),
+    upwards: str = "",
+) -> Figure:
+    """What each figure ends with: no frame, a legend above, and what its axes are below it and up its side."""
+    plain(panels, spare)
+    legend(figure, marks)
+    if upwards:
+        figure.supylabel(upwards, fontsize=figure_style.LABEL_PT)
+    say_below(figure, *below)
+    return figure
 
 
 def lanes(series: Iterable[str]) -> dict[str, float]:
@@ -181,13 +211,14 @@ def why(status: str, otherwise: str = "unknown") -> str:
     return STATUS_WORDS.get(status, otherwise if status in MEASURED else status)
 
 
-def percent_axes(panels: Sequence[Axes], points: pd.DataFrame) -> None:
-    """Percent across, up to `percent_top`; a line at 100 % where it comes near."""
+def percent_axes(panels: Sequence[Axes], points: pd.DataFrame, *, upwards: bool = False) -> None:
+    """Percent across or upwards, up to `percent_top`; a line at 100 % where it comes near."""
     top = percent_top(points["value"], points["high"])
     for axes in panels:
-        axes.set_xlim(0, top)
+        (axes.set_ylim if upwards else axes.set_xlim)(0, top)
         if top > 85:
-            axes.axvline(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+            line = axes.axhline if upwards else axes.axvline
+            line(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
 
 
 def percent_top(ratios: pd.Series[float], highs: pd.Series[float]) -> float:
@@ -197,6 +228,45 @@ def percent_top(ratios: pd.Series[float], highs: pd.Series[float]) -> float:
     if not best > 0:
         return 100.0
     return float(1.08 * max(best, min(100 * highs.max(), _WIDEST * best) if highs.notna().any() else best))
+
+
+def ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Ratios in percent with their intervals, a row for each of `rows` and in it a lane for each series; words where
+    there is none, once where all of a row lack it for one reason.
+
+    points: columns row, series, value, low, high, status.
+    """
+    places = lanes(looks)
+    at = [rows.index(row) + places[series] for row, series in zip(points["row"], points["series"], strict=True)]
+    points = points.assign(y=at)
+    for series, look in looks.items():
+        dots(axes, _in_percent(points[points["series"] == series]), "value", "y", **look)
+    for row, same in groups(points, "row"):
+        gaps = same[same["value"].isna()]
+        words = [why(status, "no peak") for status in gaps["status"]]
+        if len(gaps) == len(same) and len(set(words)) == 1:
+            write_word(axes, words[0], 0, rows.index(row), fontsize=7)
+            continue
+        for gap, word in zip(records(gaps), words, strict=True):
+            write_word(axes, word, 0, gap["y"], looks[gap["series"]]["color"])
+    label_rows(axes, ["\n".join(fitting(line, ROW_LETTERS) for line in row.split("\n")) for row in rows])
+
+
+def ratio_lines(axes: Axes, points: pd.DataFrame, looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """The same over the batch size, a line for each series; words hang from the top where there is none."""
+    gaps: list[tuple[float, str, Any]] = []
+    for series, look in looks.items():
+        mine = points[points["series"] == series].sort_values("batch_size")
+        dots(axes, _in_percent(mine), "batch_size", "value", linestyle="-", linewidth=1, **look)
+        lost = records(mine[mine["value"].isna()])
+        gaps += [(float(row["batch_size"]), why(row["status"], "no peak"), look["color"]) for row in lost]
+    hang_words(axes, merged(gaps, len(looks)))
+
+
+def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
+    """The points that have a value, in percent."""
+    known = points.dropna(subset=["value"])
+    return known.assign(**{name: 100 * known[name] for name in ("value", "low", "high")})
 
 
 def write_word(axes: Axes, words: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:
@@ -253,6 +323,13 @@ def mark(label: str, **look: Any) -> Any:
     return Line2D([], [], label=label, **{"linewidth": 0, "markersize": 4, **look})
 
 
+def patch(label: str, **look: Any) -> Any:
+    """One entry of a legend for bars."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=label, **look)
+
+
 def legend(figure: Figure, marks: Sequence[Any]) -> None:
     """Above the panels, outside of the data, in as few lines as fit."""
     if not marks:
@@ -278,7 +355,7 @@ def say_below(figure: Figure, *lines: str) -> None:
     figure.supxlabel("\n".join(broken), fontsize=figure_style.LABEL_PT)
 
 
-def gravest(statuses: pd.Series[str]) -> str:
+def worst(statuses: pd.Series[str]) -> str:
     """The status that a point of several cells is shown with: the first that is not a result, if any is."""
     failed = [status for status in statuses if status not in MEASURED]
     return str((failed or list(statuses))[0])

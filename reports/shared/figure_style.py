@@ -10,7 +10,7 @@ import contextlib
 import io
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reports.shared.numbers import fitting
@@ -51,8 +51,8 @@ _RC: dict[str, Any] = {
     "ytick.labelsize": 8,
 }
 
-_PALETTE_INDEX = {"fp32": 0, "tf32": 1, "amp-bf16": 2, "amp-fp16": 4}
-_MARKERS = {"fp32": "o", "tf32": "s", "amp-bf16": "D", "amp-fp16": "^"}
+_PRECISIONS = {"fp32": (0, "o"), "tf32": (1, "s"), "amp-bf16": (2, "D"), "amp-fp16": (4, "^")}
+_SPARE_PRECISIONS = ((3, "v"), (5, "P"), (7, "X"), (8, "<"), (9, ">"), (6, "h"))
 _METHODS: dict[str, tuple[int | str, str]] = {
     "theory, fvcore": (0, "v"),
     "theory, ptflops": (4, "^"),
@@ -64,8 +64,6 @@ _METHODS: dict[str, tuple[int | str, str]] = {
 _SPARE_METHODS: tuple[tuple[int | str, str], ...] = ((7, "<"), (5, ">"), (9, "h"), (8, "X"))
 _PHASES = {"forward": (0, "o"), "backward": (3, "s")}
 _VERDICTS = {"right": (0, ""), "under": (1, "////"), "over": (3, "xxxx"), "unknown": (7, "....")}
-_SPARE_INDICES = (3, 5, 7, 8, 9, 6)
-_SPARE_MARKERS = "vPX<>h"
 
 
 @contextlib.contextmanager
@@ -81,35 +79,22 @@ def theme() -> Iterator[None]:
 
 def looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
     """Series name → (colour, marker). Precisions have their own; others take the spare ones one after another."""
-    import seaborn as sns
-
-    colours = sns.color_palette("colorblind")
-    chosen, spare = {}, 0
-    for name in series:
-        if name in _MARKERS:
-            chosen[name] = (colours[_PALETTE_INDEX[name]], _MARKERS[name])
-        else:
-            index = spare % len(_SPARE_INDICES)
-            chosen[name] = (colours[_SPARE_INDICES[index]], _SPARE_MARKERS[index])
-            spare += 1
-    return chosen
+    return _looks(series, _PRECISIONS, _SPARE_PRECISIONS)
 
 
 def method_looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
     """Method of counting → (colour, marker); one without a look of its own gets a spare one."""
-    others = [name for name in series if name not in _METHODS]
-    spare = dict(zip(others, itertools.cycle(_SPARE_METHODS), strict=False))
-    return {name: _look(*(_METHODS.get(name) or spare[name])) for name in series}
+    return _looks(series, _METHODS, _SPARE_METHODS)
 
 
 def phase_looks() -> dict[str, tuple[Any, str]]:
     """forward, backward → (colour, marker)."""
-    return {name: _look(*look) for name, look in _PHASES.items()}
+    return _looks(_PHASES, _PHASES)
 
 
 def verdict_looks() -> dict[str, tuple[Any, str]]:
     """right, under, over, unknown → (colour, hatch)."""
-    return {name: _look(*look) for name, look in _VERDICTS.items()}
+    return _looks(_VERDICTS, _VERDICTS)
 
 
 def label(name: str, letters: int = LABEL_LETTERS) -> str:
@@ -123,11 +108,31 @@ def label(name: str, letters: int = LABEL_LETTERS) -> str:
     return name.replace("$", r"\$")
 
 
-def _look(colour: int | str, marker: str) -> tuple[Any, str]:
-    """A number is a place in the palette, a text a grey."""
+def bar_look(colour: Any, hatch: str = "") -> dict[str, Any]:
+    """A bar that is filled with the colour, or hatched with it."""
+    if not hatch:
+        return {"facecolor": colour, "edgecolor": colour, "linewidth": 0}
+    return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6, "hatch": hatch}
+
+
+def colour(of: int | str) -> Any:
+    """A number is an index of the palette, a text a grey."""
     import seaborn as sns
 
-    return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), marker
+    return sns.color_palette("colorblind")[of] if isinstance(of, int) else of
+
+
+def _looks(
+    series: Iterable[str],
+    known: Mapping[str, tuple[int | str, str]],
+    spare: Sequence[tuple[int | str, str]] = (),
+) -> dict[str, tuple[Any, str]]:
+    """Series → (colour, marker or hatch); those that have none of their own get the spare ones in turn."""
+    found, others = {}, itertools.cycle(spare)
+    for name in series:
+        of, marker = known[name] if name in known else next(others)
+        found[name] = (colour(of), marker)
+    return found
 
 
 def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:

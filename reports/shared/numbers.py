@@ -87,10 +87,16 @@ _SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
 
-def si(value: float, unit: str) -> str:
-    """Three significant digits with a prefix: 1.53e11, "FLOP/s" → "153 GFLOP/s"."""
-    scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s * 0.9995), PREFIXES[-1])
-    return f"{digits(value / scale)} {prefix}{unit}".rstrip()
+def scaled(value: float, count: int = 3) -> tuple[float, str]:
+    """The power of ten in which a value of `count` digits has some before its point, and its prefix: 1.53e11 →
+    (1e9, "G")."""
+    return next((each for each in PREFIXES if abs(value) >= each[0] * (1 - 0.5 * 10.0**-count)), PREFIXES[-1])
+
+
+def si(value: float, unit: str, count: int = 3) -> str:
+    """`count` significant digits with a prefix: 1.53e11, "FLOP/s" → "153 GFLOP/s"."""
+    scale, prefix = scaled(value, count)
+    return f"{digits(value / scale, count)} {prefix}{unit}".rstrip()
 
 
 def digits(value: float, count: int = 3) -> str:

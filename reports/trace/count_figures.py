@@ -41,7 +41,6 @@ def count_figure(products: pd.DataFrame) -> dict[str, Figure]:
     phases = [phase for phase in PHASES if any(phase in line for line in lines.values())]
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.5 + (len(kept) + 1) * _ROW_IN, width_in=figure_style.PAGE_IN)
     axes.set_xlim(0, 3 * len(phases) + 3)
-    axes.set_ylim(len(kept) - 0.4, -0.6)
     for y, line in enumerate(kept.values()):
         for at, phase in enumerate(phases):
             if phase in line:
@@ -55,21 +54,17 @@ def count_figure(products: pd.DataFrame) -> dict[str, Figure]:
             va="center_baseline",
         )
     _heads(axes, phases)
-    labels = [fitting(name, _LABEL_LETTERS) for name in kept]
-    axes.set_yticks(range(len(kept)), labels, fontsize=6.5)
+    figure_panels.label_rows(axes, [fitting(name, _LABEL_LETTERS) for name in kept], bars=True, fontsize=6.5)
     axes.grid(visible=False)
     axes.tick_params(length=0, pad=2)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    figure_panels.legend(figure, _verdict_marks(rows))
+    axes.spines[:].set_visible(False)
     more = f"; {len(rest)} smaller operations are not drawn" if rest else ""
     where = f"step {step}, the one with the most wrong counts" if step is not None else "the recording"
-    figure_panels.say_below(
-        figure,
+    below = (
         f"products of {where}: kernels, and how many products are counted before and after cleaning (backward makes "
-        f"one for each gradient){more}",
+        f"one for each gradient){more}"
     )
-    return {"counts_by_operation": figure}
+    return {"counts_by_operation": figure_panels.finish(figure, [], _verdict_marks(rows), below)}
 
 
 def _worst_step(rows: pd.DataFrame) -> tuple[pd.DataFrame, int | None]:
@@ -161,10 +156,13 @@ def _cell(axes: Axes, x: float, y: int, text: str, verdict: str) -> None:
     from matplotlib.patches import Rectangle
 
     colour, hatch = figure_style.verdict_looks()[verdict]
-    look: dict[str, Any] = {"facecolor": (*colour, 0.22), "edgecolor": (*colour, 0.75), "linewidth": 0}
-    axes.add_patch(Rectangle((x + 0.05, y - 0.42), 0.9, 0.84, hatch=hatch, **look))
+    axes.add_patch(Rectangle((x + 0.05, y - 0.42), 0.9, 0.84, hatch=hatch, **_faint(colour)))
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6} if hatch else None
     axes.text(x + 0.5, y, text, fontsize=6, ha="center", va="center_baseline", bbox=box)
+
+
+def _faint(colour: Any) -> dict[str, Any]:
+    return {"facecolor": (*colour, 0.22), "edgecolor": (*colour, 0.75), "linewidth": 0}
 
 
 def _heads(axes: Axes, phases: Sequence[str]) -> None:
@@ -172,16 +170,13 @@ def _heads(axes: Axes, phases: Sequence[str]) -> None:
     ticks = [3 * at + part + 0.5 for at in range(len(phases)) for part in range(3)]
     axes.set_xticks(ticks, ["kernels", "found", "cleaned"] * len(phases), fontsize=6)
     axes.xaxis.tick_top()
-    for at, phase in enumerate(phases):
-        look: dict[str, Any] = {"fontsize": 7.5, "weight": "bold", "ha": "center", "textcoords": "offset points"}
-        axes.annotate(phase, (3 * at + 1.5, 1), (0, 15), xycoords=axes.get_xaxis_transform(), **look)
-    look = {"fontsize": 7.5, "weight": "bold", "ha": "left", "textcoords": "offset points"}
-    axes.annotate("reason", (3 * len(phases) + 0.1, 1), (0, 15), xycoords=axes.get_xaxis_transform(), **look)
+    heads = [(phase, 3 * index + 1.5, "center") for index, phase in enumerate(phases)]
+    look: dict[str, Any] = {"fontsize": 7.5, "weight": "bold", "textcoords": "offset points"}
+    for text, x, align in (*heads, ("reason", 3 * len(phases) + 0.1, "left")):
+        axes.annotate(text, (x, 1), (0, 15), ha=align, xycoords=axes.get_xaxis_transform(), **look)
 
 
 def _verdict_marks(rows: pd.DataFrame) -> list[Any]:
-    from matplotlib.patches import Patch
-
     seen = {*rows["verdict"], "right"}
     words = {
         "right": "right",
@@ -190,7 +185,7 @@ def _verdict_marks(rows: pd.DataFrame) -> list[Any]:
         "unknown": "no count from sizes",
     }
     return [
-        Patch(facecolor=(*colour, 0.22), edgecolor=(*colour, 0.75), hatch=hatch, linewidth=0, label=words[verdict])
+        figure_panels.patch(words[verdict], hatch=hatch, **_faint(colour))
         for verdict, (colour, hatch) in figure_style.verdict_looks().items()
         if verdict in seen
     ]

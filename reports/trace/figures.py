@@ -19,7 +19,7 @@ from analysis.operators.registry import PRODUCTS
 from analysis.trace.missing import MISSING
 from cleaning.trace.totals import UNKNOWN_OPERATOR
 from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import PREFIXES, digits
+from reports.shared.numbers import digits, scaled
 from reports.sweep.figures import gallery
 from reports.trace.count_figures import PHASES, count_figure
 from results.records.operations import Kernel, OperationInstance
@@ -35,7 +35,7 @@ INSTANCES = "operation_instances.csv.gz"
 STATES = ("raw", "deduplicated", "repaired")
 ALL_PHASES = ("forward", "loss", "recompute", "backward", "optimizer", "")
 
-_COLOURS = {"forward": 0, "backward": 3, "recompute": 1, "loss": 9, "optimizer": 2}
+_COLOURS: dict[str, int | str] = {"forward": 0, "backward": 3, "recompute": 1, "loss": 9, "optimizer": 2, "": "0.6"}
 _HATCHES = {"forward": "", "recompute": "....", "backward": "////"}
 _FINEST = 1500
 """Into how many pieces a timeline is cut: gaps shorter than one are not drawn."""
@@ -86,8 +86,6 @@ def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[float]:
 
 def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
     """Three bars, one a state, each of its phases; mean over the marked steps."""
-    from matplotlib.patches import Patch
-
     rows = products[products["phase"].isin(PHASES)]
     if rows.empty:
         return {}
@@ -97,23 +95,18 @@ def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
         for state in STATES
     }
     highest = max(sum(parts.values()) for parts in sums.values())
-    scale, prefix = next((each for each in PREFIXES if highest >= each[0]), PREFIXES[-1])
+    scale, prefix = scaled(highest)
     figure, (axes,), _ = figure_panels.grid(1, 1, 1.2, width_in=figure_style.PAGE_IN)
     for y, parts in enumerate(sums.values()):
         _stack(axes, y, {phase: flop / scale for phase, flop in parts.items()}, highest / scale)
-    axes.set_yticks(range(len(STATES)), [f"{state}\nat least" if state in _gaps(rows) else state for state in STATES])
-    axes.set_ylim(len(STATES) - 0.4, -0.6)
+    labels = [f"{state}\nat least" if state in _gaps(rows) else state for state in STATES]
+    figure_panels.label_rows(axes, labels, bars=True)
     axes.set_xlim(0, highest / scale * 1.02 or 1.0)
-    axes.grid(axis="y", visible=False)
-    figure_panels.plain([axes])
     seen = [phase for phase in PHASES if any(parts[phase] for parts in sums.values())]
-    figure_panels.legend(figure, [Patch(label=phase, **_look(phase)) for phase in seen])
+    marks = [figure_panels.patch(phase, **_look(phase)) for phase in seen]
     what = f"a step, mean of {steps}" if rows["step"].notna().any() else "the recording"
-    figure_panels.say_below(
-        figure,
-        f"{prefix}FLOP of {what}, of the calls recorded: as found, without double counts, gaps filled from shapes",
-    )
-    return {"flop_per_step": figure}
+    below = f"{prefix}FLOP of {what}, of the calls recorded: as found, without double counts, gaps filled from shapes"
+    return {"flop_per_step": figure_panels.finish(figure, [axes], marks, below)}
 
 
 def _stack(axes: Axes, y: int, parts: Mapping[str, float], highest: float) -> None:
@@ -132,16 +125,7 @@ def _stack(axes: Axes, y: int, parts: Mapping[str, float], highest: float) -> No
 
 def _look(phase: str) -> dict[str, Any]:
     """Solid or hatched, in the colour of the phase."""
-    colour, hatch = _colour(phase), _HATCHES.get(phase, "")
-    if not hatch:
-        return {"facecolor": colour, "edgecolor": colour, "linewidth": 0}
-    return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6, "hatch": hatch}
-
-
-def _colour(phase: str) -> Any:
-    import seaborn as sns
-
-    return sns.color_palette("colorblind")[_COLOURS[phase]] if phase in _COLOURS else "0.6"
+    return figure_style.bar_look(figure_style.colour(_COLOURS[phase]), _HATCHES.get(phase, ""))
 
 
 # --- backward ÷ forward ----------------------------------------------------------------------------------------------
@@ -163,11 +147,7 @@ def _ratios(products: pd.DataFrame, states: Sequence[str]) -> dict[str, Figure]:
     if not any(value is not None for pair in found.values() for value in pair.values()):
         return {}
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.35 + 0.42 * len(found), width_in=figure_style.PAGE_IN)
-    colour = _colour("forward")
-    looks: dict[str, dict[str, Any]] = {
-        "raw": {"facecolor": "white", "edgecolor": "0.4", "hatch": "xxxx", "linewidth": 0.6},
-        "repaired": {"facecolor": colour, "edgecolor": colour, "linewidth": 0},
-    }
+    looks = {"raw": figure_style.bar_look("0.4", "xxxx"), "repaired": _look("forward")}
     for y, (kind, pair) in enumerate(found.items()):
         for aside, state in zip((-0.19, 0.19) if len(states) > 1 else (0.0,), states, strict=True):
             value = pair[state]
@@ -177,36 +157,18 @@ def _ratios(products: pd.DataFrame, states: Sequence[str]) -> dict[str, Figure]:
                 )
                 continue
             axes.barh(y + aside, value, height=0.34, **looks[state])
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
-            look: dict[str, Any] = {
-                "fontsize": 7,
-                "va": "center_baseline",
-                "textcoords": "offset points",
-                "zorder": 4,
-                "bbox": box,
-            }
-            axes.annotate(digits(value, 4), (value, y + aside), (4, 0), **look)
+            look: dict[str, Any] = {"va": "center_baseline", "textcoords": "offset points", "zorder": 4}
+            look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+            axes.annotate(digits(value, 4), (value, y + aside), (4, 0), fontsize=7, **look)
     highest = max(2.0, *(value for pair in found.values() for value in pair.values() if value is not None))
     axes.set_xlim(0, highest * 1.12)
     axes.axvline(2, color="0.2", linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
-    axes.set_yticks(range(len(found)), found)
-    axes.set_ylim(len(found) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    figure_panels.plain([axes])
-    _ratio_legend(figure, {state: looks[state] for state in states})
-    figure_panels.say_below(
-        figure, "backward ÷ forward FLOP; 2 where both gradients are asked for, 1 for a first layer"
-    )
-    return {"backward_forward_by_kind": figure}
-
-
-def _ratio_legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    rule = Line2D([], [], color="0.2", linewidth=0.9, linestyle=(0, (4, 3)), label="2 : 1")
-    words = {"raw": "as found", "repaired": "cleaned" if "raw" in looks else "counted"}
-    figure_panels.legend(figure, [*(Patch(label=words[state], **look) for state, look in looks.items()), rule])
+    figure_panels.label_rows(axes, list(found), bars=True)
+    words = {"raw": "as found", "repaired": "cleaned" if "raw" in states else "counted"}
+    marks = [figure_panels.patch(words[state], **looks[state]) for state in states]
+    marks.append(figure_panels.mark("2 : 1", color="0.2", linewidth=0.9, linestyle=(0, (4, 3))))
+    below = "backward ÷ forward FLOP; 2 where both gradients are asked for, 1 for a first layer"
+    return {"backward_forward_by_kind": figure_panels.finish(figure, [axes], marks, below)}
 
 
 def _gaps(rows: pd.DataFrame) -> set[str]:
@@ -247,24 +209,17 @@ def _timeline(instances: pd.DataFrame, kernels: pd.DataFrame) -> dict[str, Figur
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.3 + 0.27 * len(lanes), width_in=figure_style.PAGE_IN)
     for y, phase in enumerate(lanes):
         spans = _spans(mine[mine["phase"] == phase], begin, length / _FINEST)
-        axes.broken_barh(spans / unit, (y - 0.35, 0.7), facecolors=_colour(phase), linewidth=0)
+        colour = figure_style.colour(_COLOURS[phase])
+        axes.broken_barh(spans / unit, (y - 0.35, 0.7), facecolors=colour, linewidth=0)
         busy = mine.loc[mine["phase"] == phase, "time_s"].sum()
-        look: dict[str, Any] = {
-            "fontsize": 7,
-            "va": "center_baseline",
-            "textcoords": "offset points",
-            "annotation_clip": False,
-        }
-        axes.annotate(f"{digits(busy / unit)} {name}", (length / unit, y), (6, 0), **look)
-    axes.set_yticks(range(len(lanes)), [phase or "no phase known" for phase in lanes])
-    axes.set_ylim(len(lanes) - 0.5, -0.5)
+        look: dict[str, Any] = {"va": "center_baseline", "textcoords": "offset points", "annotation_clip": False}
+        axes.annotate(f"{digits(busy / unit)} {name}", (length / unit, y), (6, 0), fontsize=7, **look)
+    figure_panels.label_rows(axes, [phase or "no phase known" for phase in lanes], bars=True)
     axes.set_xlim(0, length / unit)
-    axes.grid(axis="y", visible=False)
-    figure_panels.plain([axes])
     what = "operator calls" if (mine["what"] == "call").any() else "kernels, copies and fills"
     where = f"step {step}" if step is not None else "the recording"
-    figure_panels.say_below(figure, f"{name} since {where} began; {what} by phase, on the right their time together")
-    return {"timeline": figure}
+    below = f"{name} since {where} began; {what} by phase, on the right their time together"
+    return {"timeline": figure_panels.finish(figure, [axes], [], below)}
 
 
 def _window(instances: pd.DataFrame, kernels: pd.DataFrame) -> tuple[float, float, int | None]:

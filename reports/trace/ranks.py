@@ -16,7 +16,7 @@ from analysis.ranks.summary import RankRow, RanksReport
 from reports.shared.html import PageVerdict, Picture, Section, data_uri, document, natural_size
 from reports.shared.html_tables import Table
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import DASH, PREFIXES, digits, percent, si, si_time
+from reports.shared.numbers import DASH, digits, percent, si, si_time
 
 MOST_RANKS = 16
 """In a table: those that compute and idle longest, which are waited for; the JSON document has all."""
@@ -146,17 +146,12 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
                 kind,
                 DASH if size is None else str(size),
                 digits(sum(each.calls for each in same) / count),
-                _bytes(sum(known) / count) if len(known) == count else DASH,
+                si(sum(known) / count, "B") if len(known) == count else DASH,
                 si_time(sum(each.time_s for each in same) / count),
             ]
         )
     columns = [Column("kind", right=False), *(Column(name, right=True) for name in ("ranks", "calls", "bytes", "time"))]
     return TextTable(columns, rows)
-
-
-def _bytes(count: float) -> str:
-    scale, prefix = next(((scale, prefix) for scale, prefix in PREFIXES if count >= scale), (1.0, ""))
-    return f"{digits(count / scale)} {prefix}B"
 
 
 def notes(report: RanksReport) -> list[str]:

@@ -19,7 +19,7 @@ from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.counts.steps import whole_sum
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import DASH, PREFIXES, digits, fitting, percent, si, si_time
+from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
 from reports.trace.lines import (
     completeness,
     names_without_count,
@@ -452,9 +452,7 @@ def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = Fa
     """So many digits with a prefix, of one step: 1570248000000, 6 → "261.71 G"."""
     if flop is None:
         return DASH
-    value = flop / (steps or 1)
-    scale, prefix = next((each for each in PREFIXES if abs(value) >= each[0]), PREFIXES[-1])
-    return f"{'+' if signed and value > 0 else ''}{digits(value / scale, count)} {prefix}".rstrip()
+    return f"{'+' if signed and flop > 0 else ''}{si(flop / (steps or 1), '', count)}"
 
 
 def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:

@@ -42,8 +42,7 @@ def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
     profiled = figure_panels.one_source(rows[rows["work"].isin(WORKS)])
     models = profiled[profiled["level"] == "model"]
     names = [str(name) for name in models["model"].unique()]
-    pages = figure_panels.pages(names, _MOST_MODELS) if names else []
-    drawn = figure_panels.named(BY_MODEL, [("", partial(_by_model, models, page)) for page in pages])
+    drawn = figure_panels.paged(BY_MODEL, names, _MOST_MODELS, partial(_by_model, models))
     source = set(profiled["source"])
     ours = rows["source"] == OWN
     kinds = rows[(rows["level"] == "kind") & (ours | (rows["work"].isin(WORKS) & rows["source"].isin(source)))]
@@ -66,14 +65,11 @@ def _by_model(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
         axes.set_xlim(*ends)
         for y, model in enumerate(models):
             _model_row(axes, here[here["model"] == model], y, works, ends)
-        axes.set_yticks(range(len(models)), [fitting(name, 28) for name in models])
-        _finish(axes, len(models))
+        _rows(axes, [fitting(name, figure_panels.ROW_LETTERS) for name in models])
     drawn[0].set_title("found and cleaned")
     drawn[1].set_title("near 2, enlarged")
-    figure_panels.plain(drawn, spare)
-    figure_panels.legend(figure, _marks(works, exact=True))
-    figure_panels.say_below(figure, "backward FLOP ÷ forward FLOP of a model", _source(here))
-    return figure
+    below = ("backward FLOP ÷ forward FLOP of a model", _source(here))
+    return figure_panels.finish(figure, drawn, _marks(works, exact=True), *below, spare=spare)
 
 
 def _model_row(axes: Axes, rows: pd.DataFrame, y: int, works: Sequence[str], ends: tuple[float, float]) -> None:
@@ -137,20 +133,17 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
                 status = str(lost["status"].iloc[0])
                 words = _why_no_ratio(lost) if status == "unavailable" else figure_panels.why(status)
                 figure_panels.write_word(axes, f"as found: {words}", 0, y + place, colour)
-    axes.set_yticks(range(len(kinds)), kinds)
-    _finish(axes, len(kinds))
-    figure_panels.plain([axes])
-    figure_panels.legend(figure, _marks(works, exact=False))
+    _rows(axes, kinds)
     what = "a mark for each value" if rows["model"].nunique() > 1 else f"of {rows['model'].iloc[0]}"
-    figure_panels.say_below(figure, f"backward FLOP ÷ forward FLOP of a kind of operation; {what}", _source(rows))
-    return figure
+    below = (f"backward FLOP ÷ forward FLOP of a kind of operation; {what}", _source(rows))
+    return figure_panels.finish(figure, [axes], _marks(works, exact=False), *below)
 
 
 def _why_no_ratio(rows: pd.DataFrame) -> str:
     """Whether the recorder counted a part of the calls, or none."""
-    least = figure_panels.floats(rows, ("forward_at_least_flop", "backward_at_least_flop"))
-    known = least["forward_at_least_flop"].fillna(0) + least["backward_at_least_flop"].fillna(0)
-    return "not all counted" if bool((known > 0).any()) else "nothing counted"
+    columns = ["forward_at_least_flop", "backward_at_least_flop"]
+    known = figure_panels.floats(rows, columns)[columns] > 0
+    return "not all counted" if known.any(axis=None) else "nothing counted"
 
 
 def _kinds(rows: pd.DataFrame) -> list[str]:
@@ -160,10 +153,9 @@ def _kinds(rows: pd.DataFrame) -> list[str]:
     return [str(name) for name in size.sort_values(ascending=False, kind="stable").index]
 
 
-def _finish(axes: Axes, rows: int) -> None:
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.axvline(RULE_OF_THUMB, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-    axes.set_ylim(rows - 0.5, -0.5)
-    figure_panels.lines_between(axes, rows)
+    figure_panels.label_rows(axes, labels)
 
 
 def _marks(works: Sequence[str], *, exact: bool) -> list[Any]:

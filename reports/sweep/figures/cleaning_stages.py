@@ -69,32 +69,25 @@ def _per_image(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.DataFrame:
 def _figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     rows = rows[rows["label"].isin(models)]
     figure, drawn, spare = figure_panels.grid(len(PHASES), len(PHASES), 0.35 + max(0.8, len(models) * _ROW_IN))
-    colours = _looks()
+    verdicts = figure_style.verdict_looks()
+    colours = {state: verdicts[verdict][0] for state, verdict in zip(STATES, _COLOURS, strict=True)}
     for axes, phase in zip(drawn, PHASES, strict=True):
         here = rows[rows["phase"] == phase]
         for y, model in enumerate(models):
             _row(axes, here[here["label"] == model], y, colours)
         axes.set_title(phase)
-        axes.set_yticks(range(len(models)), [fitting(name.replace("\n", " "), 28) for name in models])
-        axes.set_ylim(len(models) - 0.5, -0.5)
-        figure_panels.lines_between(axes, len(models))
+        names = [fitting(name.replace("\n", " "), figure_panels.ROW_LETTERS) for name in models]
+        figure_panels.label_rows(axes, names)
     _across(drawn[0], rows)
-    figure_panels.plain(drawn, spare)
     marks = [
         figure_panels.mark(words, color=colours[state], marker=marker, **look)
         for state, (words, marker, look) in STATES.items()
     ]
-    stroke = figure_panels.mark("our own count", color="0.1", marker="|", markersize=8)
     if rows[[f"{state} at least" for state in STATES]].notna().any(axis=None):
         marks.append(figure_panels.mark("at least", color=figure_panels.GREY, marker="^", markerfacecolor="none"))
-    figure_panels.legend(figure, [*marks, stroke])
-    figure_panels.say_below(figure, "FLOP per image", f"recorded by {rows['source'].iloc[0]}")
-    return figure
-
-
-def _looks() -> dict[str, Any]:
-    verdicts = figure_style.verdict_looks()
-    return {state: verdicts[verdict][0] for state, verdict in zip(STATES, _COLOURS, strict=True)}
+    marks.append(figure_panels.mark("our own count", color="0.1", marker="|", markersize=8))
+    below = ("FLOP per image", f"recorded by {rows['source'].iloc[0]}")
+    return figure_panels.finish(figure, drawn, marks, *below, spare=spare)
 
 
 def _row(axes: Axes, rows: pd.DataFrame, y: int, colours: Mapping[str, Any]) -> None:
@@ -106,17 +99,10 @@ def _row(axes: Axes, rows: pd.DataFrame, y: int, colours: Mapping[str, Any]) -> 
         values = sorted(set(rows[state].dropna()))
         least = sorted(set(rows[f"{state} at least"].dropna()))
         known += len(values) + len(least)
-        style_of = {
-            "marker": marker,
-            "color": colours[state],
-            "linestyle": "none",
-            "clip_on": False,
-            "zorder": 3,
-            **look,
-        }
+        look_of = {"color": colours[state], "linestyle": "none", "clip_on": False, "zorder": 3, **look}
         for numbers, shape in ((values, marker), (least, "^")):
             if numbers:  # an empty line that is not clipped has no box, and no figure gets a layout with it
-                axes.plot(numbers, [y] * len(numbers), **{**style_of, "marker": shape})
+                axes.plot(numbers, [y] * len(numbers), marker=shape, **look_of)
     if not known:
         words = figure_panels.why(str(rows["status"].iloc[0])) if len(rows) else "unknown"
         axes.annotate(

@@ -59,12 +59,11 @@ def by_counter(frame: pd.DataFrame) -> dict[str, Figure]:
     for phase, name in PHASES.items():
         mine = rows[rows["phase"] == phase]
         models = [str(model) for model in mine["model"].unique()]
-        pages = [] if mine.empty else figure_panels.pages(models, _MOST_MODELS)
-        drawn |= figure_panels.named(name, [("", partial(_figure, mine, page, phase)) for page in pages])
+        drawn |= figure_panels.paged(name, models, _MOST_MODELS, partial(_figure, mine, phase))
     return drawn
 
 
-def _figure(rows: pd.DataFrame, models: Sequence[str], phase: str) -> Figure:
+def _figure(rows: pd.DataFrame, phase: str, models: Sequence[str]) -> Figure:
     counters = figure_panels.in_order(rows["counter"], ORDER)
     height = 0.5 + max(0.5, len(models) * _ROW_IN)
     figure, drawn, spare = figure_panels.grid(len(counters), _COLUMNS, height)
@@ -75,25 +74,17 @@ def _figure(rows: pd.DataFrame, models: Sequence[str], phase: str) -> Figure:
         _panel(axes, rows[rows["counter"] == counter], models, place)
         axes.axvline(1, color="0.4", linewidth=0.8, zorder=1)
         axes.set_title(counter, fontsize=7.5)
-        axes.set_yticks(range(len(models)), names)
-        axes.set_ylim(len(models) - 0.5, -0.5)
-        figure_panels.lines_between(axes, len(models))
-    figure_panels.plain(drawn, spare)
-    figure_panels.legend(figure, _marks())
-    figure_panels.say_below(
-        figure,
+        figure_panels.label_rows(axes, names)
+    hollow, (whole, of_products) = {"markerfacecolor": "none", "markersize": 6.5}, _colours()
+    marks = (
+        figure_panels.mark("everything it counts", color=whole, marker="o", **hollow),
+        figure_panels.mark("convolutions and matrix products alone", color=of_products, marker="D", markersize=3.2),
+    )
+    below = (
         f"{phase} FLOP ÷ our exact count of the same batch (1: equal)",
         f"in brackets: exact {phase} GFLOP per image; a multiply-add is 2 FLOP",
     )
-    return figure
-
-
-def _marks() -> list[Any]:
-    hollow = {"markerfacecolor": "none", "markersize": 6.5}
-    return [
-        figure_panels.mark("everything it counts", color=_colours()[0], marker="o", **hollow),
-        figure_panels.mark("convolutions and matrix products alone", color=_colours()[1], marker="D", markersize=3.2),
-    ]
+    return figure_panels.finish(figure, drawn, marks, *below, spare=spare)
 
 
 def _colours() -> tuple[Any, Any]:

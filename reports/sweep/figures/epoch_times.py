@@ -40,8 +40,7 @@ def epoch_times(frame: pd.DataFrame) -> dict[str, Figure]:
     points = _points(rows)
     models = [str(label) for label in points["label"].unique()]
     images = sorted({int(items) for items in rows["items"].dropna()})
-    pages = figure_panels.pages(models, _MOST_PANELS)
-    return figure_panels.named(NAME, [("", partial(_figure, points, page, images)) for page in pages])
+    return figure_panels.paged(NAME, models, _MOST_PANELS, partial(_figure, points, images))
 
 
 def _points(rows: pd.DataFrame) -> pd.DataFrame:
@@ -52,12 +51,12 @@ def _points(rows: pd.DataFrame) -> pd.DataFrame:
     points = (
         figure_panels.floats(rows, columns)
         .groupby(["model", "variant", "precision", "batch_size"], sort=False, as_index=False)
-        .agg(**aggregated, status=("status", figure_panels.gravest))
+        .agg(**aggregated, status=("status", figure_panels.worst))
     )
     return points.assign(label=figure_panels.labels(points))
 
 
-def _figure(points: pd.DataFrame, models: Sequence[str], images: Sequence[int]) -> Figure:
+def _figure(points: pd.DataFrame, images: Sequence[int], models: Sequence[str]) -> Figure:
     points = points[points["label"].isin(models)]
     looks = figure_style.looks(figure_panels.in_order(points["precision"]))
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
@@ -68,14 +67,11 @@ def _figure(points: pd.DataFrame, models: Sequence[str], images: Sequence[int]) 
     for axes, model in zip(drawn, models, strict=True):
         _panel(axes, points[points["label"] == model], looks)
         figure_panels.title(axes, model, len(models), less=4)
-        figure_panels.batch_axis(axes, figure_panels.roomy(batches), (batches[0], batches[-1]))
+        figure_panels.batch_axis(axes, figure_panels.wide(batches), (batches[0], batches[-1]))
         figure_panels.time_axis(axes, logarithmic)
-    figure_panels.plain(drawn, spare)
-    figure_panels.legend(figure, _marks(looks, points))
     size = f" of {images[0]:,} images" if len(images) == 1 else ""
-    figure.supylabel(f"time per epoch{size}, s", fontsize=figure_style.LABEL_PT)
-    figure_panels.say_below(figure, "batch size", "bars: 95 % interval")
-    return figure
+    below, up = ("batch size", "bars: 95 % interval"), f"time per epoch{size}, s"
+    return figure_panels.finish(figure, drawn, _marks(looks, points), *below, spare=spare, upwards=up)
 
 
 def _spread(points: pd.DataFrame) -> float:

@@ -14,12 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import OF_WHAT, fitting, si, variant_lines
+from reports.shared.numbers import OF_WHAT, si, variant_lines
 from reports.sweep.figures.utilization import ceilings, headline, with_ends
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NAME = "utilization_by_method"
@@ -71,15 +70,16 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
     point = ["model", "variant", "precision", "batch_size", "ceiling", "series"]
     rows = with_ends(rows.assign(ceiling=ceilings(rows)), point)
-    return rows.groupby(point, sort=False, as_index=False).agg(
+    points = rows.groupby(point, sort=False, as_index=False).agg(
         value=("utilization_ratio", "mean"),
         low=("low", "min"),
         high=("high", "max"),
         peak=("peak_flop_per_s", "max"),
         lowest_peak=("peak_flop_per_s", "min"),
-        status=("status", figure_panels.gravest),
+        status=("status", figure_panels.worst),
         denominator=("denominator", "first"),
     )
+    return points.assign(row=points["model"])
 
 
 def _series(frame: pd.DataFrame) -> list[str]:
@@ -128,40 +128,18 @@ def _chunks(points: pd.DataFrame, words: list[str]) -> Iterator[_Page]:
 
 
 def _figure(page: _Page, post2021: bool) -> Figure:
-    looks = figure_style.method_looks(page.series)
+    looks = {
+        name: {"color": colour, "marker": marker}
+        for name, (colour, marker) in figure_style.method_looks(page.series).items()
+    }
     row_in = max(_LEAST_ROW_IN, (len(page.series) + 1) * figure_panels.LANE_IN)
     figure, drawn, spare = figure_panels.grid(len(page.batches), _COLUMNS, 0.35 + max(0.8, len(page.models) * row_in))
     for axes, batch in zip(drawn, page.batches, strict=True):
-        _panel(axes, page.points[page.points["batch_size"] == batch], page.models, looks)
+        figure_panels.ratio_rows(axes, page.points[page.points["batch_size"] == batch], page.models, looks)
         axes.set_title(f"batch {batch}")
-        axes.set_yticks(range(len(page.models)), [fitting(name, 28) for name in page.models])
-        axes.set_ylim(len(page.models) - 0.5, -0.5)
     figure_panels.percent_axes(drawn, page.points)
-    figure_panels.plain(drawn, spare)
-    marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
-    figure_panels.legend(figure, marks)
-    figure_panels.say_below(figure, *_caption_lines(page, post2021))
-    return figure
-
-
-def _panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks: figure_style.Looks) -> None:
-    """Dots and intervals of one batch size, a lane a method; words where a method has no ratio."""
-    places = figure_panels.lanes(looks)
-    at = [models.index(model) + places[series] for model, series in zip(points["model"], points["series"], strict=True)]
-    points = points.assign(y=at)
-    percent = points.assign(**{name: 100 * points[name] for name in ("value", "low", "high")})
-    for series, (colour, marker) in looks.items():
-        mine = percent[percent["series"] == series]
-        figure_panels.dots(axes, mine.dropna(subset=["value"]), "value", "y", color=colour, marker=marker)
-    for model, same in figure_panels.groups(points, "model"):
-        gaps = same[same["value"].isna()]
-        words = [figure_panels.why(status, "no peak") for status in gaps["status"]]
-        if len(gaps) == len(same) and len(set(words)) == 1:
-            figure_panels.write_word(axes, words[0], 0, models.index(model), fontsize=7)
-            continue
-        for row, word in zip(figure_panels.records(gaps), words, strict=True):
-            figure_panels.write_word(axes, word, 0, row["y"], looks[row["series"]][0])
-    figure_panels.lines_between(axes, len(models))
+    marks = [figure_panels.mark(name, **look) for name, look in looks.items()]
+    return figure_panels.finish(figure, drawn, marks, *_caption_lines(page, post2021), spare=spare)
 
 
 def _caption_lines(page: _Page, post2021: bool) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.stats.affine import line
 from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import PREFIXES, digits, fitting
+from reports.shared.numbers import digits, fitting, scaled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +51,7 @@ def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figu
     states["found_at_least"] = states["found_at_least"].where(states["found"].isna())
     rows = rows.assign(label=_labels(rows, variants), **states)
     models = [str(label) for label in rows["label"].unique()]
-    pages = figure_panels.pages(models, _MOST_PANELS)
-    return figure_panels.named(BY_BATCH, [("", partial(_batch_figure, rows, page)) for page in pages])
+    return figure_panels.paged(BY_BATCH, models, _MOST_PANELS, partial(_batch_figure, rows))
 
 
 def _labels(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.Series[str]:
@@ -73,15 +72,13 @@ def _per_image(rows: pd.DataFrame, state: str) -> pd.Series[float]:
 def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     rows = rows[rows["label"].isin(models)]
     items = sorted(int(size) for size in rows["items"].unique())
-    ticks = figure_panels.roomy({int(size) for size in rows["batch_size"].unique()} & set(items) or items, items)
-    scale, prefix = _prefix(float(rows[["found", "found_at_least", "cleaned"]].max().max()))
+    ticks = figure_panels.wide({int(size) for size in rows["batch_size"].unique()} & set(items) or items, items)
+    scale, prefix = scaled(10 * float(rows[["found", "found_at_least", "cleaned"]].max().max()))
     figure, drawn, spare = figure_panels.grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55, share_y=False)
     for axes, model in zip(drawn, models, strict=True):
         _batch_panel(axes, rows[rows["label"] == model], scale)
         figure_panels.title(axes, model, len(models))
         figure_panels.batch_axis(axes, ticks, (items[0], items[-1]))
-    figure_panels.plain(drawn, spare)
-    # partial: whether a sum as found leaves products out
     marks = []
     for phase, (colour, marker) in figure_style.phase_looks().items():
         hollow = {"markerfacecolor": "none", "markersize": 6.5}
@@ -89,12 +86,8 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
         marks.append(figure_panels.mark(f"{phase}, cleaned", color=colour, marker=marker, markersize=3.2))
     if bool(rows["found_at_least"].notna().any()):
         marks.append(figure_panels.mark("as found, at least", color=figure_panels.GREY, **_AT_LEAST))
-    figure_panels.legend(figure, marks)
-    figure.supylabel(f"{prefix}FLOP per image", fontsize=figure_style.LABEL_PT)
-    figure_panels.say_below(
-        figure, "images in a step", "lines: the affine law a·b + c through the cleaned counts, per image"
-    )
-    return figure
+    below = ("images in a step", "lines: the affine law a·b + c through the cleaned counts, per image")
+    return figure_panels.finish(figure, drawn, marks, *below, spare=spare, upwards=f"{prefix}FLOP per image")
 
 
 def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
@@ -188,7 +181,7 @@ def _profile(rows: pd.DataFrame) -> pd.DataFrame:
 def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
     bars, rest = _fitting(_bars(rows))
     highest = max((bar.total() for pair in bars.values() for bar in pair.values()), default=0)
-    scale, prefix = _prefix(float(highest))
+    scale, prefix = scaled(10.0 * highest)
     names = [*bars, *([f"{len(rest)} smaller operations"] if rest else [])]
     figure, drawn, spare = figure_panels.grid(len(PHASES), len(PHASES), 0.4 + max(0.6, len(names) * _BAR_IN))
     for axes, phase in zip(drawn, PHASES, strict=True):
@@ -200,16 +193,12 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
             words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[phase].items())
             figure_panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(bars))
         axes.set_title(f"{fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
-        axes.set_yticks(range(len(names)), [fitting(name, 34) for name in names], fontsize=6.5)
-        axes.set_ylim(len(names) - 0.4, -0.6)
+        figure_panels.label_rows(axes, [fitting(name, 34) for name in names], bars=True, fontsize=6.5)
         axes.set_xlim(0, highest / scale * 1.04 or 1.0)
-        axes.grid(axis="y", visible=False)
-    figure_panels.plain(drawn, spare)
-    figure_panels.legend(figure, _verdict_marks(bars))
     work = str(rows["work"].iloc[0])
     what = {"one": "one image", "batch": "a batch", "last": "the last batch of an epoch"}.get(work, work)
-    figure_panels.say_below(figure, f"{prefix}FLOP of {what}, found by {rows['source'].iloc[0]}; in order of execution")
-    return figure
+    below = f"{prefix}FLOP of {what}, found by {rows['source'].iloc[0]}; in order of execution"
+    return figure_panels.finish(figure, drawn, _verdict_marks(bars), below, spare=spare)
 
 
 def _bars(rows: pd.DataFrame) -> dict[str, Pair]:
@@ -273,16 +262,13 @@ def _bar(axes: Axes, y: int, bar: Bar, scale: float) -> None:
         flop = bar[verdict]
         if not flop:
             continue
-        look: dict[str, Any] = {"color": colour} if not hatch else {"facecolor": "white", "edgecolor": colour}
-        axes.barh(y, flop / scale, left=start, height=0.72, hatch=hatch, linewidth=0.6 if hatch else 0, **look)
+        axes.barh(y, flop / scale, left=start, height=0.72, **figure_style.bar_look(colour, hatch))
         start += flop / scale
     if "unknown" in bar:
         figure_panels.write_word(axes, "shapes give no count", start, y)
 
 
 def _verdict_marks(bars: Mapping[str, Pair]) -> list[Any]:
-    from matplotlib.patches import Patch
-
     words = {
         "right": "right: found so",
         "under": "under: added by cleaning",
@@ -290,14 +276,5 @@ def _verdict_marks(bars: Mapping[str, Pair]) -> list[Any]:
         "unknown": "unknown: no count to hold it against",
     }
     seen = {verdict for pair in bars.values() for bar in pair.values() for verdict in bar}
-    marks = []
-    for verdict, (colour, hatch) in figure_style.verdict_looks().items():
-        look: dict[str, Any] = {"color": colour} if not hatch else {"facecolor": "white", "edgecolor": colour}
-        if verdict in seen:
-            marks.append(Patch(label=words[verdict], hatch=hatch, linewidth=0.6, **look))
-    return marks
-
-
-def _prefix(highest: float) -> tuple[float, str]:
-    """The power of ten in which the largest number has digits before the point: 3.6e9 → (1e9, "G")."""
-    return next((each for each in PREFIXES if highest >= 0.1 * each[0]), PREFIXES[-1])
+    looks = figure_style.verdict_looks().items()
+    return [figure_panels.patch(words[name], **figure_style.bar_look(*look)) for name, look in looks if name in seen]

@@ -426,7 +426,8 @@ def drawn(tmp_path: Path, rows: list[Utilization]) -> dict[str, Any]:
 
 def dots(axes: Any) -> list[tuple[float, float]]:
     """Where the points of a panel are."""
-    return [(float(c[0].get_xdata()[0]), float(c[0].get_ydata()[0])) for c in axes.containers]
+    marks = [line for line in axes.lines if line.get_marker() not in ("None", "|", "_")]  # no line, no end of a bar
+    return [(float(x), float(y)) for line in marks for x, y in line.get_xydata()]
 
 
 def test_points_are_the_ratios_of_the_file_in_percent(tmp_path: Path) -> None:
