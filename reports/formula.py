@@ -113,22 +113,20 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
         "checked_at": [dict(point) for point in answer.checked],
         "not_understood": dict(answer.not_understood),
         "notes": list(answer.notes),
-        "solutions": [_solution(solved) for solved in answer.solved],
+        "solutions": [
+            {
+                "asked": solved.text,
+                "symbol": solved.solution.unknown,
+                "value": solved.solution.value,
+                "end": solved.solution.end,
+                "left": _number(solved.solution.left),
+                "right": _number(solved.solution.right),
+                "proof": solved.solution.why(),
+                "formula": _plain(solved.solution.formula),
+            }
+            for solved in answer.solved
+        ],
         "sweep": [{name: _number(cell) for name, cell in row.items()} for row in answer.swept],
-    }
-
-
-def _solution(solved: Solved) -> dict[str, Any]:
-    found = solved.solution
-    return {
-        "asked": solved.text,
-        "symbol": found.unknown,
-        "value": found.value,
-        "end": found.end,
-        "left": _number(found.left),
-        "right": _number(found.right),
-        "proof": found.why(),
-        "formula": None if found.formula is None else plain(found.formula),
     }
 
 
@@ -191,8 +189,7 @@ def parts(answer: FormulaAnswer) -> Iterator[Part]:
         for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
             if costs[name] is None or costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
-    more = (_peaks, _solutions, _sweep)
-    for section in more:
+    for section in (_peaks, _solutions, _sweep):
         yield from ("", *section(answer))
     yield from ("", Prose(_validity_text(answer), rest=""))
 

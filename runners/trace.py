@@ -19,7 +19,7 @@ from results.names import nearest
 from runners.cli.arguments import Parser, add_format, number
 from runners.cli.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
 from runners.cli.model_options import read_recording
-from runners.cli.output import json_text, put, remove_others, reserve, say, show_answer, show_page
+from runners.cli.output import json_text, put, put_figures, reserve, say, show_answer, show_page
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -252,16 +252,12 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
     put(out / PAGE, to_html(trace, device))
-    try:
-        drawn = _pictures(out, has_states(trace))
-    except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
-        return [f"figures could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}"]
-    for name, content in drawn.items():
-        put(out / FIGURES / name, content)
-    remove_others(out / FIGURES, drawn)
-    names = (PAGE, KERNELS, INSTANCES, LOG, FIGURES)
-    say(f"written: {', '.join(str(out / name) for name in names)}")
-    return []
+    faults: list[str] = []
+    put_figures(out / FIGURES, lambda: _pictures(out, has_states(trace)), faults)
+    if not faults:
+        names = (PAGE, KERNELS, INSTANCES, LOG, FIGURES)
+        say(f"written: {', '.join(str(out / name) for name in names)}")
+    return faults
 
 
 def _pictures(out: Path, states: bool) -> dict[str, bytes]:

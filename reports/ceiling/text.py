@@ -201,7 +201,10 @@ def document(seen: CeilingAnswer) -> dict[str, Any]:
         "device_name": seen.device_name,
         "torch": seen.environment.get("torch"),
         "driver": seen.environment.get("driver"),
-        "best": [_best(seen, row) for row in bests(seen)],
+        "best": [
+            {name: getattr(row, name) for name in _OF_BEST} | {"datasheet_ratio": _sheet_ratio(seen, row)}
+            for row in bests(seen)
+        ],
         "datasheet": {"flop_per_s": dict(seen.sheet.peak_by_unit), "bytes_per_s": seen.sheet_bytes_per_s},
         "achievable": [
             {"unit": figure.unit, "flop_per_s": figure.flop_per_s, "source": figure.source}
@@ -213,10 +216,10 @@ def document(seen: CeilingAnswer) -> dict[str, Any]:
     }
 
 
-def _best(seen: CeilingAnswer, row: Ceiling) -> dict[str, Any]:
-    columns = ("unit", "precision", "operation", "threads", "shape", "layout", "flop_per_s", "bytes_per_s")
-    times = ("median_s", "mean_s", "best_s", "sm_clock_hz")
-    return {name: getattr(row, name) for name in (*columns, *times)} | {"datasheet_ratio": _sheet_ratio(seen, row)}
+_OF_BEST = (
+    *("unit", "precision", "operation", "threads", "shape", "layout", "flop_per_s", "bytes_per_s"),
+    *("median_s", "mean_s", "best_s", "sm_clock_hz"),
+)
 
 
 def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -> str:

@@ -39,7 +39,7 @@ from analysis.characterize.summary import (
     training_against_inference,
 )
 from reports.shared import figure_panels
-from reports.shared.layout import Part, csv_of, table_of
+from reports.shared.layout import csv_of
 from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
 from results.records.characterization import Characterization, WorkloadRecording
 
@@ -335,32 +335,8 @@ def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
 LIKENESS = "cosine distance of the shares by operation type; clusters by their centroids"
 PAPER = "the paper's Figure 3"
 TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
-MOST_PAIRS = 8
-"""Listed of those that moved."""
-
-LEAST_CHANGE = 0.02
-
 _LEAF_IN = 0.21
 _LABEL_LETTERS = 24
-
-
-def to_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
-    """The linkage of each variant, and the pairs that it moves most."""
-    for variant, merges in seen.pictures.items():
-        yield f"Likeness, {variant} where there are two: cosine distance, centroid linkage"
-        rows = [["distance", "joins", "with"]]
-        rows += [[f"{merge.height:.4f}", _short(merge.left), _short(merge.right)] for merge in merges]
-        yield table_of(rows, words=(1, 2), wraps=(1, 2))
-    changes = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
-    if changes:
-        yield "Distances that differ most between the variants"
-        rows = [["workload", "and", *seen.pictures]]
-        rows += [[each.left, each.right, *(f"{each.distances[one]:.2f}" for one in seen.pictures)] for each in changes]
-        yield table_of(rows, words=(0, 1), wraps=(0, 1))
-
-
-def _short(names: Sequence[str]) -> str:
-    return " + ".join(names)
 
 
 def rows(seen: CharacterizeAnswer) -> list[dict[str, Any]]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import GROUPS, figure3_groups, labels_of_types
 from analysis.characterize.operation_mix import steps_of
-from analysis.characterize.stationarity import Stationarity, survival
+from analysis.characterize.stationarity import survival
 from analysis.characterize.step_reconstruction import Scaling
 from reports.characterize.answer import CharacterizeAnswer, paper_label, paper_name
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import fitting, si_time
-from results.records.characterization import MODES, PLAIN, WorkloadRecording
+from results.records.characterization import MODES, PLAIN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,8 @@ def steps(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 1 in order of time: each step ÷ the median, with its 95 % interval, and Sen's trend."""
     from matplotlib.ticker import MaxNLocator
 
-    shown = _fewer(seen.steadiness)
+    of_training = [pair for pair in seen.steadiness if pair[0].mode == MODES[0]]
+    shown = (seen.steadiness if len(seen.steadiness) <= _MOST_PANELS else of_training)[:_MOST_PANELS]
     if not shown:
         return None
     top = 2.0
@@ -79,13 +80,6 @@ def steps(seen: CharacterizeAnswer) -> Figure | None:
     )
     below = "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)"
     return figure_panels.finish(figure, drawn, marks, below, spare=spare)
-
-
-def _fewer(shown: Sequence[tuple[WorkloadRecording, Stationarity]]) -> list[tuple[WorkloadRecording, Stationarity]]:
-    """All, or where they are too many those of training."""
-    if len(shown) > _MOST_PANELS:
-        shown = [pair for pair in shown if pair[0].mode == MODES[0]]
-    return list(shown[:_MOST_PANELS])
 
 
 def training_inference(seen: CharacterizeAnswer) -> Figure | None:

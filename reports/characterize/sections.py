@@ -6,14 +6,13 @@ ways. Prints nothing and reads no file; the numbers are calculated by `reports/c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
-from analysis.characterize.similarity import inverted
+from analysis.characterize.similarity import Merge, inverted
 from analysis.characterize.stationarity import slow_steps
 from analysis.characterize.step_reconstruction import Amdahl
 from analysis.characterize.summary import step_energy_j, ways
-from reports.characterize import answer
 from reports.characterize.answer import (
     CharacterizeAnswer,
     at_least_time,
@@ -30,6 +29,11 @@ from reports.shared.layout import WIDTH, Part, page, table_of
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
 from results.records.characterization import WARM_UP, Characterization
 
+MOST_PAIRS = 8
+"""Listed of those that moved."""
+
+LEAST_CHANGE = 0.02
+
 REASONS = {
     None: "",
     True: "; a processor was at work all the while: on a CPU subnormal numbers do that",
@@ -43,7 +47,7 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
     sections = (
         _groups(seen),
         _likeness(seen),
-        answer.to_lines(seen),
+        _variants(seen),
         _reproduced(seen),
         _steady(seen),
         _against(seen),
@@ -93,11 +97,27 @@ def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.linkage:
         return
     yield "Likeness by operation types: cosine distance, centroid linkage"
-    rows = [["distance", "joins", "with"]]
-    rows += [[f"{merge.height:.4f}", " + ".join(merge.left), " + ".join(merge.right)] for merge in seen.linkage]
-    yield table_of(rows, words=(1, 2), wraps=(1, 2))
+    yield _linkage(seen.linkage)
     if crossed := inverted(seen.linkage):
         yield f"note: {len(crossed)} of these lie below one that made a part of them, as centroids may"
+
+
+def _variants(seen: CharacterizeAnswer) -> Iterator[Part]:
+    """The linkage of each variant, and the pairs that it moves most."""
+    for variant, merges in seen.pictures.items():
+        yield f"Likeness, {variant} where there are two: cosine distance, centroid linkage"
+        yield _linkage(merges)
+    changes = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
+    if changes:
+        yield "Distances that differ most between the variants"
+        rows = [["workload", "and", *seen.pictures]]
+        rows += [[each.left, each.right, *(f"{each.distances[one]:.2f}" for one in seen.pictures)] for each in changes]
+        yield table_of(rows, words=(0, 1), wraps=(0, 1))
+
+
+def _linkage(merges: Sequence[Merge]) -> Part:
+    rows = [[f"{merge.height:.4f}", " + ".join(merge.left), " + ".join(merge.right)] for merge in merges]
+    return table_of([["distance", "joins", "with"], *rows], words=(1, 2), wraps=(1, 2))
 
 
 def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
@@ -133,7 +153,8 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
     trend = [["workload", "mode", "trend", "95 %", "p", "verdict"]]
     for recording, each in seen.steadiness:
         who = [recording.workload, recording.mode]
-        around = _around(each.low_s, each.median_s, each.high_s)
+        low, high = (None if end_s is None else end_s / each.median_s - 1 for end_s in (each.low_s, each.high_s))
+        around = in_range(low, high, signed=True)
         spread = [ratio(each.spread_ratio), in_range(each.spread_low, each.spread_high)]
         times = [
             s.time_s for s in seen.data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)
@@ -147,13 +168,6 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
     yield table_of(level, words=(0, 1), wraps=(0, 1))
     yield "A trend over all of these steps (Mann-Kendall)"
     yield table_of(trend, words=(0, 1), wraps=(0, 1))
-
-
-def _around(low_s: float | None, middle_s: float, high_s: float | None) -> str:
-    """An interval as how far its ends are from the middle."""
-    if low_s is None or high_s is None:
-        return DASH
-    return in_range(low_s / middle_s - 1, high_s / middle_s - 1, signed=True)
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:

@@ -33,7 +33,7 @@ from analysis.utilization.step_times import block_means_s, whole_steps
 from analysis.utilization.windows import Window
 from analysis.utilization.work_times import variant
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page
-from reports.shared.numbers import DASH, digits, percent, si_time
+from reports.shared.numbers import DASH, digits, listed, percent, si_time
 from results.errors import Unavailable
 from results.records.cell import Run, Sitting
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
@@ -317,8 +317,7 @@ def to_text(
         if text := row.verdict if row.verdict in (ONLY_A, ONLY_B) else row.reason:
             said.setdefault(text, []).append(name)
     for text, cells in sorted(said.items(), key=lambda item: (ONLY_A, ONLY_B).count(item[0])):
-        more = f" and {len(cells) - SHOWN} more" if len(cells) > SHOWN else ""
-        parts.append(f"{text}: {', '.join(cells[:SHOWN])}{more}")
+        parts.append(f"{text}: {listed(cells, SHOWN)}")
     return page([*parts, "", *closing_lines(matched)], width, colour)
 
 

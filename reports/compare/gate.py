@@ -27,7 +27,7 @@ from analysis.stats.comparison import ALARM_RATIO, resolution
 from reports.compare.cells import Group, groups
 from reports.compare.page import Side
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
-from reports.shared.numbers import DASH, percent, si, si_time
+from reports.shared.numbers import DASH, listed, percent, si, si_time
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, ONLY_A, ONLY_B, UNDECIDED, Comparison, GateCheck
@@ -89,7 +89,9 @@ def judge(
             continue
         first, second = mine[row.cells_a], others[row.cells_b]
         if first.times and not second.times:
-            found.append(_check(row, TRAINS, 0.0, MET, reason=_failure(second.runs)))
+            failed = next((run for run in second.runs if run.status not in MEASURED), second.runs[0])
+            reason = ": ".join(filter(None, (f"B was not measured: {failed.status}", failed.reason)))
+            found.append(_check(row, TRAINS, 0.0, MET, reason=reason))
         counted = _step_count(a, first), _step_count(b, second)
         for each in asked:
             if each.name == TIMED:
@@ -102,11 +104,6 @@ def judge(
 def _check(row: Comparison, condition: str, limit_ratio: float, outcome: str, **more: object) -> GateCheck:
     of_cell = {name: getattr(row, name) for name in ("model", "batch_size", "precision", "variant")}
     return GateCheck(**of_cell, condition=condition, limit_ratio=limit_ratio, outcome=outcome, **more)  # type: ignore[arg-type]
-
-
-def _failure(runs: Sequence[Run]) -> str:
-    failed = next((run for run in runs if run.status not in MEASURED), runs[0])
-    return f"B was not measured: {failed.status}" + (f": {failed.reason}" if failed.reason else "")
 
 
 def _slower(row: Comparison, asked: Condition, a: Group, b: Group, alarm_ratio: float) -> GateCheck:
@@ -246,8 +243,8 @@ def verdict_sentence(checks: Sequence[GateCheck], asked: Sequence[Condition], un
                 reasons.append(f"{words.format(text)} in {count} {of_all}")
     if lacking := len({_cell(check) for check in checks if check.outcome == NOT_COMPARED}):
         reasons.append(f"not all could be compared in {lacking} {of_all}")
-    listed = ", ".join(each.text for each in asked)
-    return f"The gate {answer}: {'; '.join(reasons) or f'in none {of_all}: {listed}'}."
+    none = f"in none {of_all}: {', '.join(each.text for each in asked)}"
+    return f"The gate {answer}: {'; '.join(reasons) or none}."
 
 
 def gate_text(
@@ -308,7 +305,7 @@ def gate_summary(
 
 
 def _single_rows(checks: Sequence[GateCheck]) -> list[GateCheck]:
-    """The rows that are shown one by one, gravest first: all but exact quantities that are equal."""
+    """The rows that are shown one by one, the worst first: all but exact quantities that are equal."""
     order = (MET, UNDECIDED, NOT_COMPARED, NOT_MET)
     shown = [check for check in checks if not (check.condition in EXACT and check.value_a == check.value_b is not None)]
     return sorted(shown, key=lambda check: (order.index(check.outcome), check.condition != TIMED))
@@ -320,12 +317,7 @@ def _reasons(checks: Sequence[GateCheck]) -> list[str]:
     for check in checks:
         if check.reason:
             cells.setdefault(check.reason, {})[_cell(check)] = None
-    return [f"{_listed(list(names))}: {reason}" for reason, names in cells.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
+    return [f"{listed(list(names), SHOWN)}: {reason}" for reason, names in cells.items()]
 
 
 def _closing(checks: Sequence[GateCheck]) -> list[str]:

@@ -22,7 +22,7 @@ from cleaning.reconcile.view import View
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style, html
 from reports.shared.html import Block, PageVerdict, Part, Section, document, picture
-from reports.shared.html_tables import Names, Table, natural
+from reports.shared.html_tables import Names, Table, natural, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from reports.sweep import page_cells
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
@@ -102,17 +102,12 @@ def sentence(rows: Sequence[Comparison]) -> str:
         return f"Whether B is faster or slower is undecided in {all_of} of both runs."
     if alone:
         word = "takes the same time as A" if alone == SAME else f"is {alone} than A"
-        return f"B {word} in {all_of} of both runs: its steps take {_span(matched)} times as long."
+        ratios = span([row.ratio for row in matched], digits)
+        return f"B {word} in {all_of} of both runs: its steps take {ratios} times as long."
     parts = [f"{verdict} in {number}" for verdict, number in count.items() if number and verdict in (SLOWER, FASTER)]
     parts += [f"the same in {count[SAME]}"] if count[SAME] else []
     text = f"Of the {len(matched)} cells of both runs, B is {', '.join(parts)}"
     return f"{text}; {count[UNKNOWN]} undecided." if count[UNKNOWN] else f"{text}."
-
-
-def _span(rows: Sequence[Comparison]) -> str:
-    ratios = [row.ratio for row in rows if row.ratio is not None]
-    low, high = digits(min(ratios), 3), digits(max(ratios), 3)
-    return low if low == high else f"{low} to {high}"
 
 
 def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> PageVerdict:
@@ -136,14 +131,10 @@ def _furthest(rows: Sequence[Comparison]) -> str:
         return ""
     name, row = max(decided, key=lambda each: max(each[1].ratio or 1.0, 1 / (each[1].ratio or 1.0)))
     start = f"The largest difference: {fitting(name, _NAME_LETTERS)}, whose step takes {digits(row.ratio or 0.0)} times"
-    interval = f"95 % interval {_interval(row)}; same would be within ±{percent(row.margin_ratio or 0.0)}"
+    known = row.low_ratio is not None and row.high_ratio is not None
+    ends = interval_text(row.low_ratio or 0.0, row.high_ratio or 0.0) if known else "unknown"
+    interval = f"95 % interval {ends}; same would be within ±{percent(row.margin_ratio or 0.0)}"
     return f"{start} as long in B ({interval}). Equal steps are compared: no datasheet's peak is in these ratios."
-
-
-def _interval(row: Comparison) -> str:
-    if row.low_ratio is None or row.high_ratio is None:
-        return "unknown"
-    return interval_text(row.low_ratio, row.high_ratio)
 
 
 def _cells(rows: Sequence[Comparison]) -> Table:

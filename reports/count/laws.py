@@ -14,7 +14,7 @@ from typing import Any
 
 from cleaning.accounts.account.backward_ratio import EXACT, INPUT, REASONS, Backward, Missing
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
-from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
+from reports.shared.numbers import STATUS_WORDS, digits, fitting, listed, si
 from results.records.accounts import AccountLaw, AccountRatio
 
 PARTS = 6
@@ -208,9 +208,7 @@ def _off(error: float) -> str:
 
 def _missing(each: Missing) -> str:
     """The FLOP that one reason takes from 2 × forward, in full, and where."""
-    named = [fitting(module or "the model itself", _LETTERS) for module in each.modules[:_SHOWN_MODULES]]
-    more = len(each.modules) - len(named)
-    where = ", ".join(named) + (f" and {more} more" if more else "")
+    where = listed([fitting(module or "the model itself", _LETTERS) for module in each.modules], _SHOWN_MODULES)
     lead = " (the first product's input is the data)" if each.reason == INPUT and len(each.modules) == 1 else ""
     return f"{each.flop:,} FLOP of {REASONS[each.reason]}: {where}{lead}"
 

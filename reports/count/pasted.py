@@ -17,7 +17,7 @@ from typing import Any
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count.references import NAMED, StepTerms, formula_of
-from reports.count.text import ModelCounts, native_number
+from reports.count.text import ModelCounts, cause_sums, native_number
 from reports.shared.layout import Hanging, Part
 from results.printable import shortened
 from results.records.accounts import Account
@@ -180,10 +180,7 @@ def _explained(
     """number: what fits; None: nothing does, and what is between it and the counter's own number is unexplained."""
     phases = tuple(account.phase for account in accounts)
     native = sum((Fraction(account.native_value or 0) for account in accounts), Fraction(0))
-    sums: dict[str, Fraction] = {}
-    for cause in counted.causes:
-        if cause.counter == counter and cause.phase in phases:
-            sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
+    sums = cause_sums(counted.causes, counter, phases)
     ordered = sorted(sums.items(), key=lambda item: (item[0] != CONVENTION, -abs(item[1])))
     causes = [(counted.words.get(name, name), change) for name, change in ordered if change]
     left = sum((Fraction(account.unexplained_flop or 0) for account in accounts), Fraction(0))

@@ -241,10 +241,7 @@ def _numbers(account: Account) -> tuple[str, str]:
 
 def _cause_words(counted: ModelCounts, account: Account) -> str:
     """The conversion to FLOP first, then what else it adds or lacks, the largest first."""
-    sums: dict[str, Fraction] = {}
-    for cause in counted.causes:
-        if (cause.counter, cause.phase) == (account.counter, account.phase):
-            sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
+    sums = cause_sums(counted.causes, account.counter, (account.phase,))
     converts = [_CONVERSION] if sums.pop(CONVENTION, 0) or account.native_unit == "mac" else []
     named = sorted((item for item in sums.items() if item[1]), key=lambda item: -abs(item[1]))
     words = [
@@ -255,6 +252,15 @@ def _cause_words(counted: ModelCounts, account: Account) -> str:
     if not named and account.exact_flop is None and _has_count(account):
         return "; ".join([*converts, "unknown: the exact count is partial"])
     return "; ".join([*converts, *words, *more]) or "none: it is exact"
+
+
+def cause_sums(causes: Iterable[AccountCause], counter: str, phases: Sequence[str]) -> dict[str, Fraction]:
+    """Cause → what it adds to a counter's number of these passes, exactly."""
+    sums: dict[str, Fraction] = {}
+    for cause in causes:
+        if cause.counter == counter and cause.phase in phases:
+            sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
+    return sums
 
 
 def closing(counted: ModelCounts) -> list[str]:

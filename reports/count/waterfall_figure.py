@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
+from reports.count.text import cause_sums
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
 from results.records.accounts import Account, AccountCause
@@ -83,15 +84,10 @@ def lane(account: Account, causes: Iterable[AccountCause]) -> Lane:
 
 def _parts(account: Account, causes: Iterable[AccountCause]) -> list[tuple[str, Fraction, int]]:
     """(cause, what it adds to the exact count, how many causes that is), in the order of the steps."""
-    sums: dict[str, Fraction] = {}
-    key = (account.model, account.batch_size, account.counter, account.phase)
-    for cause in causes:
-        if (cause.model, cause.batch_size, cause.counter, cause.phase) == key:
-            sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
-    ordered = sorted(
-        (item for item in sums.items() if item[1]), key=lambda item: (item[0] != CONVENTION, -abs(item[1]))
-    )
-    kept = [(cause, flop, 1) for cause, flop in ordered]
+    mine = (each for each in causes if (each.model, each.batch_size) == (account.model, account.batch_size))
+    sums = cause_sums(mine, account.counter, (account.phase,))
+    ordered = sorted(sums.items(), key=lambda item: (item[0] != CONVENTION, -abs(item[1])))
+    kept = [(cause, flop, 1) for cause, flop in ordered if flop]
     if len(kept) > MOST_CAUSES:
         rest = kept[MOST_CAUSES - 1 :]
         kept = kept[: MOST_CAUSES - 1] + [("", sum((flop for _, flop, _ in rest), Fraction(0)), len(rest))]

@@ -76,7 +76,9 @@ def parts(checkpoints: Checkpoints) -> list[Part]:
         return [meaning(checkpoints)]
     heads = ["peak if checkpointed", "saved", "FLOP again", *(["at most batch"] if checkpoints.largest else [])]
     first = checkpoints.choices[0].peak_bytes
-    shown, rows = _spread(len(checkpoints.choices)), []
+    count = len(checkpoints.choices)
+    spread = {index * (count - 1) // (LINES - 1) for index in range(LINES)}  # from the first to the last
+    shown, rows = sorted(spread) if count > LINES else range(count), []
     for place in shown:
         each = checkpoints.choices[place]
         cells = [amount(each.peak_bytes, "B"), percent(1 - each.peak_bytes / first), percent(each.recomputed_ratio)]
@@ -85,8 +87,7 @@ def parts(checkpoints: Checkpoints) -> list[Part]:
         )
     columns = [*(Column(head, right=True) for head in heads)]
     columns.append(Column("one checkpoint each", right=False, wraps=True, rank=1, least=20))
-    left_out = len(checkpoints.choices) - len(shown)
-    lines = [f"  {left_out} between these: --format csv"] if left_out else []
+    lines = [f"  {count - len(shown)} between these: --format csv"] if count > len(shown) else []
     return [meaning(checkpoints), "", TextTable(columns, rows, rule=False), *lines]
 
 
@@ -118,13 +119,6 @@ def _gained(checkpoints: Checkpoints) -> int:
 
 def _batch(batch: int | None) -> str:
     return "–" if batch is None else f"{batch:,}" if batch else "none"
-
-
-def _spread(count: int) -> list[int]:
-    """Places of the choices that a table shows: all, or so many from the first to the last."""
-    return (
-        sorted({place * (count - 1) // (LINES - 1) for place in range(LINES)}) if count > LINES else list(range(count))
-    )
 
 
 def _short(choice: Choice, letters: int) -> str:

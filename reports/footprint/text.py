@@ -120,7 +120,16 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
             {"library": each.library, "bytes": each.nbytes, "source": each.source} for each in answer.workspaces
         ],
         "operations": len(answer.operations),
-        "largest": [_tensor(each) for each in found.held[:top]],
+        "largest": [
+            {
+                "bytes": each.nbytes,
+                "category": each.category,
+                "module": each.module,
+                "made_by": each.made.operation or None,
+                "phase": each.made.phase or None,
+            }
+            for each in found.held[:top]
+        ],
         "checkpoints": None if answer.checkpoints is None else footprint_checkpoints.documents(answer.checkpoints),
         "unknown_storages": len(found.unknown),
         "at_least": None if known else _at_least(answer),
@@ -149,17 +158,6 @@ def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
         "capped": fit.capped,
         "needed_bytes": needed if known else None,
         "at_least_needed_bytes": None if known else needed,
-    }
-
-
-def _tensor(held: LiveStorage) -> dict[str, Any]:
-    made = held.made
-    return {
-        "bytes": held.nbytes,
-        "category": held.category,
-        "module": held.module,
-        "made_by": made.operation or None,
-        "phase": made.phase or None,
     }
 
 
@@ -236,16 +234,9 @@ def _filling(answer: FootprintAnswer) -> TextTable:
     rows = []
     for name, nbytes in sorted(found.by_category.items(), key=lambda pair: -pair[1]):
         if nbytes:
-            share = (
-                ""
-                if partial
-                else (
-                    percent(nbytes / found.at_least_bytes)
-                    if nbytes / found.at_least_bytes >= LEAST_SHARE
-                    else "< 0.1 %"
-                )
-            )
-            rows.append([f"  {WORDS[name]}", f"{nbytes:,}", amount(nbytes, "B"), share])
+            share = nbytes / found.at_least_bytes
+            text = "" if partial else percent(share) if share >= LEAST_SHARE else "< 0.1 %"
+            rows.append([f"  {WORDS[name]}", f"{nbytes:,}", amount(nbytes, "B"), text])
     head = "what is known there" if partial else "what fills the peak"
     last = Column("" if partial else "share", right=True)
     return _bytes_table(Column(head), Column("bytes", right=True, rank=1), Column("", right=True), last, rows=rows)

@@ -7,6 +7,8 @@ of them. The verdict and what to change come last, where a terminal leaves the r
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -120,10 +122,9 @@ def terminal_text(
         parts += ["", strong(operations_heading(profile, found, OPERATION_LINES)), ""]
         parts.append(operation_table(profile, found[:OPERATION_LINES]))
     # the classes with the most of everything, at each depth
-    rows, last = ([], -1)
-    for level, words, entries in rankings(nodes, depth, top):
-        rows.append([str(level) if level != last else "", words, entries])
-        last = level
+    rows: list[list[Cell]] = []
+    for level, ranked in itertools.groupby(rankings(nodes, depth, top), key=operator.itemgetter(0)):
+        rows += [["" if number else str(level), words, text] for number, (_, words, text) in enumerate(ranked)]
     columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
     parts += ["", strong(heading(top)), TextTable(columns, rows, rule=False), ""]
     names = summary_lines(profile, root)
@@ -142,8 +143,15 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
     rows: list[list[Cell]] = []
     for guide, node in guided(nodes, depth):
         name = fitting(f"{f'{node.name}: ' if node.module else ''}{node.type}", max(2, room - len(guide)))
-        cells = [_coloured(column, node, _cut(column.said(node, root), column.letters)) for column in columns]
-        rows.append([guide + name, *cells])
+        texts = [column.said(node, root) for column in columns]
+        cut = (
+            Styled(
+                text if len(text) <= column.letters else f"{text[: column.letters - 1]}…",
+                BOUND_COLOURS[node.bound] if column.name == "bound" else "",
+            )
+            for text, column in zip(texts, columns, strict=True)
+        )
+        rows.append([guide + name, *cut])
     styles = [
         "dim" if node.time_s is not None and root.time_s and node.time_s < DIM_SHARE * root.time_s else ""
         for _, node in guided(nodes, depth)
@@ -181,14 +189,6 @@ def operation_table(profile: StepProfile, groups: list[OperationGroup]) -> TextT
         *texts, bound = [operation_cells(each, step_s)[place] for place in OPERATION_CELLS]
         rows.append([*texts, Styled(bound, BOUND_COLOURS.get(bound, ""))])
     return TextTable(OPERATIONS, rows, rule=False)
-
-
-def _coloured(column: TreeColumn, node: ModuleNode, text: str) -> Cell:
-    return Styled(text, BOUND_COLOURS[node.bound]) if column.name == "bound" else text
-
-
-def _cut(text: str, letters: int) -> str:
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def _used(ratio: float | None) -> str:

@@ -12,6 +12,8 @@ intensity.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -273,11 +275,8 @@ def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> 
 
 def _ranked(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[str]:
     lines: list[str] = []
-    last = -1
-    for level, words, entries in rankings(nodes, depth, top):
-        lines += [f"depth {level}"] if level != last else []
-        lines.append(f"  {words.ljust(13)}  {entries}")
-        last = level
+    for level, ranked in itertools.groupby(rankings(nodes, depth, top), key=operator.itemgetter(0)):
+        lines += [f"depth {level}", *(f"  {words.ljust(13)}  {text}" for _, words, text in ranked)]
     return lines
 
 

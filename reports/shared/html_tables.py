@@ -153,6 +153,15 @@ def reasons(caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], name
     return Table(caption, columns, rows, frozenset(columns)) if rows else None
 
 
+def reasons_of_models(
+    caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], rows: Iterable[OfModel]
+) -> Table | None:
+    """The same with the models at the end, "all" where they are those of all rows."""
+    lines = tuple((*key, models_listed(models, rows)) for key, models in why.items())
+    columns = (*heads, "models")
+    return Table(caption, columns, lines, frozenset(columns)) if lines else None
+
+
 def models_listed(models: Iterable[str], rows: Iterable[OfModel]) -> str:
     """Models in order, or in a word all that the rows are of."""
     found = set(models)

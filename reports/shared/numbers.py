@@ -143,6 +143,12 @@ def skeleton(text: str) -> str:
     return _NUMBER.sub("#", text)
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def fitting(name: str, letters: int) -> str:
     """A name as it is, or its beginning and its end around an ellipsis: names differ in either."""
     if len(name) <= letters:
@@ -272,11 +278,14 @@ def own_lines(view: View, shared: str) -> list[str]:
     return variant_lines(_own(view, shared))
 
 
+def run_name(run: Run) -> str:
+    """A cell in a few words, without its variant."""
+    return f"{run.model} b{run.batch_size} {run.precision}{_repeat(run)}"
+
+
 def cell_name(view: View, shared: str = "") -> str:
     """A cell in a few words, without the parts of its variant that all cells share."""
-    run, variant = view.run, _own(view, shared)
-    beside = f", {variant}" if variant else ""
-    return f"{run.model} b{run.batch_size} {run.precision}{_repeat(run)}{beside}"
+    return ", ".join(filter(None, (run_name(view.run), _own(view, shared))))
 
 
 def _own(view: View, shared: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from cleaning.reconcile.view import Built, View
 from reports.shared.layout import WIDTH, Hanging, Part, page, strong, table_of
 from reports.shared.numbers import DASH, si_time
-from results.records.cell import Cell, Run
+from results.records.cell import Cell
 from results.records.comparisons import FAIL, OPEN, PASS, Verdict
 from results.records.rows import cell_text
 from results.text_files import csv_rows, read_text
@@ -26,11 +26,6 @@ SHOWN = 4
 """Cells of a failing gate that the table names; csv and json have all."""
 
 _MARKS = {PASS: "pass", FAIL: "FAIL", OPEN: "open"}
-
-
-def name_of(run: Run) -> str:
-    """A cell in a few words."""
-    return f"{run.model} b{run.batch_size} {run.precision}{f' #{run.repeat + 1}' if run.repeat else ''}"
 
 
 def to_text(verdicts: Sequence[Verdict], names: Mapping[str, str], width: int = WIDTH, colour: bool = False) -> str:
@@ -62,14 +57,10 @@ def _mark(verdict: Verdict) -> str:
 def _below(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
     lines = []
     if verdict.verdict == FAIL:
-        found = list(verdict.found.items())
-        lines = [f"{_name(cell_id, names)}: {words}" for cell_id, words in found[:SHOWN]]
+        found = {f"{names[cell]} ({cell})" if cell in names else cell: words for cell, words in verdict.found.items()}
+        lines = [f"{name}: {words}" for name, words in list(found.items())[:SHOWN]]
         lines += [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return [*lines, verdict.reason] if verdict.reason else lines
-
-
-def _name(cell_id: str, names: Mapping[str, str]) -> str:
-    return f"{names[cell_id]} ({cell_id})" if cell_id in names else cell_id
 
 
 KEY = ("device", "model", "batch_size", "precision", "layout", "compile")

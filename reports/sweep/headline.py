@@ -314,6 +314,7 @@ def headline_rows(built: Built) -> list[Headline]:
         run, headline = view.run, view.headline
         row, repeats = headline or view.timed_row, together.get(key_of(run))
         low, high = shown_interval(headline) if headline else (None, None)
+        why = dict.fromkeys(each.reason for each in view.fractions if each.reason)
         rows.append(
             Headline(
                 **identity(run, Headline),
@@ -335,11 +336,7 @@ def headline_rows(built: Built) -> list[Headline]:
                 utilization_low_ratio=low,
                 utilization_high_ratio=high,
                 verdict=verdict(view),
-                reason=run.reason if run.reason or headline else _why_no_ratio(view),
+                reason=run.reason if run.reason or headline else "; ".join(why) or "no method was asked for",
             )
         )
     return rows
-
-
-def _why_no_ratio(view: View) -> str:
-    return "; ".join(dict.fromkeys(row.reason for row in view.fractions if row.reason)) or "no method was asked for"

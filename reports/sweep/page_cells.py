@@ -6,6 +6,7 @@ From derived records to rows of text. Nothing is calculated but ranges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from cleaning.reconcile.view import HEADLINES, View
@@ -175,7 +176,12 @@ def peaks(rows: Sequence[Utilization]) -> Table | None:
         lambda row: (row.precision, row.denominator, source_name(row.peak_source)),
     )
     lines = tuple(
-        (OF_WHAT.get(of, of), precision, span([row.peak_flop_per_s for row in mine], _flop_per_s), source)
+        (
+            OF_WHAT.get(of, of),
+            precision,
+            span([row.peak_flop_per_s for row in mine], partial(si, unit="FLOP/s")),
+            source,
+        )
         for (precision, of, source), mine in sorted(found.items(), key=lambda item: (item[0][0], _place(item[0][1])))
     )
     columns = ("denominator", "precision", "FLOP/s", "source")
@@ -301,10 +307,6 @@ def _fraction(row: Utilization | None) -> str:
     if low is None:
         return ratio
     return f"{ratio}\n{digits(100 * low)} {'or more' if high is None else f'to {digits(100 * high)}'}"
-
-
-def _flop_per_s(value: float) -> str:
-    return si(value, "FLOP/s")
 
 
 def _place(denominator: str) -> int:

@@ -5,6 +5,7 @@ From derived records to rows of text. Nothing is calculated but sums, ranges and
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -19,9 +20,10 @@ from reports.shared.html_tables import (
     models_listed,
     natural,
     reasons,
+    reasons_of_models,
     span,
 )
-from reports.shared.numbers import DASH, STATUS_WORDS, digits, merged, percent, si, si_time, skeleton
+from reports.shared.numbers import DASH, STATUS_WORDS, digits, listed, merged, percent, si, si_time, skeleton
 from results.records.answers import WorkTime
 from results.records.counts import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.vocabulary import WHOLE
@@ -29,6 +31,8 @@ from results.records.vocabulary import WHOLE
 _STATES = ("found", "cleaned", "exact")
 _CLEANED = ("operations", "removed", "repaired", "unknown")
 _MOST_CALLS = 4
+_four = functools.partial(digits, count=4)
+_flop_text = functools.partial(si, unit="FLOP")
 _MOST_REASONS = 12
 """Reasons that the summary of the cleaning log names, for each step and file."""
 
@@ -51,23 +55,19 @@ def disagreement(rows: Sequence[Agreement]) -> Table | None:
         if reason := _reason(row):
             status = "differs" if row.status == "ok" else STATUS_WORDS.get(row.status, row.status)
             why.setdefault((row.counter, row.phase, status, skeleton(reason)), []).append((reason, row.model))
-    lines = tuple(
-        (*key[:3], merged([reason for reason, _ in same]), models_listed((model for _, model in same), rows))
-        for key, same in why.items()
-    )
-    columns = ("counter", "phase", "what", "reason", "models")
-    return Table("Why counters fail or differ", columns, lines, frozenset(columns)) if lines else None
+    merged_why = {
+        (*key[:3], merged([reason for reason, _ in same])): [model for _, model in same] for key, same in why.items()
+    }
+    return reasons_of_models("Why counters fail or differ", ("counter", "phase", "what", "reason"), merged_why, rows)
 
 
 def _reason(row: Agreement) -> str:
     """What a counter says of itself; where its products are not ours also what it has no rule for, if it names any."""
     parts = [row.reason] if row.reason else []
     if row.difference_flop:
-        names = list(row.not_understood)
-        more = f" and {len(names) - _MOST_CALLS} more" if len(names) > _MOST_CALLS else ""
-        listed = ", ".join(names[:_MOST_CALLS]) + more
-        much = "much" if row.difference_flop > 0 else "little"
-        parts.append(f"it has no rule for {listed}" if names else f"it counts too {much} and does not say where")
+        names, much = list(row.not_understood), "much" if row.difference_flop > 0 else "little"
+        lacks = f"it has no rule for {listed(names, _MOST_CALLS)}"
+        parts.append(lacks if names else f"it counts too {much} and does not say where")
     return "; ".join(parts)
 
 
@@ -79,11 +79,8 @@ def broken_laws(laws: Sequence[BatchLaw]) -> Table | None:
             batches = ", ".join(map(str, law.batches))
             key = (law.counter, law.phase, law.operator or law.scope, batches, law.reason)
             why.setdefault(key, []).append(law.model)
-    lines = tuple((*key, models_listed(models, laws)) for key, models in why.items())
-    columns = ("counter", "phase", "of", "batches", "reason", "models")
-    return (
-        Table("Counts that are not an affine law in the batch", columns, lines, frozenset(columns)) if lines else None
-    )
+    heads = ("counter", "phase", "of", "batches", "reason")
+    return reasons_of_models("Counts that are not an affine law in the batch", heads, why, laws)
 
 
 def laws_sentence(laws: Sequence[BatchLaw]) -> str:
@@ -124,9 +121,7 @@ def missing_ratios(rows: Sequence[Ratio]) -> Table | None:
     for row in rows:
         if row.level == "model" and row.ratio is None and row.reason:
             why.setdefault((row.source, row.work or "count", row.state, row.reason), []).append(row.model)
-    lines = tuple((*key, models_listed(models, rows)) for key, models in why.items())
-    columns = ("source", "work", "state", "reason", "models")
-    return Table("Ratios that are not known", columns, lines, frozenset(columns)) if lines else None
+    return reasons_of_models("Ratios that are not known", ("source", "work", "state", "reason"), why, rows)
 
 
 def profile_counts(rows: Sequence[ProfileCount]) -> Table | None:
@@ -205,14 +200,6 @@ def extrapolated(counts: Sequence[FlopCount]) -> str:
     """Which counters' larger batches were not counted but follow from smaller ones."""
     found = sorted({row.counter for row in counts if row.extrapolated})
     return f"Counts of larger batches follow from smaller ones by an affine law: {', '.join(found)}." if found else ""
-
-
-def _four(value: float) -> str:
-    return digits(value, 4)
-
-
-def _flop_text(value: float) -> str:
-    return si(value, "FLOP")
 
 
 def _signed(flop: int) -> str:

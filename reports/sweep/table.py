@@ -27,6 +27,7 @@ from reports.shared.numbers import (
     STATUS_WORDS,
     cell_name,
     digits,
+    listed,
     merged,
     model_name,
     own_lines,
@@ -81,7 +82,8 @@ _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for thos
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
     """Everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
     shown = built if convention == "flop" else _by_the_post(built)
-    views = _in_order(shown.views)
+    in_order = attrgetter("run.model", "run.batch_size", "run.precision", "run.layout", "run.repeat")
+    views = sorted(shown.views, key=in_order)  # they are measured, and kept, in an order drawn by lot
     parts: list[Part] = []
     if convention == "flop":
         conclusion = closing(shown.views)
@@ -97,11 +99,6 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)
-
-
-def _in_order(views: Sequence[View]) -> list[View]:
-    """Cells by name and size: they are measured, and kept, in an order drawn by lot."""
-    return sorted(views, key=attrgetter("run.model", "run.batch_size", "run.precision", "run.layout", "run.repeat"))
 
 
 def _by_the_post(built: Built) -> Built:
@@ -337,5 +334,4 @@ def _narrow(value: float) -> str:
 def _listed(names: Sequence[str], most: int) -> str:
     if len(names) == most and most > 1:
         return f"all {most} measured cells"
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+    return listed(names, _SHOWN)

@@ -9,8 +9,6 @@ are FLOP a step, in the JSON document of the whole recording. Nothing is printed
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.counts.steps import whole_sum
-from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
 from reports.trace.lines import (
     completeness,
@@ -181,21 +179,10 @@ def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
 
 def kernels_csv(trace: Trace) -> str:
     """The table of kernels as CSV, made column by column: a recording may hold millions."""
-    kernels = trace.cleaned.kernels
-    columns: dict[str, list[str]] = {}
-    for name in header(Kernel):
-        if name == "start_s":
-            starts = kernels["start_ns"].tolist()
-            columns[name] = [repr((value - trace.begin_ns) / 1e9) if value >= 0 else "" for value in starts]
-        elif name == "time_s":
-            columns[name] = [repr(value / 1e9) for value in kernels["time_ns"].tolist()]
-        else:
-            columns[name] = _texts(kernels[name])
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return out.getvalue()
+    kernels, begin_ns = trace.cleaned.kernels, trace.cleaned.kernels["start_ns"]
+    starts_s = ((begin_ns - trace.begin_ns) / 1e9).where(begin_ns >= 0)
+    frame = kernels.assign(start_s=starts_s, time_s=kernels["time_ns"] / 1e9)
+    return csv_text(header(Kernel), zip(*(_known(frame[name]) for name in header(Kernel)), strict=True))
 
 
 def _step(shown: Timeline | None) -> dict[str, Any] | None:
@@ -213,12 +200,12 @@ def _step(shown: Timeline | None) -> dict[str, Any] | None:
     }
 
 
-def _texts(column: pd.Series[Any]) -> list[str]:
-    """A column as CSV has it: -1 (as recordings say unknown), None and NaN are empty."""
-    unknown = column.isna().tolist()
+def _known(column: pd.Series[Any]) -> list[Any]:
+    """The values of a column; -1 (as recordings say unknown) and NaN are None."""
+    unknown = column.isna()
     if column.dtype.kind == "i":
-        return ["" if gap or value < 0 else str(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
-    return ["" if gap else records_rows.cell_text(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
+        unknown |= column < 0
+    return [None if gap else value for gap, value in zip(unknown.tolist(), column.tolist(), strict=True)]
 
 
 def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -131,6 +131,19 @@ def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
         faults.append(f"{what} could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}")
         return None
+
+
+def put_figures(
+    folder: Path, draw: Callable[[], Mapping[str, bytes]], faults: list[str], beside: str = ""
+) -> dict[str, str]:
+    """Figures in their folder, in place of those of an earlier report; name → SVG text. Where they cannot be drawn
+    there is a line in `faults`, and earlier ones stay. Raises StoreFault."""
+    drawn = attempt("figures", draw, faults) or {}
+    for name, content in drawn.items():
+        put(folder / name, content, beside)
+    if not faults:
+        remove_others(folder, drawn)
+    return {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
 
 
 def remove_others(folder: Path, drawn: Iterable[str]) -> None:

@@ -28,6 +28,7 @@ def render(path: Path, form: str) -> int:
     Raises Mistake.
     """
     from cleaning.gates.gates import judge
+    from reports.shared.numbers import run_name
     from reports.sweep import checks
     from results.errors import Inconsistent
     from results.records.comparisons import Verdict, stands
@@ -37,7 +38,7 @@ def render(path: Path, form: str) -> int:
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
     verdicts = judge(evidence)
-    cells = {run.cell_id: checks.name_of(run) for run in evidence.data.runs}
+    cells = {run.cell_id: run_name(run) for run in evidence.data.runs}
     show_rows(form, lambda width, colour: checks.to_text(verdicts, cells, width, colour), verdicts, Verdict)
     return 0 if all(map(stands, verdicts)) else FAILED
 

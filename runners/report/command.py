@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, number
 from runners.cli.exits import UNWRITABLE, Mistake, guarded
-from runners.cli.output import attempt, put, remove_others, say, show_answer
+from runners.cli.output import attempt, put, put_figures, say, show_answer
 from runners.report.compare import NAMES, parse_conditions
 from runners.report.derived import HEADLINE, derived_tables, show_rows
 from runners.report.recordings import recording, table_processes
@@ -193,12 +193,8 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     for file, content in derived_tables(built):
         put(out / file, content, KEPT)
     faults: list[str] = []
-    drawn = attempt("figures", lambda: _pictures(out), faults) or {}
-    for name, content in drawn.items():
-        put(out / FIGURES / name, content, KEPT)
-    if not faults:
-        remove_others(out / FIGURES, drawn)
-    page = attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
+    pictures = put_figures(out / FIGURES, lambda: _pictures(out), faults, KEPT)
+    page = attempt(PAGE, lambda: _page(built, pictures, manifest, ceilings), faults)
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
@@ -212,11 +208,10 @@ def _pictures(out: Path) -> dict[str, bytes]:
     return figure_style.render_all(lambda: gallery.figures(out))
 
 
-def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
+def _page(built: Built, pictures: dict[str, str], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> str:
     from reports.sweep.page import page
 
-    pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
-    return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
+    return page(built, pictures, manifest=manifest, ceilings=ceilings)
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:

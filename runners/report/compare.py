@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from runners.cli.arguments import choice_error, share
 from runners.cli.exits import GATE, UNWRITABLE, Mistake
-from runners.cli.output import attempt, put, remove_others, say, show_answer
+from runners.cli.output import attempt, put, put_figures, say, show_answer
 from runners.report.derived import show_rows
 
 if TYPE_CHECKING:
@@ -95,12 +95,7 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
-    drawn = attempt("figures", lambda: figure_style.render_all(lambda: page.ratios(rows)), faults) or {}
-    for name, content in drawn.items():
-        put(out / FIGURES / name, content)
-    if not faults:
-        remove_others(out / FIGURES, drawn)
-    pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
+    pictures = put_figures(out / FIGURES, lambda: figure_style.render_all(lambda: page.ratios(rows)), faults)
     text = attempt(PAGE, lambda: page.page(rows, sides, pictures, across), faults)
     if text is not None:
         put(out / PAGE, text)
