@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 from typing import Any
@@ -26,7 +26,7 @@ def deviation(value: float | None) -> str:
 
 def to_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: bool = False) -> str:
     """The verdicts, the tables, their notes below."""
-    notes = Notes()
+    numbers: dict[str, int] = {}
     parts: list[Part] = [strong(f"{PAPERS[paper]}: what it prints, and what follows from its inputs")]
     counted = count(cells)
     words = (f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
@@ -41,7 +41,7 @@ def to_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: 
                 amount(cell.ours, cell.unit),
                 deviation(cell.deviation_ratio),
                 MARKS[cell.verdict],
-                notes.of(cell),
+                _notes_of(cell, numbers),
             ),
         )
         for cell in cells
@@ -51,7 +51,7 @@ def to_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: 
         rows = [[f"{text:<{wide[at]}}" if at < 2 else f"{text:>{wide[at]}}" if at < 5 else text
                  for at, text in enumerate(line)] for _, line in group]  # fmt: skip
         parts += ["", strong(table), TextTable(_COLUMNS, rows, rule=False)]
-    return page([*parts, "", *notes.parts()], width, colour)
+    return page([*parts, "", *(Hanging(f"{number:>3}", text) for text, number in numbers.items())], width, colour)
 
 
 _RANKS = {"note": 1, "off by": 2}
@@ -71,19 +71,7 @@ def document(paper: str, cells: Sequence[PaperCell]) -> dict[str, Any]:
     return {"paper": paper, "verdicts": count(cells), "cells": [asdict(cell) for cell in cells]}
 
 
-class Notes:
-    """Assumptions and reasons, each listed once, numbered as they come."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def of(self, cell: PaperCell) -> str:
-        """The numbers of a cell's notes, "" without one."""
-        words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
-        numbers = (self._numbers.setdefault(each, len(self._numbers) + 1) for each in words if each)
-        return ",".join(map(str, sorted(numbers)))
-
-    def parts(self) -> Iterator[Part]:
-        """The notes with their numbers."""
-        for words, number in self._numbers.items():
-            yield Hanging(f"{number:>3}", words)
+def _notes_of(cell: PaperCell, numbers: dict[str, int]) -> str:
+    """The numbers of a cell's assumptions or of its reason, "" without one. numbers: of each text, as they come."""
+    words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
+    return ",".join(map(str, sorted(numbers.setdefault(each, len(numbers) + 1) for each in words if each)))

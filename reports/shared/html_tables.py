@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, TypeVar
 
 from cleaning.reconcile.view import View
+from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, cell_name, model_name, own_lines, session_words, shared_variant
 
 CELL = ("model", "batch", "precision")
@@ -22,6 +23,9 @@ _SCALES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 
 
 WORDS = frozenset(("model", "precision"))
 """Those of them that are text."""
+
+NAMELESS = "what it is"
+"""The heading of a column that has none in the terminal."""
 
 Cells = tuple[str, ...]
 
@@ -85,6 +89,23 @@ class Table:
     anchor: str = ""
     branches: tuple[Branch, ...] = ()
     kind: ClassVar[str] = "table"
+
+
+def page_table(table: TextTable, caption: str, anchor: str = "") -> Table | None:
+    """A table of the terminal as one of the page, None without rows. A column in which nothing is known is left out;
+    one in which something is no number is of words."""
+    columns = {
+        column.name or NAMELESS: texts
+        for column, texts in zip(table.columns, zip(*table.rows, strict=True), strict=False)
+        if any(str(text) != DASH for text in texts)
+    }
+    words = {
+        name
+        for name, texts in columns.items()
+        if not any(map(sort_value, map(str, texts))) or not all(sort_value(str(text)) or text == DASH for text in texts)
+    }
+    rows = tuple(tuple(map(str, row)) for row in zip(*columns.values(), strict=True))
+    return Table(caption, tuple(columns), rows, frozenset(words), anchor=anchor) if rows else None
 
 
 def merged_columns(table: Table, first: int) -> Table:

@@ -189,21 +189,22 @@ def variant_parts(variants: Sequence[Variant]) -> list[Part]:
     """The table for a terminal; nothing for a run without variants."""
     if not variants:
         return []
-    columns = [Column(name, right=name not in WORDS, wraps=name in WORDS, least=14) for name in NAMES]
     rest = len(variants) - MOST_ROWS
     more = [f"{rest} more in report.html"] if rest > 0 else []
-    return [strong(HEADING), "", TextTable(columns, [_cells(row) for row in variants[:MOST_ROWS]]), *more, ""]
+    return [strong(HEADING), "", _variant_table(variants[:MOST_ROWS]), *more, ""]
 
 
 def variant_table(variants: Sequence[Variant]) -> Table | None:
     """The table of the page."""
-    if not variants:
-        return None
-    rows = tuple(tuple(_cells(row)) for row in variants)
-    return Table("Steps per second ÷ those of the first variant", NAMES, rows, frozenset(WORDS))
+    rows = tuple(tuple(map(str, row)) for row in _variant_table(variants).rows)
+    return Table("Steps per second ÷ those of the first variant", NAMES, rows, frozenset(WORDS)) if rows else None
 
 
-def _cells(row: Variant) -> list[str]:
-    low, high = row.low_ratio, row.high_ratio
-    interval = DASH if low is None or high is None else f"{digits(low)} to {digits(high)}"
-    return [row.model, str(row.batch_size), row.name, "first" if row.first else digits(row.ratio), interval]
+def _variant_table(variants: Sequence[Variant]) -> TextTable:
+    rows = []
+    for row in variants:
+        low, high = row.low_ratio, row.high_ratio
+        interval = DASH if low is None or high is None else f"{digits(low)} to {digits(high)}"
+        speed = "first" if row.first else digits(row.ratio)
+        rows.append([row.model, str(row.batch_size), row.name, speed, interval])
+    return TextTable([Column(name, right=name not in WORDS, wraps=name in WORDS, least=14) for name in NAMES], rows)

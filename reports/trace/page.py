@@ -13,8 +13,7 @@ from pathlib import Path
 
 from analysis.devices.peaks import Device
 from reports.shared.html import Bar, Drawing, Mark, PageVerdict, Part, Section, document
-from reports.shared.html_tables import Row, Table, TableCell, sort_value
-from reports.shared.layout import TextTable
+from reports.shared.html_tables import Row, Table, TableCell, page_table
 from reports.shared.numbers import DASH, percent, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.lines import (
@@ -41,9 +40,6 @@ from reports.trace.timeline import Trace, kernel_words
 MOST = 40
 """Rows of kernels and of modules; all of them are in the JSON document and in kernels.csv.gz."""
 
-NAMELESS = "what it is"
-"""The heading of a column that has none in the terminal."""
-
 NO_TIMES = "No times were recorded."
 
 _LETTERS = 160
@@ -67,7 +63,7 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         (faults_words(trace), faults_table(trace)),
     )
     tables = [(caption, table) for caption, table in counts if table.rows]
-    counted = [_table(table, caption, f"counts-{number}") for number, (caption, table) in enumerate(tables, 1)]
+    counted = [page_table(table, caption, f"counts-{number}") for number, (caption, table) in enumerate(tables, 1)]
     outside = tuple(trace_timeline.outside_sentences(shown, int(kernels["time_ns"].sum())) if shown else ())
     outside += tuple(outside_lines(trace))
     unknown = (
@@ -206,15 +202,3 @@ def _seconds(value: float) -> TableCell:
 
 def _ratio(value: float) -> TableCell:
     return TableCell(percent(value), value)
-
-
-def _table(table: TextTable, caption: str, anchor: str) -> Table:
-    """A table of the terminal as one of the page: columns in which something is no number are of words."""
-    names = tuple(column.name or NAMELESS for column in table.columns)
-    rows = tuple(tuple(map(str, row)) for row in table.rows)
-    words = {
-        name
-        for name, texts in zip(names, zip(*rows, strict=True), strict=True)
-        if not any(map(sort_value, texts)) or not all(sort_value(text) or text == DASH for text in texts)
-    }
-    return Table(caption, names, rows, frozenset(words), anchor=anchor)

@@ -14,7 +14,7 @@ from typing import Any
 from analysis.ranks.collectives import CollectiveTotal
 from analysis.ranks.summary import RankRow, RanksReport
 from reports.shared.html import PageVerdict, Picture, Section, data_uri, document, natural_size
-from reports.shared.html_tables import Table
+from reports.shared.html_tables import page_table
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 
@@ -194,9 +194,9 @@ def ranks_html(report: RanksReport) -> str:
     named, sentence, *more = headings(report)
     ranks = ranks_table(report.ranks, len(report.ranks))
     sections = (
-        Section("ranks", "Ranks", (*more, _table(ranks, _SHARES), _picture(report.ranks))),
-        Section("waits", "Waits", (_table(waits_table(report, None), _WAITS),)),
-        Section("collectives", "Collectives", (_table(collectives_table(report.collectives), _MOVED),)),
+        Section("ranks", "Ranks", (*more, page_table(ranks, _SHARES), _picture(report.ranks))),
+        Section("waits", "Waits", (page_table(waits_table(report, None), _WAITS),)),
+        Section("collectives", "Collectives", (page_table(collectives_table(report.collectives), _MOVED),)),
         Section("notes", "What is not known", (tuple(notes(report)),)),
     )
     hosts = tuple(dict.fromkeys(row.host for row in report.ranks if row.host))
@@ -208,13 +208,6 @@ def ranks_html(report: RanksReport) -> str:
 _SHARES = "A step of each rank on average, and its parts as shares of it; overlapped is a part of compute"
 _WAITS = "Who waits for whom in collectives, of a step, the longest first"
 _MOVED = "Collectives of a step, mean of the ranks that have them"
-
-
-def _table(table: TextTable, caption: str) -> Table | None:
-    """A table of the terminal as one of the page, None without rows; a column in which nothing is known is left out."""
-    kept = [at for at in range(len(table.columns)) if any(str(row[at]) != DASH for row in table.rows)]
-    rows = tuple(tuple(str(row[at]) for at in kept) for row in table.rows)
-    return Table(caption, tuple(table.columns[at].name for at in kept), rows, frozenset(("kind",))) if rows else None
 
 
 def _parts(row: RankRow) -> tuple[float, ...]:

@@ -405,15 +405,11 @@ def largest(
 ) -> list[list[OperationInstance]]:
     """Operations alike in everything but the step, those with the most FLOP together first. states: those that were
     found with other numbers are not alike. kernel_of: index → longest kernel, without which none is asked for."""
-    groups: dict[Any, list[OperationInstance]] = {}
-    texts: dict[Any, str] = {}  # of values that are one object: to write each one takes longer than all the rest
+    groups: dict[str, list[OperationInstance]] = {}
     for i in instances:
-        found = i.raw_flop if states else None
-        numbers = (found, i.expected_flop, (kernel_of or {}).get(i.index))
-        key = (i.name, i.module, i.phase, id(i.input_shapes), id(i.concrete_inputs), *numbers)
-        if key not in texts:
-            texts[key] = records_rows.to_text((*key[:3], i.input_shapes, i.concrete_inputs, *numbers))
-        groups.setdefault(texts[key], []).append(i)
+        numbers = (i.raw_flop if states else None, i.expected_flop, (kernel_of or {}).get(i.index))
+        key = (i.name, i.module, i.phase, i.input_shapes, i.concrete_inputs, *numbers)
+        groups.setdefault(records_rows.to_text(key), []).append(i)
     raw = {key: sum(i.raw_flop or 0 for i in same) if states else 0 for key, same in groups.items()}
     weight = {key: max(raw[key], sum(i.expected_flop or 0 for i in same)) for key, same in groups.items()}
     return [groups[key] for key in sorted(groups, key=lambda key: -weight[key]) if weight[key]]
