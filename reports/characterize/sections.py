@@ -6,6 +6,8 @@ ways. Prints nothing and reads no file; the numbers are calculated by `reports/c
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator, Sequence
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
@@ -63,26 +65,33 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
     return page([part for section in sections for part in ("", *section)], width, colour)
 
 
+def _table(
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)
+) -> Iterator[Part]:
+    """A title and a table below it; nothing without rows. words: columns of text."""
+    if rows:
+        yield title
+        yield table_of([heads, *rows], words=words, wraps=words)
+
+
 def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.mixes:
         return
     fewest, most = (pick(each.steps for each in seen.mixes) for pick in (min, max))
     steps = str(most) if fewest == most else f"{fewest} to {most}"
-    yield f"Share of a step by group, per cent (median of {steps} profiled steps)"
-    rows = [["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"]]
-    for each in seen.mixes:
-        types = shown_types(each)
-        rows.append(
-            [
-                each.label,
-                DASH if each.step_s is None else si_time(each.step_s),
-                *(whole(each.groups[group].ratio) for group in GROUPS),
-                whole(each.unclassified_ratio) or "0",
-                DASH if types is None else str(types),
-                str(len(each.operations)),
-            ]
-        )
-    yield table_of(rows, words=(0,), wraps=(0,))
+    rows = [
+        [
+            each.label,
+            DASH if each.step_s is None else si_time(each.step_s),
+            *(whole(each.groups[group].ratio) for group in GROUPS),
+            whole(each.unclassified_ratio) or "0",
+            DASH if (types := shown_types(each)) is None else str(types),
+            str(len(each.operations)),
+        ]
+        for each in seen.mixes
+    ]
+    title = f"Share of a step by group, per cent (median of {steps} profiled steps)"
+    yield from _table(title, ["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"], rows)
     yield "; ".join(f"{letter}: {words}" for letter, words in GROUPS.items())
     largest = [(mix.label, max(GROUPS, key=lambda group: mix.groups[group].ratio), mix) for mix in seen.mixes]
     shares = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
@@ -94,10 +103,7 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.linkage:
-        return
-    yield "Likeness by operation types: cosine distance, centroid linkage"
-    yield _linkage(seen.linkage)
+    yield from _linkage("Likeness by operation types: cosine distance, centroid linkage", seen.linkage)
     if crossed := inverted(seen.linkage):
         yield f"note: {len(crossed)} of these lie below one that made a part of them, as centroids may"
 
@@ -105,19 +111,19 @@ def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
 def _variants(seen: CharacterizeAnswer) -> Iterator[Part]:
     """The linkage of each variant, and the pairs that it moves most."""
     for variant, merges in seen.pictures.items():
-        yield f"Likeness, {variant} where there are two: cosine distance, centroid linkage"
-        yield _linkage(merges)
-    changes = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
-    if changes:
-        yield "Distances that differ most between the variants"
-        rows = [["workload", "and", *seen.pictures]]
-        rows += [[each.left, each.right, *(f"{each.distances[one]:.2f}" for one in seen.pictures)] for each in changes]
-        yield table_of(rows, words=(0, 1), wraps=(0, 1))
+        yield from _linkage(f"Likeness, {variant} where there are two: cosine distance, centroid linkage", merges)
+    rows = [
+        [each.left, each.right, *(f"{each.distances[variant]:.2f}" for variant in seen.pictures)]
+        for each in seen.distance_changes
+        if each.change >= LEAST_CHANGE
+    ]
+    heads = ["workload", "and", *seen.pictures]
+    yield from _table("Distances that differ most between the variants", heads, rows[:MOST_PAIRS], (0, 1))
 
 
-def _linkage(merges: Sequence[Merge]) -> Part:
+def _linkage(title: str, merges: Sequence[Merge]) -> Iterator[Part]:
     rows = [[f"{merge.height:.4f}", " + ".join(merge.left), " + ".join(merge.right)] for merge in merges]
-    return table_of([["distance", "joins", "with"], *rows], words=(1, 2), wraps=(1, 2))
+    return _table(title, ["distance", "joins", "with"], rows, (1, 2))
 
 
 def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
@@ -146,11 +152,7 @@ def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.steadiness:
-        return
-    yield "Steps one after another, without the profiler: level and spread"
-    level = [["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %"]]
-    trend = [["workload", "mode", "trend", "95 %", "p", "verdict"]]
+    level, trend = list[list[str]](), list[list[str]]()
     for recording, each in seen.steadiness:
         who = [recording.workload, recording.mode]
         low, high = (None if end_s is None else end_s / each.median_s - 1 for end_s in (each.low_s, each.high_s))
@@ -165,17 +167,17 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
             in_range(each.trend_low, each.trend_high, signed=True),
         ]
         trend.append([*who, *slope, DASH if each.p_value is None else f"{each.p_value:.2g}", each.verdict])
-    yield table_of(level, words=(0, 1), wraps=(0, 1))
-    yield "A trend over all of these steps (Mann-Kendall)"
-    yield table_of(trend, words=(0, 1), wraps=(0, 1))
+    heads = ["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %"]
+    yield from _table("Steps one after another, without the profiler: level and spread", heads, level, (0, 1))
+    heads = ["workload", "mode", "trend", "95 %", "p", "verdict"]
+    yield from _table("A trend over all of these steps (Mann-Kendall)", heads, trend, (0, 1))
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
     if len({(each.mode, each.device) for each in seen.against}) < 2:
         return
-    yield "Training against inference: a step, and ÷ training on the CPU"
     ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
-    rows = [["workload", *(text for device, mode in ways for text in (f"{mode}, {device}", "÷"))]]
+    rows = []
     for workload in dict.fromkeys(each.workload for each in seen.against):
         mine = {(each.device, each.mode): each for each in seen.against if each.workload == workload}
         cells = []
@@ -183,7 +185,8 @@ def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
             each = mine.get(way)
             cells += [DASH, DASH] if each is None else [si_time(each.step_s), times(each.ratio)]
         rows.append([workload, *cells])
-    yield table_of(rows, words=(0,), wraps=(0,))
+    heads = ["workload", *(text for device, mode in ways for text in (f"{mode}, {device}", "÷"))]
+    yield from _table("Training against inference: a step, and ÷ training on the CPU", heads, rows)
 
 
 def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
@@ -238,125 +241,122 @@ def _serial(law: Amdahl) -> tuple[str, str]:
 
 
 def parallel(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.parallelism:
-        return
     counts = sorted({count for each in seen.parallelism for count in each.times_s})
-    yield "Over threads: time a step, and the part that Amdahl's law leaves serial (of the time at one thread)"
-    rows = [["workload", "type", "group", *(f"{count} thr." for count in counts), "speed-up", "serial", "95 %"]]
-    shown: dict[str, int] = {}
-    for each in seen.parallelism:
-        shown[each.workload] = shown.get(each.workload, 0) + 1
-        if shown[each.workload] > MOST_TYPES + 1:
-            continue
-        law = each.law
-        rows.append(
+    rows: list[list[str]] = []
+    for _, mine in itertools.groupby(seen.parallelism, key=operator.attrgetter("workload")):
+        rows += [
             [
                 each.workload if each.name == "step" else "",
                 each.name,
                 each.group,
                 *(si_time(each.times_s[count]) if count in each.times_s else DASH for count in counts),
-                DASH if law is None else f"{law.speed_up:.2f}",
-                *([DASH, DASH] if law is None else _serial(law)),
+                DASH if each.law is None else f"{each.law.speed_up:.2f}",
+                *([DASH, DASH] if each.law is None else _serial(each.law)),
             ]
-        )
-    yield table_of(rows, words=(0, 1, 2), wraps=(0, 1, 2))
+            for each in itertools.islice(mine, MOST_TYPES + 1)
+        ]
+    title = "Over threads: time a step, and the part that Amdahl's law leaves serial (of the time at one thread)"
+    heads = ["workload", "type", "group", *(f"{count} thr." for count in counts), "speed-up", "serial", "95 %"]
+    return _table(title, heads, rows, (0, 1, 2))
 
 
 def batches(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.over_batch:
-        return
-    yield "Over the batch: a step under the profiler, a sample of it, and the shares"
-    rows = [["workload", "batch", "step", "a sample", *GROUPS]]
-    for recording, each in seen.over_batch:
-        sample = each.profiled_s / recording.batch_size
-        cells = [recording.workload, str(recording.batch_size), si_time(each.profiled_s), si_time(sample)]
-        rows.append([*cells, *(whole(each.groups[group].ratio) for group in GROUPS)])
-    yield table_of(rows, words=(0,), wraps=(0,))
+    rows = [
+        [
+            recording.workload,
+            str(recording.batch_size),
+            si_time(each.profiled_s),
+            si_time(each.profiled_s / recording.batch_size),
+            *(whole(each.groups[group].ratio) for group in GROUPS),
+        ]
+        for recording, each in seen.over_batch
+    ]
+    title = "Over the batch: a step under the profiler, a sample of it, and the shares"
+    return _table(title, ["workload", "batch", "step", "a sample", *GROUPS], rows)
 
 
 def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.costs:
-        return
-    yield "What the groups of a training step do (exact), and at what rate (under the profiler)"
-    rows = [["workload", "group", "calls", "FLOP", "bytes", "FLOP/byte", "time", "FLOP/s", "bytes/s"]]
-    rows[0] += ["of peak"] if seen.peaks else []
-    last = ""
-    for each in seen.costs:
-        rows.append(
-            [
-                each.workload if each.workload != last else "",
-                each.group or NO_GROUP,
-                str(each.calls),
-                f"≥ {si(each.at_least_flop, '')}" if each.flop is None else si(each.flop, ""),
-                f"{'≥ ' if each.unsized_calls else ''}{si(each.bytes, 'B')}",
-                DASH if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
-                at_least_time(each.time_s, each.at_least_time_s),
-                DASH if each.flop_per_s is None else si(each.flop_per_s, ""),
-                DASH if each.bytes_per_s is None else si(each.bytes_per_s, "B"),
-                *([ratio(each.utilization_ratio(seen.peaks))] if seen.peaks else []),
-            ]
-        )
-        last = each.workload
-    yield table_of(rows, words=(0, 1), wraps=(0, 1))
+    rows = [
+        [
+            "" if number else workload,
+            each.group or NO_GROUP,
+            str(each.calls),
+            f"≥ {si(each.at_least_flop, '')}" if each.flop is None else si(each.flop, ""),
+            f"{'≥ ' if each.unsized_calls else ''}{si(each.bytes, 'B')}",
+            DASH if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
+            at_least_time(each.time_s, each.at_least_time_s),
+            DASH if each.flop_per_s is None else si(each.flop_per_s, ""),
+            DASH if each.bytes_per_s is None else si(each.bytes_per_s, "B"),
+            *([ratio(each.utilization_ratio(seen.peaks))] if seen.peaks else []),
+        ]
+        for workload, mine in itertools.groupby(seen.costs, key=operator.attrgetter("workload"))
+        for number, each in enumerate(mine)
+    ]
+    heads = ["workload", "group", "calls", "FLOP", "bytes", "FLOP/byte", "time", "FLOP/s", "bytes/s"]
+    heads += ["of peak"] if seen.peaks else []
+    title = "What the groups of a training step do (exact), and at what rate (under the profiler)"
+    return _table(title, heads, rows, (0, 1))
 
 
 def launches(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.launching:
-        return
-    yield "How a step is cut up: launches (on a CPU: calls that would be some), and what lies between"
-    rows = [["workload", "launches", "a launch", "below 10 µs", "between", "peak memory", "lives at once"]]
     spent = [step_energy_j(seen.data, mix.recording) for mix in seen.mixes]
     with_energy = any(each is not None for each in spent)
-    rows[0] += ["energy a step"] if with_energy else []
-    for each, mix, energy_j in zip(seen.launching, seen.mixes, spent, strict=True):
-        recording = mix.recording
-        rows.append(
-            [
-                each.workload,
-                f"{each.launches:.0f}",
-                DASH if each.launch_s is None else si_time(each.launch_s),
-                ratio(each.small_ratio),
-                percent(each.between_ratio),
-                DASH if recording.peak_memory_bytes is None else si(recording.peak_memory_bytes, "B"),
-                DASH if recording.live_bytes is None else si(recording.live_bytes, "B"),
-                *([joules(energy_j)] if with_energy else []),
-            ]
-        )
-    yield table_of(rows, words=(0,), wraps=(0,))
+    rows = [
+        [
+            each.workload,
+            f"{each.launches:.0f}",
+            DASH if each.launch_s is None else si_time(each.launch_s),
+            ratio(each.small_ratio),
+            percent(each.between_ratio),
+            DASH if mix.recording.peak_memory_bytes is None else si(mix.recording.peak_memory_bytes, "B"),
+            DASH if mix.recording.live_bytes is None else si(mix.recording.live_bytes, "B"),
+            *([joules(energy_j)] if with_energy else []),
+        ]
+        for each, mix, energy_j in zip(seen.launching, seen.mixes, spent, strict=True)
+    ]
+    heads = ["workload", "launches", "a launch", "below 10 µs", "between", "peak memory", "lives at once"]
+    heads += ["energy a step"] if with_energy else []
+    title = "How a step is cut up: launches (on a CPU: calls that would be some), and what lies between"
+    return _table(title, heads, rows)
 
 
 def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.tails:
-        return
-    yield "Times of single calls in one step: how unequal, and the law that fits best of three (distance: Kolmogorov's)"
-    rows = [["workload", "calls", "median", "longest", "longest 1 %", "longest 10 %", "law", "distance"]]
-    for mix, each in seen.tails:
-        law = [each.fits[0].law, digits(each.fits[0].distance, 2)] if each.fits else [DASH, DASH]
-        times = [si_time(each.median_s), si_time(each.longest_s)]
-        rows.append([mix.label, str(each.calls), *times, percent(each.top_1_ratio), percent(each.top_10_ratio), *law])
-    yield table_of(rows, words=(0, 6), wraps=(0, 6))
+    rows = [
+        [
+            mix.label,
+            str(each.calls),
+            si_time(each.median_s),
+            si_time(each.longest_s),
+            percent(each.top_1_ratio),
+            percent(each.top_10_ratio),
+            *([each.fits[0].law, digits(each.fits[0].distance, 2)] if each.fits else [DASH, DASH]),
+        ]
+        for mix, each in seen.tails
+    ]
+    title = (
+        "Times of single calls in one step: how unequal, and the law that fits best of three (distance: Kolmogorov's)"
+    )
+    heads = ["workload", "calls", "median", "longest", "longest 1 %", "longest 10 %", "law", "distance"]
+    return _table(f"{title} (distance: Kolmogorov's)", heads, rows, (0, 6))
 
 
 def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if not seen.reconstructed:
-        return
-    yield "The step put together from its operations timed alone"
-    rows = [["workload", "mode", "group", "calls", "distinct", "alone", "in the step", "÷", "÷ whole step"]]
-    for each in seen.reconstructed:
-        rows.append(
-            [
-                each.workload,
-                each.mode,
-                each.group or NO_GROUP,
-                str(each.calls),
-                str(each.kinds),
-                at_least_time(each.alone_s, each.at_least_alone_s),
-                DASH if each.recorded_s is None else si_time(each.recorded_s),
-                times(each.ratio),
-                "" if each.step_ratio is None else times(each.step_ratio),
-            ]
-        )
-    yield table_of(rows, words=(0, 1, 2), wraps=(0, 1, 2))
+    rows = [
+        [
+            each.workload,
+            each.mode,
+            each.group or NO_GROUP,
+            str(each.calls),
+            str(each.kinds),
+            at_least_time(each.alone_s, each.at_least_alone_s),
+            DASH if each.recorded_s is None else si_time(each.recorded_s),
+            times(each.ratio),
+            "" if each.step_ratio is None else times(each.step_ratio),
+        ]
+        for each in seen.reconstructed
+    ]
+    heads = ["workload", "mode", "group", "calls", "distinct", "alone", "in the step", "÷", "÷ whole step"]
+    yield from _table("The step put together from its operations timed alone", heads, rows, (0, 1, 2))
     if untimed := {each.workload: each.untimed for each in seen.reconstructed if each.group == "all" and each.untimed}:
         text = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
         yield f"note: calls that could not be run again, so that sums with them are at least so much: {text}"
@@ -364,11 +364,16 @@ def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 def other_ways(seen: CharacterizeAnswer) -> Iterator[Part]:
     """Seeds and switches: what each changes of the step."""
-    rows = [["workload", "way", "step", "÷ the mix", "95 %", "energy a step"]]
-    for each in ways(seen.data):
-        divided = DASH if each.ratio is None else digits(each.ratio, 3)
-        interval = DASH if each.low is None or each.high is None else f"{each.low:.2f} to {each.high:.2f}"
-        rows.append([each.workload, each.way, si_time(each.step_s), divided, interval, joules(each.energy_j)])
-    if len(rows) > 1:
-        yield "Other ways to run the training step"
-        yield table_of(rows, words=(0, 1), wraps=(0, 1))
+    rows = [
+        [
+            each.workload,
+            each.way,
+            si_time(each.step_s),
+            DASH if each.ratio is None else digits(each.ratio, 3),
+            DASH if each.low is None or each.high is None else f"{each.low:.2f} to {each.high:.2f}",
+            joules(each.energy_j),
+        ]
+        for each in ways(seen.data)
+    ]
+    heads = ["workload", "way", "step", "÷ the mix", "95 %", "energy a step"]
+    return _table("Other ways to run the training step", heads, rows, (0, 1))

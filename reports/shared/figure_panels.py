@@ -179,7 +179,8 @@ def finish(
     legend(figure, marks)
     if upwards:
         figure.supylabel(upwards, fontsize=figure_style.LABEL_PT)
-    say_below(figure, *below)
+    if below:
+        say_below(figure, *below)
     return figure
 
 
