@@ -85,6 +85,22 @@ def grid(
     return figure, flat[:panels], flat[panels:]
 
 
+def batch_panels(
+    labels: Sequence[str], sizes: Sequence[int], ticks: Sequence[int] = (), *, share_y: bool = False, less: int = 0
+) -> tuple[Figure, list[Axes], list[Axes]]:
+    """A panel for each label, with batch sizes across it: a figure as of `grid`.
+
+    sizes: in order. ticks: those of them that have a label; empty: as many as have room. less: as of `title`.
+    """
+    lines = max(label.count("\n") for label in labels)
+    height_in = (2.0 if len(labels) <= 4 else 1.6) + LINE_IN * max(0, lines - 1)
+    figure, panels, spare = grid(len(labels), 4, height_in, share_y=share_y)
+    for axes, label in zip(panels, labels, strict=True):
+        title(axes, label, len(labels), less)
+        batch_axis(axes, ticks or wide(sizes), (sizes[0], sizes[-1]))
+    return figure, panels, spare
+
+
 def pages(things: Sequence[T], most: int) -> list[list[T]]:
     """Things in order on as few pages as hold at most `most` each, about as many on each."""
     count = max(1, math.ceil(len(things) / max(1, most)))

@@ -60,14 +60,10 @@ def _figure(points: pd.DataFrame, images: Sequence[int], models: Sequence[str]) 
     points = points[points["label"].isin(models)]
     looks = figure_style.looks(figure_panels.in_order(points["precision"]))
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
-    lines = max(model.count("\n") for model in models)
-    height = (2.0 if len(models) <= 4 else 1.6) + figure_panels.LINE_IN * max(0, lines - 1)
-    figure, drawn, spare = figure_panels.grid(len(models), 4, height, share_y=False)
+    figure, drawn, spare = figure_panels.batch_panels(models, batches, less=4)
     logarithmic = any(_spread(points[points["label"] == model]) > _DECADE for model in models)
     for axes, model in zip(drawn, models, strict=True):
         _panel(axes, points[points["label"] == model], looks)
-        figure_panels.title(axes, model, len(models), less=4)
-        figure_panels.batch_axis(axes, figure_panels.wide(batches), (batches[0], batches[-1]))
         figure_panels.time_axis(axes, logarithmic)
     size = f" of {images[0]:,} images" if len(images) == 1 else ""
     below, up = ("batch size", "bars: 95 % interval"), f"time per epoch{size}, s"

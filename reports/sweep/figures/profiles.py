@@ -74,11 +74,9 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     items = sorted(int(size) for size in rows["items"].unique())
     ticks = figure_panels.wide({int(size) for size in rows["batch_size"].unique()} & set(items) or items, items)
     scale, prefix = scaled(10 * float(rows[["found", "found_at_least", "cleaned"]].max().max()))
-    figure, drawn, spare = figure_panels.grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55, share_y=False)
+    figure, drawn, spare = figure_panels.batch_panels(models, items, ticks)
     for axes, model in zip(drawn, models, strict=True):
         _batch_panel(axes, rows[rows["label"] == model], scale)
-        figure_panels.title(axes, model, len(models))
-        figure_panels.batch_axis(axes, ticks, (items[0], items[-1]))
     marks = []
     for phase, (colour, marker) in figure_style.phase_looks().items():
         hollow = {"markerfacecolor": "none", "markersize": 6.5}

@@ -153,13 +153,9 @@ def by_batch(points: pd.DataFrame, rows: Sequence[str]) -> Figure:
     """One panel a model, batch size across, one line a series. rows: those of this page."""
     looks = _looks(points)
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
-    lines = max(row.count("\n") for row in rows)
-    height_in = (2.0 if len(rows) <= 4 else 1.55) + figure_panels.LINE_IN * max(0, lines - 1)
-    figure, panels, spare = figure_panels.grid(len(rows), 4, height_in)
+    figure, panels, spare = figure_panels.batch_panels(rows, batches, share_y=True)
     for axes, row in zip(panels, rows, strict=True):
         figure_panels.ratio_lines(axes, points[points["row"] == row], looks)
-        figure_panels.title(axes, row, len(rows))
-        figure_panels.batch_axis(axes, figure_panels.wide(batches), (batches[0], batches[-1]))
     figure_panels.percent_axes(panels, points, upwards=True)
     below = ("batch size", _axis_label(points), _ceilings_differ(looks))
     return figure_panels.finish(figure, panels, _marks(points, looks), *below, spare=spare, upwards="utilization, %")
