@@ -14,7 +14,7 @@ from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import BETWEEN, BOUNDS, step_roof
 from reports.profile.explanation import FusedKernel, advised, explained, kernels, ladder, name_of, verdict
 from reports.profile.figures import icicle
-from reports.profile.summary import conservation_lines, pass_time, ratio, summary_lines, time
+from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
 from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
 from reports.shared.html import (
@@ -93,18 +93,15 @@ def kernels_table(profile: StepProfile) -> Table | None:
 
 
 def _module_row(node: ModuleNode, root: ModuleNode) -> Row:
+    amounts = module_amounts(node, root)
     return (
         TableCell(f"{node.name}: {node.type}" if node.module else node.type, tip=node.module),
-        _of(si(node.parameters, ""), node.parameters, root.parameters),
-        TableCell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
-        _of(
-            f"{node.at_least()}{si(node.model_flop, '')}",
-            node.model_flop,
-            None if root.unknowns() else root.model_flop,
-        ),
+        _of(*amounts["parameters"]),
+        TableCell(*amounts["MAC"][:2]),
+        _of(*amounts["FLOP"]),
         TableCell(si(node.moved_bytes, "B"), node.moved_bytes),
-        _pass_time("forward", node.forward_time_s, root.forward_time_s, node, root),
-        _pass_time("backward", node.backward_time_s, root.backward_time_s, node, root),
+        _of(*amounts["forward"]),
+        _of(*amounts["backward"]),
         _time(node.waited_s),
         TableCell(DASH if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
         TableCell(ratio(node.utilization_ratio), node.utilization_ratio),
@@ -145,10 +142,6 @@ def _kernel_row(kernel: FusedKernel) -> Row:
         _time(kernel.fused_s),
         _time(kernel.time_s),
     )
-
-
-def _pass_time(side: str, time_s: float | None, whole_s: float | None, node: ModuleNode, root: ModuleNode) -> TableCell:
-    return _of(pass_time(side, time_s, node), time_s, None if root.untimed_calls.get(side) else whole_s)
 
 
 def _time(value: float | None) -> TableCell:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.profile.module_tree import ModuleNode, tree
 from reports.profile.explanation import verdict
-from reports.profile.summary import pass_time, summary_lines
+from reports.profile.summary import module_amounts, summary_lines
 from reports.profile.tree import (
     EXPLAINED,
     OperationGroup,
@@ -47,39 +46,14 @@ class TreeColumn:
     name: str
     letters: int
     rank: int
-    said: Callable[[ModuleNode, ModuleNode], str]
-
-
-def _of(written: Callable[[Any], str], amount: Callable[[ModuleNode], Any]) -> Callable[[ModuleNode, ModuleNode], str]:
-    """An amount with its share of the root's."""
-    return lambda node, root: f"{written(amount(node))} {_share(amount(node), amount(root))}"
-
-
-def _flop(node: ModuleNode, root: ModuleNode) -> str:
-    """Model FLOP with their share of the root's; no share of what is not known."""
-    share = "" if root.unknowns() else f" {_share(node.model_flop, root.model_flop)}"
-    return f"{node.at_least()}{si(node.model_flop, '')}{share}"
-
-
-def _pass(side: str, node: ModuleNode, root: ModuleNode) -> str:
-    """Time in a pass with its share of the root's; no share of what is not known."""
-    time_s, whole_s = (each.forward_time_s if side == "forward" else each.backward_time_s for each in (node, root))
-    share = "" if root.untimed_calls.get(side) else f" {_share(time_s, whole_s)}"
-    return f"{pass_time(side, time_s, node)}{share}"
 
 
 COLUMNS = (
-    TreeColumn("parameters", 11, 3, _of(lambda value: si(value, ""), lambda node: node.parameters)),
-    TreeColumn("MAC", 6, 5, lambda node, _: f"{node.at_least('forward')}{si(node.forward_mac, '')}"),
-    TreeColumn("FLOP", 11, 2, lambda node, root: _flop(node, root)),
-    TreeColumn("forward", 12, 0, lambda node, root: _pass("forward", node, root)),
-    TreeColumn("backward", 12, 1, lambda node, root: _pass("backward", node, root)),
-    TreeColumn("FLOP/s", 6, 4, lambda node, _: DASH if node.flop_per_s is None else si(node.flop_per_s, "")),
-    TreeColumn("used", 6, 0, lambda node, _: _used(node.utilization_ratio)),
-    TreeColumn("bound", 10, 0, lambda node, _: node.bound or DASH),
-    TreeColumn("settings", 28, 6, lambda node, _: node.settings),
-)
-"""After the module's name. MAC, FLOP and times as in `profile_tree`."""
+    TreeColumn("parameters", 11, 3), TreeColumn("MAC", 6, 5), TreeColumn("FLOP", 11, 2), TreeColumn("forward", 12, 0),
+    TreeColumn("backward", 12, 1), TreeColumn("FLOP/s", 6, 4), TreeColumn("used", 6, 0), TreeColumn("bound", 10, 0),
+    TreeColumn("settings", 28, 6),
+)  # fmt: skip
+"""After the module's name."""
 
 WORDS = ("bound", "settings")
 
@@ -143,13 +117,14 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
     rows: list[list[Cell]] = []
     for guide, node in guided(nodes, depth):
         name = fitting(f"{f'{node.name}: ' if node.module else ''}{node.type}", max(2, room - len(guide)))
-        texts = [column.said(node, root) for column in columns]
+        texts = _texts(node, root)
         cut = (
             Styled(
                 text if len(text) <= column.letters else f"{text[: column.letters - 1]}…",
                 BOUND_COLOURS[node.bound] if column.name == "bound" else "",
             )
-            for text, column in zip(texts, columns, strict=True)
+            for column in columns
+            for text in [texts[column.name]]
         )
         rows.append([guide + name, *cut])
     styles = [
@@ -157,6 +132,22 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
         for _, node in guided(nodes, depth)
     ]
     return TextTable(heads, rows, rule=False, styles=styles)
+
+
+def _texts(node: ModuleNode, root: ModuleNode) -> dict[str, str]:
+    """Column → text of a module's line; amounts with their shares of the model, where that is known."""
+    amounts = {
+        column: text if whole is None or column == "MAC" else f"{text} {_share(part, whole)}"
+        for column, (text, part, whole) in module_amounts(node, root).items()
+    }
+    used = node.utilization_ratio
+    return {
+        **amounts,
+        "FLOP/s": DASH if node.flop_per_s is None else si(node.flop_per_s, ""),
+        "used": DASH if used is None else "<0.001" if 0 < used < 0.001 else digits(used, 2),
+        "bound": node.bound or DASH,
+        "settings": node.settings,
+    }
 
 
 def fitting_columns(width: int) -> list[TreeColumn]:
@@ -189,13 +180,6 @@ def operation_table(profile: StepProfile, groups: list[OperationGroup]) -> TextT
         *texts, bound = [operation_cells(each, step_s)[place] for place in OPERATION_CELLS]
         rows.append([*texts, Styled(bound, BOUND_COLOURS.get(bound, ""))])
     return TextTable(OPERATIONS, rows, rule=False)
-
-
-def _used(ratio: float | None) -> str:
-    """In six letters."""
-    if ratio is None:
-        return DASH
-    return "<0.001" if 0 < ratio < 0.001 else digits(ratio, 2)
 
 
 def _share(part: float | None, whole: float | None) -> str:

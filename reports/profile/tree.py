@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile.explanation import advised, verdict
-from reports.profile.summary import conservation_lines, pass_time, ratio, summary_lines, time
+from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.shared.layout import columns
 from reports.shared.numbers import DASH, digits, fitting, percent, si
 from results.records.step_profile import StepOperation, StepProfile
@@ -242,22 +242,13 @@ def tree_lines(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[str]:
 def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
     """One module's line, without its settings."""
     name = f"{'  ' * node.depth}{f'({node.name}): ' if node.module else ''}{node.type}"
-    return (
-        name,
-        si(node.parameters, ""),
-        _share(node.parameters, root.parameters),
-        f"{node.at_least('forward')}{si(node.forward_mac, '')}",
-        "" if root.unknowns("forward") else _share(node.forward_mac, root.forward_mac),
-        f"{node.at_least()}{si(node.model_flop, '')}",
-        "" if root.unknowns() else _share(node.model_flop, root.model_flop),
-        pass_time("forward", node.forward_time_s, node),
-        _share(node.forward_time_s, None if root.untimed_calls.get("forward") else root.forward_time_s),
-        pass_time("backward", node.backward_time_s, node),
-        _share(node.backward_time_s, None if root.untimed_calls.get("backward") else root.backward_time_s),
-        DASH if node.flop_per_s is None else si(node.flop_per_s, ""),
-        ratio(node.utilization_ratio),
-        node.bound or DASH,
+    shares = {"MAC": "", "FLOP": ""}  # where the whole is not known
+    amounts = (
+        (text, _share(part, whole) if whole is not None else shares.get(column, DASH))
+        for column, (text, part, whole) in module_amounts(node, root).items()
     )
+    rate = DASH if node.flop_per_s is None else si(node.flop_per_s, "")
+    return (name, *itertools.chain(*amounts), rate, ratio(node.utilization_ratio), node.bound or DASH)
 
 
 def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
