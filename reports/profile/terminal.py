@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
@@ -19,6 +19,7 @@ from reports.profile.tree import (
     EXPLAINED,
     OperationGroup,
     closing,
+    guided,
     heading,
     operation_cells,
     operation_groups,
@@ -156,20 +157,6 @@ def fitting_columns(width: int) -> list[TreeColumn]:
     while kept and NAME_LETTERS + sum(column.letters + 1 for column in kept) > width:
         kept.pop()
     return [column for column in COLUMNS if column in kept]
-
-
-def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
-    """Modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
-    waiting = [("", "", "")]
-    while waiting:
-        path, guide, under = waiting.pop()
-        node = nodes[path]
-        yield guide, node
-        if depth >= 0 and node.depth >= depth:
-            continue
-        for child in reversed(node.children):
-            last = child == node.children[-1]
-            waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
 
 
 def operation_table(profile: StepProfile, groups: list[OperationGroup]) -> TextTable:

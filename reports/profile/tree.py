@@ -219,16 +219,23 @@ def ranked(nodes: Iterable[ModuleNode], ranking: Ranking, top: int) -> list[tupl
     return [(name, f"{'≥ ' if name in partial else ''}{ranking.written(value)}") for name, value in most]
 
 
+def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
+    """Modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
+    waiting = [("", "", "")]
+    while waiting:
+        path, guide, under = waiting.pop()
+        node = nodes[path]
+        yield guide, node
+        if depth >= 0 and node.depth >= depth:
+            continue
+        for child in reversed(node.children):
+            last = child == node.children[-1]
+            waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
+
+
 def listed_nodes(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[ModuleNode]:
     """Modules as the tree lists them: each before its children, down to `depth`."""
-    order: list[ModuleNode] = []
-    waiting = [""]
-    while waiting:
-        node = nodes[waiting.pop()]
-        order.append(node)
-        if depth < 0 or node.depth < depth:
-            waiting.extend(reversed(node.children))
-    return order
+    return [node for _, node in guided(nodes, depth)]
 
 
 def tree_lines(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[str]:
