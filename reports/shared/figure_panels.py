@@ -406,11 +406,11 @@ def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFra
     yield from frame.groupby(columns[0] if len(columns) == 1 else list(columns), sort=False)
 
 
-def one_source(frame: pd.DataFrame, column: str = "source") -> pd.DataFrame:
+def one_source(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of one recorder, never of several: torch.profiler's own numbers where there are any."""
-    sources = list(dict.fromkeys(frame[column]))
+    sources = list(dict.fromkeys(frame["source"]))
     chosen = PROFILER if PROFILER in sources else next(iter(sources), "")
-    return frame[frame[column] == chosen]
+    return frame[frame["source"] == chosen]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -99,23 +99,21 @@ class TextTable:
     rows: Sequence[Sequence[Cell]]
     rule: bool = True
     heads: bool = True
-    indent: int = 0
     styles: Sequence[str] = ()
 
     def lines(self, width: int) -> list[Spans]:
         """The table in at most so many letters."""
         if not self.rows:
             return []
-        room = width - self.indent
         shown = _Texts(self)
-        plan = _plan(shown, room)
+        plan = _plan(shown, width)
         if plan is None:
-            return [[Styled(" " * self.indent), *line] for line in _records(shown, room)]
+            return list(_records(shown, width))
         drawn = list(_table_lines(shown, plan))
         if lost := [column.name for at, column in enumerate(self.columns) if at not in plan.kept and column.name]:
-            left_out = wrap(f"(left out for want of room: {', '.join(lost)})", room, rest=" ")
+            left_out = wrap(f"(left out for want of room: {', '.join(lost)})", width, rest=" ")
             drawn += [[Styled(line, "dim")] for line in left_out]
-        return [[Styled(" " * self.indent), *line] for line in drawn] if self.indent else drawn
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,6 @@ class Hanging:
     label: str
     text: str
     column: int = 0
-    style: str = ""
 
     def lines(self, width: int) -> list[Spans]:
         """The text beside the label, or below it where the label leaves it too little room."""
@@ -135,7 +132,7 @@ class Hanging:
             found = [*wrap(label.strip(), width), *wrap(self.text, width, "    ", "    ")]
         else:
             found = wrap(self.text, width, label.ljust(start), " " * start)
-        return [[Styled(line, self.style)] for line in found]
+        return [[Styled(line)] for line in found]
 
 
 @dataclass(frozen=True)
@@ -158,15 +155,13 @@ class Prose:
         return [[Styled(line, self.style)] for line in found]
 
 
-def table_of(
-    rows: Sequence[Sequence[Cell]], words: Collection[int] = (), wraps: Collection[int] = (), keep: int = 2
-) -> TextTable:
+def table_of(rows: Sequence[Sequence[Cell]], words: Collection[int] = (), wraps: Collection[int] = ()) -> TextTable:
     """A table whose first row is its headings, without a rule. words: columns that are aligned left; the others are
-    aligned right. wraps: those whose texts may go on below. keep: how many stay; of the others the last one is left out
-    first."""
+    aligned right. wraps: those whose texts may go on below. The first two columns stay; of the others the last one is
+    left out first."""
     heads, *rest = rows
     columns = [
-        Column(name if isinstance(name, str) else name.text, at not in words, max(0, at + 1 - keep), at in wraps)
+        Column(name if isinstance(name, str) else name.text, at not in words, max(0, at - 1), at in wraps)
         for at, name in enumerate(heads)
     ]
     return TextTable(columns, rest, rule=False)
