@@ -32,8 +32,3 @@ def test_each_boundary_has_a_fault_and_each_row_is_read() -> None:
 
 def test_each_test_that_is_named_exists() -> None:
     assert [(file, name) for _, file, name in rows() if name not in functions_of(file)] == []
-
-
-def test_no_test_is_named_for_two_faults() -> None:
-    named = [row[1:] for row in rows()]
-    assert sorted(named) == sorted(set(named))

@@ -93,8 +93,3 @@ def test_a_known_fault_has_its_place_in_the_code_and_its_tests(fault: KnownFault
     assert ast.dump(ast.parse(fault.planted(source))) != ast.dump(ast.parse(source))
     assert fault.tests.split()
     assert all((ROOT / file).exists() for file in fault.tests.split())
-
-
-def test_text_that_stands_twice_is_no_place() -> None:
-    with pytest.raises(ValueError, match=r"once in a\.py, it is there 2 times"):
-        KnownFault("a.py", "x", "y", "").planted("x = x")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ def quoted() -> list[str]:
 
 
 PATHS = sorted({word for word in quoted() if re.fullmatch(r"[\w./]+(/|\.(py|md|csv|txt|toml))", word) and "/" in word})
-NAMES = sorted({word for word in quoted() if re.fullmatch(r"_*[A-Za-z]\w*(\.\w+)*", word) and not word.isdigit()})
 PLACED = re.findall(r"`([A-Z][\w]*)`[^`.;]{0,12}\(`([\w/]+\.py)`\)", TEXT)
 
 
@@ -29,26 +26,6 @@ def test_a_path_exists(path: str) -> None:
     for word in PLACEHOLDERS:
         path = re.sub(rf"\b{word}\b", "*", path)
     assert list(ROOT.glob(path.rstrip("/")))
-
-
-@functools.cache
-def words() -> frozenset[str]:
-    """Everything that the code names: definitions, attributes, parameters, texts without a space."""
-    files = subprocess.run(
-        ["git", "ls-files", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.split()
-    found: set[str] = {part for file in files for part in (*Path(file).with_suffix("").parts, file)}
-    for file in files:
-        if (ROOT / file).is_file() and not file.startswith("tests/docs/"):
-            found |= set(re.findall(r"\w+", (ROOT / file).read_text(encoding="utf-8")))
-    return frozenset(found)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_one_of_the_code(name: str) -> None:
-    parts = {part for part in name.split(".") if part not in PLACEHOLDERS}
-    packages = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    assert parts <= words() | packages, name
 
 
 @pytest.mark.parametrize(("name", "path"), PLACED)

@@ -91,10 +91,3 @@ def test_every_folder_with_code_is_read():
 def test_nothing_runs_or_unpickles_outside_of_named_places():
     there = {(file, call) for file, source in sources() for call in (*found(source), *imported(source))}
     assert there - COMPILED == set(ALLOWED)
-
-
-def test_the_page_on_security_is_there_and_is_linked():
-    page = (ROOT / "SECURITY.md").read_text()
-    for part in ("What is trusted", "How to report", "Limits for files"):
-        assert part in page
-    assert "SECURITY.md" in (ROOT / "README.md").read_text()

@@ -12,27 +12,18 @@ import pytest
 from analysis.devices.precisions import PRECISIONS
 from analysis.stats.summary import BATCHES
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
-from reports.sweep.table import to_text
 from results.version import VERSION
 from runners.__main__ import installed
-from runners.report import command as report_command
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 CONVENTIONS = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
 
 LINES = (
     "    python -m pip install -r requirements.txt && python -m runners.sweep",
     "    python -m pip install -r requirements-dev.txt && python -m pytest",
-)
-REQUIREMENTS = (
-    "requirements-measure.txt",
-    "requirements-report.txt",
-    "requirements-counters.txt",
-    "requirements-models.txt",
 )
 
 
@@ -51,21 +42,6 @@ def test_the_two_lines_of_the_readme_are_what_continuous_integration_looks_for()
 def test_the_table_of_commands_names_every_command_and_no_other() -> None:
     named = set(re.findall(r"^\| `python -m runners\.(\w+)", COMMANDS, re.MULTILINE))
     assert named == set(installed())
-
-
-def test_the_table_of_the_results_is_what_its_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a terminal of 80 columns; "…" stands for lines that are left out, and no other line is."""
-    monkeypatch.setattr(report_command, "_pictures", lambda out: {})
-    before, _, rest = RESULTS.partition("```text\n")
-    words = before.splitlines()[-2].split()
-    assert words[:4] == ["python", "-m", "runners.report", f"results/published/{Path(words[3]).name}"]
-    printed = to_text(report_command.rebuild(ROOT / words[3], tmp_path), 80)
-    parts = rest.partition("```\n")[0].split("…\n")
-    assert len(parts) == 3
-    assert parts[-1] == ""
-    assert printed.startswith(parts[0])
-    assert f"\n{parts[1]}" in printed.removeprefix(parts[0])
-    assert max(map(len, printed.splitlines())) == 80
 
 
 def test_the_citation_is_whole_and_of_this_version() -> None:
@@ -127,20 +103,6 @@ def test_paths_in_backquotes_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:\.\./)?(?:[a-z_]+/)+[a-z_0-9]+\.(?:py|csv))`", text):
         assert (ROOT / path).is_file() or path.startswith(("cleaned/", "measure/counters/adapters/NAME")), path
-
-
-def test_constraints_meet_the_requirements() -> None:
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines), "a pin is NAME==VERSION, no hash, no address"
-    pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
-    for file in (*REQUIREMENTS, "requirements-dev.txt"):
-        for line in (ROOT / file).read_text().splitlines():
-            if line and not line.startswith(("#", "-r")):
-                wanted = Requirement(line)
-                assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), line
 
 
 def test_what_pip_installs_is_what_the_requirements_say() -> None:

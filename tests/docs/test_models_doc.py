@@ -34,18 +34,3 @@ def test_the_whole_file_of_the_page_trains(shown: str) -> None:
         step()
         losses.append(float(step.last_loss))  # type: ignore[arg-type]
     assert losses[-1] < losses[0], "on one batch of labels"
-
-
-def test_the_loss_without_its_batch_names_the_import(shown: str) -> None:
-    path = Path(shown.partition(":")[0])
-    text = path.read_text()
-    path.write_text(text.replace("return Batch((pixels, ids), answers)", "return pixels, ids"))
-    workload = get(shown)
-    batch = workload.batch(workload.hyper, 2, torch.device("cpu"), None)
-    output = workload.build(**workload.hyper)(*batch.inputs)
-    with pytest.raises(ValueError, match=r"got no target.*`from workloads\.catalogue\.base import Batch`"):
-        workload.loss(output, batch.target)
-    path.write_text(text.replace("from workloads.catalogue.base import Batch\n", ""))
-    bare = get(shown)
-    with pytest.raises(ValueError, match=r"Batch is not imported: add `from workloads\.catalogue\.base import Batch`"):
-        bare.batch(bare.hyper, 2, torch.device("cpu"), None)

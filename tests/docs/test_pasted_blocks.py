@@ -25,12 +25,6 @@ BLOCKS = {
 }
 
 
-def test_there_are_blocks_of_every_framework() -> None:
-    every = "\n".join(BLOCKS.values())
-    assert all(f"import {name}" in every for name in NEEDED)
-    assert {name.split()[0] for name in BLOCKS} == set(DOCUMENTS)
-
-
 @pytest.mark.survival
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_runs_as_pasted(name: str, tmp_path: Path) -> None:

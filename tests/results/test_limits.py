@@ -8,7 +8,6 @@ Which commit the code is, on a machine with git, with the file COMMIT, with the 
 from __future__ import annotations
 
 import dataclasses
-import gc
 import gzip
 import io
 import os
@@ -19,22 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from results.garbage_collector import MANY, collector_off
-from results.limits import LIMITS, BoundedStream, limit, stated, unpack
-from results.store import layout, manifest
+from results.limits import LIMITS, BoundedStream, stated, unpack
+from results.store import layout
 from results.store.code import COMMIT_FILE, commit_of, write_commit
 from results.store.store import read_run
-from runners.doctor import command
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
 PAGE = Path(__file__).parents[2] / "SECURITY.md"
-
-
-def test_a_limit_is_the_default_or_what_the_environment_says(monkeypatch):
-    assert limit("database_seconds") == LIMITS["database_seconds"].default == 600
-    monkeypatch.setenv("FLOPLEDGER_LIMITS", "database_seconds=1200, unpacked_bytes=64e9")
-    assert (limit("database_seconds"), limit("unpacked_bytes")) == (1200, 64_000_000_000)
-    assert limit("config_layers") == LIMITS["config_layers"].default
 
 
 @pytest.mark.parametrize(
@@ -88,35 +78,6 @@ def test_a_stream_ends_at_its_limit(monkeypatch):
     assert io.BufferedReader(BoundedStream(io.BytesIO(b"0123456789"), "a.gz")).read() == b"0123456789"
     with pytest.raises(ValueError, match=r"a\.gz: unpacked: more than 10"):
         io.BufferedReader(BoundedStream(io.BytesIO(b"0123456789a"), "a.gz")).read()
-
-
-# The cyclic collector, which is off while a million rows are made
-
-SAID = ("disable", "freeze", "unfreeze", "enable")
-
-
-@pytest.mark.parametrize(
-    ("keeps", "made", "frozen", "expected"),
-    [
-        (False, MANY + 1, 0, ["disable", "enable"]),
-        (True, MANY + 1, 0, ["disable", "freeze", "unfreeze", "enable"]),
-        (True, MANY, 0, ["disable", "enable"]),  # few
-        (True, MANY + 1, 300, ["disable", "freeze", "unfreeze", "enable"]),  # those of Python 3.12 itself
-        (True, MANY + 1, 1000, ["disable", "enable"]),  # what others have frozen stays so
-    ],
-)
-def test_what_is_kept_is_old_afterwards(
-    keeps: bool, made: int, frozen: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    for name in SAID:
-        monkeypatch.setattr(gc, name, lambda name=name: said.append(name))
-    monkeypatch.setattr(gc, "isenabled", lambda: True)
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
-    monkeypatch.setattr(gc, "get_count", lambda: (made, 0, 0))
-    with collector_off(keeps=keeps):
-        said.append("work")
-    assert said == [expected[0], "work", *expected[1:]]
 
 
 @pytest.mark.parametrize(
@@ -212,24 +173,11 @@ def test_code_that_changed_on_the_way_is_dirty(travelled, change):
     assert commit_of(travelled, {}).endswith(".dirty")
 
 
-def test_what_a_run_leaves_is_no_change_of_the_code(travelled):
-    for file in ("runners/__pycache__/a.cpython-312.pyc", "results/runs/one/runs.csv"):
-        (travelled / file).parent.mkdir(parents=True)
-        (travelled / file).write_text("")
-    assert not commit_of(travelled, {}).endswith(".dirty")
-
-
 def test_the_variable_is_asked_before_the_file_and_after_git(checkout, travelled):
     assert commit_of(travelled, {"FLOPLEDGER_COMMIT": COMMIT}) == "g0123456789ab"
     assert commit_of(checkout, {"FLOPLEDGER_COMMIT": COMMIT}) == "g" + git(checkout, "rev-parse", "HEAD")[:12]
     with pytest.raises(ValueError, match="7 to 40 hex digits of a commit, got 'main'"):
         commit_of(travelled, {"FLOPLEDGER_COMMIT": "main"})
-
-
-@pytest.mark.parametrize("content", [b"", b"commit main\n", b"\xff"])
-def test_a_file_that_says_no_commit_is_none(travelled, content):
-    (travelled / COMMIT_FILE).write_bytes(content)
-    assert commit_of(travelled, {}) == ""
 
 
 def test_only_a_committed_checkout_is_written_down(checkout, travelled):
@@ -238,14 +186,3 @@ def test_only_a_committed_checkout_is_written_down(checkout, travelled):
     (checkout / "runners" / "new.py").write_text("")
     with pytest.raises(ValueError, match=r"expected all code to be committed, got changes: \?\? runners/new\.py"):
         write_commit(checkout)
-
-
-def test_the_doctor_writes_it(checkout, monkeypatch, capsys):
-    monkeypatch.setattr(manifest, "ROOT", checkout)
-    assert command.main(["--commit"]) == 0
-    assert (checkout / COMMIT_FILE).read_text() == write_commit(checkout)
-    assert capsys.readouterr().out == f"COMMIT: commit {git(checkout, 'rev-parse', 'HEAD')[:12]}\n"
-    (checkout / "runners" / "a.py").write_text("a = 2\n")
-    with pytest.raises(SystemExit) as ended:
-        command.main(["--commit"])
-    assert ended.value.code == 2

@@ -224,26 +224,12 @@ def test_a_symbolic_size_is_kept_as_its_text():
     assert Storage.from_row(storage.to_row()).nbytes == "64*b"
 
 
-def test_columns_of_other_versions():
-    row = {"cell_id": "c", "attempt": "1", "time_s": "0.5", "of_the_future": "x"}
-    assert Telemetry.from_row(row) == Telemetry(cell_id="c", attempt=1, time_s=0.5)
-    with pytest.raises(ValueError, match="column time_s is missing"):
-        Telemetry.from_row({"cell_id": "c", "attempt": "1"})
-
-
 def test_cell_id_leaves_defaults_out():
     cell = Cell(model="resnet18", batch_size=8, device="cpu")
     by_hand = json.dumps({"batch_size": 8, "device": "cpu", "model": "resnet18"}, separators=(",", ":"))
     assert cell.cell_id == hashlib.sha256(by_hand.encode()).hexdigest()[:16]
     assert dataclasses.replace(cell, precision="fp32").cell_id == cell.cell_id
     assert dataclasses.replace(cell, precision="tf32").cell_id != cell.cell_id
-
-
-def test_a_run_gives_its_cell_back():
-    cell = Cell(model="resnet18", batch_size=8, device="cpu", counters=("fvcore",), image_size=64)
-    parameters = {name: getattr(cell, name) for name in header(Cell)}
-    run = Run(**parameters, cell_id=cell.cell_id, attempt=1, sitting="s", status="ok")
-    assert Run.from_row(run.to_row()).cell == cell
 
 
 def test_rows_of_a_cell_begin_with_its_attempt():

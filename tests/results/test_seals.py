@@ -9,17 +9,10 @@ from pathlib import Path
 import pytest
 
 from results.errors import Inconsistent
-from results.records.samples import Ceiling
 from results.store.store import Store, read_run
-from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
+from tests.support.made_up.made_up_runs import a_run, ceiling, new_store, rows_of
 from tests.support.made_up.seals import older
 from tests.support.made_up.small_run import rebuilt, small_run
-
-
-def ceiling(rate: float) -> Ceiling:
-    return Ceiling(
-        sitting="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="1x1", flop_per_s=rate
-    )
 
 
 @pytest.fixture

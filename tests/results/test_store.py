@@ -13,9 +13,7 @@ import sys
 import pandas as pd
 import pytest
 
-from results.errors import StoreFault
 from results.records.rows import header
-from results.store.manifest import read_manifest, write_manifest
 from results.store.store import FAILED, Store, read_run
 from tests.support.made_up.made_up_runs import (
     MANIFEST,
@@ -91,17 +89,6 @@ def test_an_integer_beyond_64_bits_stays_exact(tmp_path):
         counts = [flop_count("a", flop=2**70 + 1), flop_count("a", flop=None), flop_count("a", flop=5)]
         store.commit(a_run("a"), {"flop_counts.csv": counts})
     assert read_run(tmp_path / "run").flop_counts["flop"].tolist() == [2**70 + 1, None, 5]
-
-
-def test_one_write_and_one_fsync_a_file_and_runs_last(tmp_path):
-    disk = Mortal()
-    with new_store(tmp_path / "run", disk) as store:
-        store.commit(a_run("a"), rows_of("a"))
-        disk.calls.clear()
-        store.commit(a_run("b"), rows_of("b"))
-        calls = list(disk.calls)
-    each = [[f"open {name}", "write", "fsync", "close"] for name in (*rows_of("b"), "runs.csv")]
-    assert calls == [call for file in each for call in file]
 
 
 # Attempts and resuming
@@ -196,30 +183,6 @@ def test_a_mistake_changes_nothing(tmp_path, name):
         assert {file: file.read_bytes() for file in store.path.iterdir()} == before
 
 
-def test_a_closed_store_writes_nothing(tmp_path):
-    store = new_store(tmp_path / "run")
-    store.close()
-    store.close()
-    for write in (
-        lambda: store.commit(a_run("a"), {}),
-        lambda: store.append_sitting(dataclasses.replace(SITTING, sitting="s2")),
-        lambda: store.write_operations("t", [], []),
-        lambda: store.replace_manifest(MANIFEST),
-    ):
-        with pytest.raises(ValueError, match="closed"):
-            write()
-
-
-def test_sittings_that_do_not_belong_together(tmp_path):
-    run_of(tmp_path / "run")
-    with Store.resume(tmp_path / "run") as store:
-        with pytest.raises(ValueError, match="device_name is 'B' here and 'A CPU' in the run"):
-            store.append_sitting(dataclasses.replace(SITTING, sitting="s2", device_name="B"))
-        with pytest.raises(ValueError, match="expected a new session, got 's1'"):
-            store.append_sitting(SITTING)
-    assert read_run(tmp_path / "run").sittings == [SITTING]
-
-
 # Opening
 
 
@@ -277,15 +240,6 @@ def test_an_unwritable_directory_is_a_mistake(tmp_path, code, call):
         Store.create(path, MANIFEST, disk)
 
 
-def test_a_full_disk_at_the_beginning_is_no_mistake(tmp_path):
-    disk = Failing()
-    disk.broken = True
-    with pytest.raises(StoreFault, match="No space left on device; whole rows are kept, --resume goes on"):
-        Store.create(tmp_path / "run", MANIFEST, disk)
-    with Store.create(tmp_path / "run", MANIFEST):
-        pass  # what a failed begin leaves is no obstacle
-
-
 def test_a_second_sweep_is_refused_by_pid(tmp_path):
     first = new_store(tmp_path / "run")
     message = rf"is being written by another sweep \(pid {os.getpid()} on "
@@ -300,21 +254,6 @@ def test_a_second_sweep_is_refused_by_pid(tmp_path):
 
 
 # Cost
-
-
-def test_importing_the_store_imports_no_pandas():
-    code = "import sys, results.store.store; print({'pandas', 'numpy', 'torch', 'subprocess'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-def test_the_manifest_of_a_run_can_be_replaced(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        store.replace_manifest(store.manifest.with_command("sweep --resume"))
-        assert store.manifest.commands == ("sweep --out here", "sweep --resume")
-    assert read_run(tmp_path / "run").manifest == store.manifest
-    write_manifest(tmp_path / "run", MANIFEST)
-    assert read_manifest(tmp_path / "run") == MANIFEST
 
 
 THREE = ("a" * 16, "b" * 16, "c" * 16)
@@ -337,18 +276,6 @@ def test_a_group_leaves_what_single_commits_leave(tmp_path):
         assert group.done() == dict.fromkeys(THREE, "ok")
     assert contents(tmp_path / "group") == contents(tmp_path / "single")
     assert read_run(tmp_path / "group").problems == []
-
-
-def test_a_group_with_one_that_may_not_be_kept_writes_nothing(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        before = contents(tmp_path / "run")
-        wrong = {"samples.csv": samples("another")}
-        with pytest.raises(ValueError, match="does not belong to attempt"):
-            store.commit_group([(a_run(THREE[0]), rows_of(THREE[0])), (a_run(THREE[1]), wrong)])
-        with pytest.raises(ValueError, match="expected attempts at different cells"):
-            store.commit_group([(a_run(THREE[0]), {}), (a_run(THREE[0], attempt=2), {})])
-        assert contents(tmp_path / "run") == before
-        assert store.next_attempt(THREE[0]) == 1
 
 
 @pytest.mark.parametrize("part", [None, 0.4])

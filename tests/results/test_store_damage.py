@@ -12,19 +12,16 @@ import pytest
 from results.records.vocabulary import SCHEMA_VERSION
 from results.store.layout import decode
 from results.store.manifest import read_manifest
-from results.store.migrations import MIGRATIONS
-from results.store.store import Store, read_operations, read_run
+from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import (
     a_run,
     corrupt,
     new_store,
-    operations,
     rows_of,
     run_of,
     samples,
-    storages,
 )
-from tests.support.made_up.seals import older, reseal
+from tests.support.made_up.seals import reseal
 
 # Damage, and the reader
 
@@ -142,16 +139,6 @@ def test_a_run_of_version_6_is_resumed_with_what_it_has(tmp_path):
     assert [(run.threads, run.first_step_s) for run in data.runs] == [(None, None), (None, None), (2, 0.5)]
 
 
-def test_a_damaged_row_of_version_6_stays_damaged_and_stops_no_resume(tmp_path):
-    path = run_of(tmp_path / "run", ("a", "b", "c"))
-    as_version_6(path)
-    corrupt(path / "runs.csv", b",b,1,", b",b,2,")
-    Store.resume(path).close()
-    data = read_run(path)
-    assert [run.cell_id for run in data.runs] == ["a", "c"]
-    assert any(problem.startswith("runs.csv, line 3: left out, ") for problem in data.problems)
-
-
 def of_version(path: Path, version: int) -> None:
     document = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps({**document, "schema_version": version}))
@@ -165,48 +152,6 @@ def test_a_newer_schema_is_refused_in_one_line(tmp_path):
         with pytest.raises(ValueError, match=said) as caught:
             opening(path)
         assert "\n" not in str(caught.value)
-
-
-def test_an_older_schema_is_migrated_in_memory_and_never_appended_to(tmp_path, monkeypatch):
-    """A made-up version 0, which measured samples in milliseconds, called the batch size size, and had no options."""
-
-    def from_0(file, row):
-        if file == "samples.csv":
-            row["wall_s"] = repr(float(row.pop("wall_ms")) / 1000)
-        if file == "runs.csv":
-            row["batch_size"] = row.pop("size")
-        if file == "manifest.json":
-            row["options"] = {"models": row.pop("models")}
-        if file.startswith("operations/t.csv"):
-            row["kind"] = row["kind"].lower()
-        return row
-
-    path = tmp_path / "run"
-    with new_store(path) as store:
-        upper = [dataclasses.replace(operation, kind="CONVOLUTION") for operation in operations()]
-        store.write_operations("t", upper, storages())
-        store.commit(a_run("a", trace_id="t"), rows_of("a"))
-    older(path)
-    corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
-    corrupt(path / "runs.csv", b",batch_size,", b",size,")
-    document = json.loads((path / "manifest.json").read_text())
-    del document["options"]
-    (path / "manifest.json").write_text(json.dumps({**document, "schema_version": 0, "models": ["resnet18"]}))
-    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-
-    with pytest.raises(ValueError, match="has schema version 0, which this program can no longer read"):
-        read_run(path)
-    monkeypatch.setitem(MIGRATIONS, 0, from_0)
-    data = read_run(path)
-    assert data.manifest.options == {"models": ["resnet18"]}
-    assert data.manifest.schema_version == 0, "the manifest says what is on the disk"
-    assert data.runs[0].batch_size == 8
-    assert data.samples["wall_s"].tolist() == [row.wall_s / 1000 for row in samples("a")]
-    assert data.problems == []
-    assert read_operations(path, "t")[0] == operations()
-    with pytest.raises(ValueError, match=r"version 0, --resume needs version 6 or newer: start a new run"):
-        Store.resume(path)
-    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
 def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):

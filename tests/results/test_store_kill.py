@@ -39,14 +39,21 @@ def write_run(path: Path, disk: Mortal, cells: str = "abc") -> None:
             if cell not in store.done():
                 attempt = store.next_attempt(cell)
                 store.write_operations("t", operations(), storages())
-                store.commit(a_run(cell, attempt, trace_id="t"), rows_of(cell, attempt))
+                seals = store.write_recording(cell, attempt, "batch", "kineto", recording(cell, attempt))
+                store.commit(a_run(cell, attempt, trace_id="t", committed=seals), rows_of(cell, attempt))
+
+
+def recording(cell: str, attempt: int) -> bytes:
+    return f"attempt {attempt} of {cell}".encode() * 9
 
 
 def check(path: Path, cells: str) -> None:
-    """Each of the cells once, with the rows of its one attempt, exactly."""
+    """Each of the cells once, with the rows and the recording of its one attempt, exactly."""
     data = read_run(path)
     assert sorted(run.cell_id for run in data.runs) == sorted(cells)
     for run in data.runs:
+        file = path / f"profiles/{run.cell_id}-{run.attempt}-batch.kineto.json.gz"
+        assert file.read_bytes() == recording(run.cell_id, run.attempt)
         for file, rows in rows_of(run.cell_id, run.attempt).items():
             frame = getattr(data, file.removesuffix(".csv"))
             mine = [cell == run.cell_id for cell in frame["cell_id"].tolist()]
@@ -79,7 +86,7 @@ def test_death_before_and_within_each_call_of_a_run(tmp_path, part):
     """Die at call k of a whole run of three cells, for every k (of those that a death can cut); read; go on to the
     end; read."""
     calls = calls_of_a_run(tmp_path / "whole")
-    assert len(calls) > 60, "creating, a session, a trace, and three commits of four files with four calls each"
+    assert len(calls) > 60, "a session, a trace, three recordings and commits of four files with four calls each"
     moments = [k for k, call in enumerate(calls) if part is None or call == "write"]
     deaths = 0
     for k in moments:
@@ -94,10 +101,11 @@ def test_death_before_and_within_each_call_of_a_run(tmp_path, part):
         check(path, "abc")
         assert [run.attempt for run in read_run(path).runs][: len(kept)] == [1] * len(kept), "none was measured again"
         assert read_operations(path, "t") == (operations(), storages())
+        assert not list((path / "profiles").glob(".*.tmp"))
     assert deaths == len(moments) > 15
 
 
-@pytest.mark.parametrize("step", [62, pytest.param(31, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [80, pytest.param(31, marks=pytest.mark.slow)])
 def test_death_while_going_on_after_a_death(tmp_path, step):
     """Two deaths in a row, within writes where they die in one: at some calls of the first run, each of the second."""
     count = len(calls_of_a_run(tmp_path / "whole"))
@@ -146,8 +154,6 @@ def run_writer(path: Path, cells: int, kill_after_s: float | None) -> list[str]:
     paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
     command = [sys.executable, "-c", WRITER, str(path), str(cells), *paths]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         said = [process.stdout.readline().strip()]
         if kill_after_s is not None:
             time.sleep(kill_after_s)

@@ -10,8 +10,7 @@ import pytest
 from results.errors import StoreFault
 from results.store.manifest import read_manifest
 from results.store.store import Store, read_run
-from tests.results.test_seals import ceiling
-from tests.support.made_up.made_up_runs import SITTING, a_run, flop_count, new_store, rows_of
+from tests.support.made_up.made_up_runs import SITTING, a_run, ceiling, flop_count, new_store, rows_of
 
 WRITES: dict[str, Callable[[Store], None]] = {
     "commit": lambda store: store.commit(a_run("b"), rows_of("b")),
@@ -34,13 +33,6 @@ def test_a_removed_lock_ends_the_first_sweep(tmp_path, write):
         second.commit(a_run("c"), rows_of("c"))
     first.close()
     assert [run.cell_id for run in read_run(tmp_path / "run").runs] == ["a", "b", "c"]
-
-
-def test_a_removed_lock_is_enough(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        (tmp_path / "run" / ".lock").unlink()
-        with pytest.raises(StoreFault, match="its lock"):
-            store.commit(a_run("a"), rows_of("a"))
 
 
 def test_a_removed_manifest_is_put_back(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from results.errors import Inconsistent
 from results.records.operations import ProfiledOperation
 from results.store.store import Store, read_profile, read_run
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Died, Mortal, Unsynced, a_run, new_store, rows_of
+from tests.support.made_up.made_up_runs import Unsynced, a_run, new_store, rows_of
 
 CALLS = [
     ProfiledOperation(
@@ -69,13 +69,6 @@ def test_a_damaged_profile_is_named_and_its_cell_is_measured_again_though_its_ro
         read_profile(tmp_path / "run", "a", 1)
 
 
-def test_an_attempt_without_a_profile_says_so(tmp_path):
-    with new_store(tmp_path / "run"):
-        pass
-    with pytest.raises(ValueError, match=r"has no profiles/a-1\.csv\.gz"):
-        read_profile(tmp_path / "run", "a", 1)
-
-
 # --- recordings ------------------------------------------------------------------------------------------------------
 
 
@@ -101,33 +94,3 @@ def test_a_command_is_kept_beside_what_it_recorded(tmp_path):
     assert command.read_text() == "nsys profile 'a b'\n"
     command.write_text("nsys profile another\n")
     assert read_run(tmp_path / "run").damaged == {"profiles/a-1-batch.nsys.command.txt"}
-
-
-def _write_run(path, disk):
-    """One cell with two recordings, from nothing or from wherever the last writer died."""
-    with Store.resume(path, disk) if (path / "manifest.json").exists() else Store.create(path, MANIFEST, disk) as store:
-        if not store.sittings:
-            store.append_sitting(SITTING)
-        if "a" not in store.done():
-            attempt = store.next_attempt("a")
-            seals = {}
-            for work in ("one", "batch"):
-                seals |= store.write_recording("a", attempt, work, "kineto", f"{work} of {attempt}".encode() * 9)
-            store.commit(dataclasses.replace(a_run("a", attempt), committed=seals), rows_of("a", attempt))
-
-
-@pytest.mark.parametrize("part", [None, 0.5])
-def test_death_at_any_call_leaves_a_cell_whole_or_uncommitted(tmp_path, part):
-    _write_run(tmp_path / "whole", whole := Mortal())
-    for k in range(len(whole.calls)):
-        path = tmp_path / f"{k}"
-        with pytest.raises(Died):
-            _write_run(path, Mortal(after=k, part=part))
-        if (path / "manifest.json").exists():
-            assert not any("left out: not what" in problem for problem in read_run(path).problems)
-        _write_run(path, Mortal())
-        (run,) = read_run(path).runs
-        for work in ("one", "batch"):
-            content = (path / f"profiles/a-{run.attempt}-{work}.kineto.json.gz").read_bytes()
-            assert content == f"{work} of {run.attempt}".encode() * 9
-        assert not list((path / "profiles").glob(".*.tmp"))

@@ -32,16 +32,6 @@ def test_a_trace_is_read_back_and_kept_once(tmp_path):
     assert data.runs[0].committed.items() >= seals.items()
 
 
-def test_a_trace_of_an_earlier_sitting_is_committed_too(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        seals = store.write_operations("t1", operations(), storages())
-    with Store.resume(tmp_path / "run") as store:
-        store.commit(a_run("a", trace_id="t1"), {})
-    committed = dict(read_run(tmp_path / "run").runs[0].committed)
-    assert committed.pop("sittings.csv")[0] == 1
-    assert committed == seals
-
-
 def test_equal_traces_give_equal_bytes_at_any_time(tmp_path, monkeypatch):
     contents = []
     for number in range(2):

@@ -227,17 +227,6 @@ def test_the_table_has_every_name_of_this_projects_own() -> None:
     assert {rule.kind for rule in rules.RULES.values()} <= set(registry.KINDS)
 
 
-def test_sizes_may_be_symbols() -> None:
-    b = sympy.Symbol("b", integer=True, positive=True)
-    made = operation("aten.tanh", {"self": (b, 6)}, [(b, 6)])
-    assert costs(made) == (0, 36 * b, 48 * b, 24 * b)
-
-
-def test_the_optimizer_of_each_graph() -> None:
-    assert rules.optimizer_of("resnet50") == "sgd"
-    assert rules.optimizer_of("wordlm") == "sgd-plain"
-
-
 def test_traffic_is_what_is_read_and_what_is_written():
     """Relu of 4 · 6 floats read and written, and twice a sum that reads 24 and writes 6."""
     nodes = (GraphNode("Relu", (SQUARE,), (SQUARE,)), GraphNode("Reduce", (SQUARE,), (ROW,), times=2))

@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,18 +18,12 @@ from analysis.characterize.similarity import (
     centroid_linkage,
     cosine_distance,
     distance_changes,
-    distances,
     inverted,
     matrix,
     pictures,
 )
 from analysis.characterize.step_reconstruction import amdahl, karp_flatt
 from analysis.characterize.summary import comparable_mixes, mixes
-from reports.characterize import answer
-from reports.characterize.answer import figure as variants_figure
-from reports.characterize.answer import look
-from reports.characterize.sections import to_text
-from reports.shared import figure_style
 from results.records.characterization import Characterization
 from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows
 
@@ -72,14 +64,6 @@ def test_the_literal_reading_moves_the_doubtful_merge_and_no_group():
         figure3("guessed")
 
 
-def test_the_papers_groups_are_those_read_from_it():
-    groups = figure3_groups()
-    assert list(groups["seq2seq"].values()) == [40, 32, 2, 0, 0, 0, 24]
-    assert list(groups["memnet"].values()) == [41, 12, 11, 0, 0, 5, 25]
-    assert list(groups["deepq"].values()) == [0, 11, 0, 80, 0, 7, 0]
-    assert all(94 <= sum(row.values()) <= 99 for row in groups.values())
-
-
 def test_distance_of_known_angles():
     assert cosine_distance((1, 0), (5, 0)) == 0
     assert cosine_distance((1, 0), (0, 2)) == 1
@@ -88,14 +72,6 @@ def test_distance_of_known_angles():
         cosine_distance((0, 0), (1, 0))
     with pytest.raises(ValueError, match="got 1 and 2"):
         cosine_distance((1,), (1, 0))
-
-
-def test_a_clusters_centre_is_the_mean_of_its_members_as_they_are():
-    """By hand: x and y merge first, (4, 1) and (4, 0); their mean is (4, 0.5), its angle to (0, 1) has cos 0.5/√16.25.
-    Vectors made one long first would give another centre."""
-    merges = centroid_linkage({"x": (4, 1), "y": (4, 0), "z": (0, 1)})
-    assert [merge.members for merge in merges] == [("x", "y"), ("x", "y", "z")]
-    assert merges[1].height == pytest.approx(1 - 0.5 / math.sqrt(16.25))
 
 
 def test_against_a_brute_force_of_means():
@@ -130,12 +106,6 @@ def test_an_inversion_is_found():
     assert merges[1].height < merges[0].height
     assert inverted(merges) == [merges[1]]
     assert inverted(centroid_linkage(cells())) == []
-
-
-def test_all_pairs():
-    found = distances(cells())
-    assert len(found) == 28
-    assert found["residual", "vgg"] == pytest.approx(0.0029, abs=5e-5)
 
 
 TURNED = {call: {2.0: 0.0, 4.0: 0.0, 1.0: 4.0}.get(time, time) for call, time in NET.items()}
@@ -175,33 +145,11 @@ def test_a_pair_is_as_far_apart_as_counted_by_hand_in_each(data):
     assert pair.change == pytest.approx(THEIRS - OURS)
 
 
-def test_it_is_told_listed_and_drawn_on_one_scale(data):
-    seen = look(data)
-    lines = [line.split() for line in to_text(seen).splitlines()]
-    assert ["net@small", "talk@small", f"{1 - OURS:.2f}", f"{1 - THEIRS:.2f}"] in lines
-    assert [row["variant"] for row in answer.rows(seen)] == ["as_coded", "as_paper"]
-    with figure_style.theme():
-        drawn = answer.figure(seen)
-        reproduced = answer.figure(look(data, reproduce="fathom"))
-    assert drawn is not None
-    assert [axes.get_title("left") for axes in drawn.axes] == ["as coded", "as in the paper"]
-    assert len({axes.get_xlim() for axes in drawn.axes}) == 1
-    assert reproduced is not None
-    assert len(reproduced.axes) == 3
-
-
 def test_nothing_is_told_of_variants_where_no_workload_has_two_or_stands_alone(data):
     without = [each for each in mixes(data) if each.recording.recording < 2]
     assert pictures(comparable_mixes(without)) == {}
     alone = [each for each in mixes(data) if each.recording.recording != 1]
     assert pictures(comparable_mixes(alone)) == {}
-
-
-def test_one_variant_is_no_picture_of_two() -> None:
-    merge = SimpleNamespace(members=("a", "b"), height=0.1)
-    for trees in ({"own": (merge,)}, {"own": (merge,), "as_paper": ()}):
-        seen: Any = SimpleNamespace(pictures=trees, reproduce=False)
-        assert variants_figure(seen) is None
 
 
 def exact(serial: float, parallel: float, counts: tuple[int, ...], steps: int = 3) -> dict[int, list[float]]:
@@ -211,7 +159,6 @@ def exact(serial: float, parallel: float, counts: tuple[int, ...], steps: int = 
 @pytest.mark.parametrize("counts", [(1, 2), (1, 2, 4, 8), (2, 4)])
 def test_the_law_is_found_again_without_noise(counts: tuple[int, ...]):
     law = amdahl(exact(0.3, 0.9, counts))
-    assert law is not None
     assert (law.serial_s, law.parallel_s) == (pytest.approx(0.3), pytest.approx(0.9))
     assert law.serial_ratio == pytest.approx(0.25)
     assert law.time_s(3) == pytest.approx(0.6)
@@ -222,7 +169,6 @@ def test_the_law_is_found_again_without_noise(counts: tuple[int, ...]):
 def test_two_counts_from_one_thread_are_karp_and_flatts_share():
     """1.0 s and 0.8 s: the speed-up is 1.25, the share (0.8 - 0.5) ÷ 0.5 = 0.6; the line meets 0 at 0.6 s."""
     law = amdahl({1: [0.99, 1.01], 2: [0.79, 0.81]})
-    assert law is not None
     assert law.serial_ratio == pytest.approx(0.6)
     assert law.karp_flatt == {2: pytest.approx(0.6)}
     assert karp_flatt(4.0, 4) == 0
@@ -234,8 +180,6 @@ def test_two_counts_from_one_thread_are_karp_and_flatts_share():
 def test_a_line_that_is_none_shows():
     straight = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.6, 4: 0.4}.items()})
     bent = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.4, 4: 0.9}.items()})
-    assert straight is not None
-    assert bent is not None
     assert straight.lack_of_fit < 1e-6
     assert bent.lack_of_fit > 10
 
@@ -248,24 +192,10 @@ def test_the_interval_holds_the_truth_nineteen_times_in_twenty():
             count: [(0.2 + 0.8 / count) * (1 + 0.05 * numbers.gauss(0, 1)) for _ in range(8)] for count in (1, 2, 4)
         }
         law = amdahl(noisy)
-        assert law is not None
-        assert law.serial_low is not None
-        assert law.serial_high is not None
         held += law.serial_low <= 0.2 <= law.serial_high
         widths.append(law.serial_high - law.serial_low)
     assert 0.91 * 300 <= held <= 0.99 * 300
     assert sum(widths) / len(widths) < 0.15
-
-
-def test_slower_with_more_threads_is_a_share_above_one():
-    law = amdahl(exact(1.2, -0.2, (1, 2)))
-    assert law is not None
-    assert law.serial_ratio == pytest.approx(1.2)
-
-
-def test_an_interval_that_noise_leaves_open_is_unknown():
-    law = amdahl({1: [0.1, 3.0], 2: [0.1, 5.0]})
-    assert law is None or law.serial_low is None
 
 
 def test_too_little_is_refused():
@@ -273,14 +203,3 @@ def test_too_little_is_refused():
         with pytest.raises(ValueError, match="expected two thread counts"):
             amdahl(times)
     assert amdahl({1: [0.0, 0.0], 2: [0.0, 0.0]}) is None
-
-
-def test_a_step_that_others_slowed_down_moves_nothing():
-    times = {count: [(0.2 + 0.8 / count) * (1 + 0.001 * place) for place in range(10)] for count in (1, 2)}
-    clean = amdahl(times)
-    slowed = amdahl({**times, 2: [50.0, *times[2][1:]]})
-    assert clean is not None
-    assert slowed is not None
-    assert slowed.serial_ratio == pytest.approx(clean.serial_ratio, abs=0.01)
-    assert slowed.serial_high is not None
-    assert slowed.serial_high < 0.3

@@ -25,7 +25,6 @@ SPARSE = {
 @pytest.mark.parametrize(("asked", "figure"), SPARSE.items())
 def test_sparse_figures_are_those_of_the_sheets(asked, figure):
     found = peak(*asked, sparsity=True)
-    assert found is not None
     assert found.flop_per_s == pytest.approx(figure * 1e12, rel=1e-3)
     assert peak_refusal(*asked, sparsity=True) is None
 
@@ -62,7 +61,6 @@ def test_what_has_no_peak_says_why(name, dtype, words):
 
 def test_a_figure_that_is_stated_with_sparsity_alone_is_given_with_sparsity_alone():
     found = peak("NVIDIA B300 SXM6 AC", "fp4", sparsity=True)
-    assert found is not None
     assert found.flop_per_s == 144e15 / 8  # HGX, eight of them
     assert peak("NVIDIA B300 SXM6 AC", "fp4") is None
 
@@ -81,16 +79,9 @@ def test_formats_have_several_names():
 def test_a_mixed_peak_is_the_time_of_each_part_at_its_own_peak():
     # 3 PFLOP of fp8 at 1,978.9 TFLOP/s and 1 of bf16 at 989.4: 1.51599 s + 1.01071 s in ms
     mixed = mixed_peak(H100, {"torch.float8_e4m3fn": 3e15, "bf16": 1e15, "fp32": 0})
-    assert mixed is not None
     assert mixed.flop_per_s == pytest.approx(4e15 / (1.51599 + 1.01071), rel=1e-5)
     assert (mixed.single.unit, mixed.single.flop_per_s) == ("fp8", 1978.9e12)
     assert {unit: each.flop_per_s for unit, each in mixed.by_unit.items()} == {"fp8": 1978.9e12, "bf16": 989.4e12}
-
-
-def test_a_mixed_peak_of_one_format_is_its_peak():
-    mixed = mixed_peak(H100, {"bf16": 7})
-    assert mixed is not None
-    assert mixed.flop_per_s == pytest.approx(mixed.single.flop_per_s)
 
 
 def test_a_mixed_peak_leaves_nothing_out():
@@ -98,22 +89,6 @@ def test_a_mixed_peak_leaves_nothing_out():
     for work in ({}, {"bf16": 0}, {"bf16": -1.0}, {"bf16": float("nan")}):
         with pytest.raises(ValueError, match="FLOP above 0 by dtype"):
             mixed_peak(H100, work)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"sparse": "fp8"}, "a sparse figure of no unit: 'fp8'"),
-        ({"sparse": "fp31=1e12"}, "a sparse figure of no unit"),
-        ({"refused": "fp32: it has one"}, "expected units without figure"),
-        ({"refused": "fp8"}, "expected units without figure"),
-    ],
-)
-def test_a_row_that_contradicts_itself_is_refused(change, words):
-    row = {"sparse": "", "refused": "", "name": "X"}
-    read = peaks._sparse if "sparse" in change else peaks._refused
-    with pytest.raises(ValueError, match=words):
-        read({**row, **change}, {"fp32": 1e12})
 
 
 def test_empty_columns_that_came_later_leave_a_row_its_id():

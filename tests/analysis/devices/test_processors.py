@@ -2,7 +2,7 @@
 
 The unit of a float32 product: tf32 where the policy allows it and the device is no CPU.
 
-Memories of devices: every name of the table of peaks but those left out on purpose, and amounts as text.
+Memories of devices: every name of the table of peaks but those left out on purpose.
 
 Ceilings that a device cannot have reached: compared with its datasheet, at its highest clock, by unit.
 """

@@ -21,7 +21,7 @@ from results.errors import Inconsistent
 from results.records.operations import Operation, Storage
 from runners.footprint.step import StepOptions, trace_batch
 from tests.support.made_up_operations.made_up_operations import operation
-from tests.support.nets.memory_steps import NETS, accumulated
+from tests.support.nets.memory_steps import NETS
 from tests.support.nets.small_steps import fake_trace, parts, product, run
 
 MADE_UP = 60
@@ -130,36 +130,6 @@ def check_laws(found: Footprint) -> None:
     assert all(bytes_ >= 0 for row in found.timeline.values() for bytes_ in row)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_additive_over_steps_that_share_nothing(seed: int) -> None:
-    """At each moment, two ledgers over the same operations need what both need."""
-    operations, storages = made_up(seed)
-    one, other = storages[::2], storages[1::2]
-    parts = [footprint(operations, each).total_bytes for each in (one, other)]
-    assert footprint(operations, storages).total_bytes == tuple(map(sum, zip(*parts, strict=True)))
-
-
-def test_a_storage_dies_after_the_operation_that_is_said() -> None:
-    storages = (
-        Storage(0, 8, "temporary", 0, 0),
-        Storage(1, 16, "temporary", 1, None),
-        Storage(2, 4, "weight", -1, None),
-    )
-    found = footprint(steps(3), storages)
-    assert found.timeline["temporary"] == (0, 8, 16, 16)
-    assert found.total_bytes == (4, 12, 20, 20)
-    assert found.peak_at == StepPlace(1, "aten.op1", "m1", "forward")  # the first of two
-
-
-def test_what_zero_grad_frees_counts_before_the_first_operation() -> None:
-    found = footprint(steps(2), [Storage(0, 100, "gradient", -1, -1), Storage(1, 60, "gradient", 1, None)])
-    assert (found.total_bytes, found.peak_at) == ((100, 0, 60), StepPlace(BEFORE, "", "", ""))
-
-
-def test_an_empty_step_has_one_moment() -> None:
-    assert footprint((), [Storage(0, 12, "weight", -1, None)]).total_bytes == (12,)
-
-
 def test_unknown_sizes_are_named() -> None:
     found = footprint(steps(1), [Storage(0, None, "gradient", 0, None), Storage(1, 4, "weight", -1, None)])
     assert (found.unknown, found.peak_bytes, found.at_least_bytes) == ((0,), None, 4)
@@ -239,9 +209,6 @@ def test_copies_in_another_dtype_are_casts(name: str, role: str, dtypes: tuple[s
     assert [each.category for each in found.held] == [category]
 
 
-ALWAYS = ("weight", "buffer", "optimizer_state")
-
-
 def of(trace: Trace) -> Footprint:
     """The footprint of a trace."""
     return footprint(trace.operations, trace.storages)
@@ -275,19 +242,6 @@ def test_a_traced_step_by_hand() -> None:
     assert found.total_bytes[0] == 80 + 48  # the gradient of the step before
 
 
-@pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_the_optimizers_step_has_weights_gradients_and_state(name: str, optimizer: str) -> None:
-    trace = fake_trace(parts(*NETS[name], optimizer))
-    found = of(trace)
-    kept = sum(s.nbytes for s in trace.storages if s.role in ALWAYS)
-    gradients = sum(s.nbytes for s in trace.storages if s.role == "gradient" and s.born_index >= 0)
-    assert gradients > 0
-    working = [op.index + 1 for op in trace.operations if op.phase == "optimizer"]
-    assert min(found.total_bytes[i] for i in working) >= kept + gradients
-    assert min(found.total_bytes) >= kept
-
-
 LAYER = 256 * 48 * 4
 """Bytes of one layer's output in the nets of linear layers."""
 END = 2 * 256 * 2 * 4 + 2 * 4
@@ -308,13 +262,6 @@ def test_what_is_kept_for_backward(name: str, activations: int, gradients: int) 
     found = of(fake_trace(parts(*NETS[name], "sgd")))
     assert max(found.timeline["activation"]) == activations + END
     assert found.timeline["gradient"][-1] == gradients
-
-
-def test_accumulating_keeps_the_gradients_of_the_first_batch() -> None:
-    """The gradients that the first backward pass made are there throughout the second, beside those to be added."""
-    once, twice = (of(fake_trace(wrap(parts(*NETS["linear"], "sgd")))) for wrap in (lambda build: build, accumulated))
-    gradients = max(once.timeline["gradient"])
-    assert once.peak_bytes < twice.peak_bytes <= once.peak_bytes + gradients
 
 
 @pytest.mark.parametrize("name", NETS)

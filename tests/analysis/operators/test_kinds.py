@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.operators import registry, traffic
+from analysis.operators import registry
 from analysis.operators.cost import Cost
 from measure.operations.tracer import trace_step
 from tests.support.made_up_operations.made_up_operations import operation
@@ -57,13 +57,6 @@ def test_operations_seen_in_training_are_understood() -> None:
     assert {name for name in NAMES if registry.bucket_of(name) == "not_understood"} == NO_FORMULA
 
 
-def test_a_name_with_two_rules_is_refused() -> None:
-    """The second would silently hide the first."""
-    rule = registry.TABLE["aten.relu"]
-    with pytest.raises(ValueError, match=r"two rules for aten\.relu"):
-        registry._merged({"aten.relu": rule}, {"aten.relu": rule})
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "bucket"),
     [
@@ -104,27 +97,11 @@ def test_not_understood_is_listed_and_has_bytes_only() -> None:
     assert registry.total([unknown, known]) == Cost(0, 4, 32, 32)
 
 
-def test_another_convention_is_another_table() -> None:
-    """One that knows matrix products only, and counts a multiply-add as 1."""
-    rules = {"aten.mm": registry.Rule("matmul", "counted", lambda op: Cost(model_flop=2 * 3 * 5), traffic.nothing)}
-    product = operation("aten.mm", {"self": (2, 3), "mat2": (3, 5)}, [(2, 5)])
-    relu = operation("aten.relu", {"self": (2, 5)}, [(2, 5)])
-    assert registry.total([product], rules) == Cost(30)
-    assert registry.not_understood([product, relu], rules) == {"aten.relu": 1}
-    assert registry.kind_of("aten.relu", rules) == ""
-
-
 def test_a_record_that_lacks_a_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"aten\.convolution at index 0: expected a tensor weight, got input"):
         registry.cost(operation("aten.convolution", {"input": (1, 2, 3)}, [(1, 2, 3)]))
     with pytest.raises(ValueError, match="expected the attribute kernel_size"):
         registry.cost(operation("aten.avg_pool2d", {"self": (1, 2, 4, 4)}, [(1, 2, 2, 2)]))
-
-
-def test_shape_by_argument_name() -> None:
-    record = operation("aten.mm", {"self": (2, 3), "mat2": (3, 5)}, [(2, 5)])
-    assert registry.shape(record, "mat2") == (3, 5)
-    assert registry.shape(record, "weight", "self") == (2, 3)
 
 
 # --- real steps ------------------------------------------------------------------------------------------------------

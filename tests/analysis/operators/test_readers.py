@@ -274,16 +274,6 @@ def test_model_flop_alone_is_that_of_the_cost() -> None:
     assert registry.model_flop(product, {}) == registry.model_flop(operation("aten.unheard_of", {}, [(4,)])) == 0
 
 
-def test_model_flop_is_products_only() -> None:
-    """Nothing but convolutions, products, attention and recurrent layers has model FLOP."""
-    for name, inputs, outputs, attributes, _ in READ:
-        if registry.kind_of(name) not in ("convolution", "matmul", "attention", "recurrent"):
-            assert registry.cost(operation(name, inputs, outputs, **attributes)).model_flop == 0
-
-
-SIZE = sympy.Symbol("size")
-
-
 @pytest.mark.parametrize(
     ("one", "other", "taps"),
     [

@@ -10,6 +10,7 @@ import sympy
 from analysis.operators.registry import total
 from analysis.optables.builder import StepTable, Table
 from analysis.optables.edits import insert, remove, replaced
+from tests.support.oracles.graph_counts import check_whole
 
 B, H, V = sympy.symbols("batch hidden vocabulary", integer=True, positive=True)
 
@@ -82,11 +83,6 @@ def test_sizes_that_do_not_fit(name, shapes):
     assert table.operations == ()
 
 
-def test_a_phase_that_is_none():
-    with pytest.raises(ValueError, match="expected a phase of forward, loss, backward"), Table().at(phase="backwards"):
-        pass
-
-
 def test_other_dtypes_move_other_bytes():
     table = Table("bfloat16")
     table.embedding(table.weight((100, 8)), table.input((4, 6), "int64"))
@@ -96,26 +92,6 @@ def test_other_dtypes_move_other_bytes():
 
 
 # --- edits -----------------------------------------------------------------------------------------------------------
-
-
-def check_whole(table: StepTable) -> None:
-    """Indices count up, links lead backwards to what is there, storages are born where they are first written."""
-    assert [operation.index for operation in table.operations] == list(range(len(table.operations)))
-    made = {storage.id: storage for storage in table.storages}
-    assert len(made) == len(table.storages)
-    there = {storage.id for storage in table.storages if storage.born_index == -1}
-    for operation in table.operations:
-        assert set(operation.reads) <= there
-        there |= set(operation.writes)
-        if operation.forward_index is not None:
-            assert operation.forward_index < operation.index
-            assert table.operations[operation.forward_index].phase in ("forward", "loss")
-    for storage in table.storages:
-        if storage.born_index >= 0:
-            assert storage.id in table.operations[storage.born_index].writes
-        if storage.died_index is not None:
-            users = [op.index for op in table.operations if storage.id in (*op.reads, *op.writes)]
-            assert storage.died_index >= max(users, default=-1)
 
 
 def test_insert_moves_everything_behind_it():
@@ -161,17 +137,3 @@ def test_remove_drops_what_nobody_names():
         remove(table, [8])
     backward_alone = remove(table, [2])  # its backward operations have nobody to point at
     assert backward_alone.operations[2].forward_index is None
-
-
-def test_a_storage_that_is_not_there():
-    table = a_layer(2, 3, 5)
-    with pytest.raises(ValueError, match="names storage 77: there is none"):
-        replaced(table, {1: [replace(table.operations[1], writes=(77,))]})
-
-
-def test_a_softmax_is_over_the_last_dimension_in_its_own_dtype():
-    table = Table()
-    out = table.softmax(table.input((2, 3)))
-    (operation,) = table.done().operations
-    assert (operation.attributes["dim"], operation.attributes["half_to_float"]) == (-1, False)
-    assert out.shape == (2, 3)

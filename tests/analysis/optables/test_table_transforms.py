@@ -10,8 +10,7 @@ from torch import nn
 from analysis.operators.registry import total
 from analysis.optables.builder import StepTable, Table
 from analysis.optables.fuse_pointwise import FUSED, fuse_pointwise, with_fused
-from tests.analysis.optables.test_step_table import check_whole
-from tests.support.oracles.graph_counts import step_of
+from tests.support.oracles.graph_counts import check_whole, step_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
 

@@ -16,12 +16,8 @@ from hypothesis import strategies as st
 from analysis.operators import registry
 from analysis.profile.fusion import fused
 from measure.operations.tracer import Trace, trace
-from measure.profile.rows import in_groups, operation_rows
-from reports.profile.explanation import DEPTHWISE, explained, movers
 from results.records.operations import Operation, Storage
-from results.records.step_profile import StepProfile
 from runners.workers.any_model import _parts
-from tests.support.made_up.made_up_profile import MACHINE, PROFILE
 from tests.support.made_up_operations.fused_steps import FLOAT, Step
 from tests.support.made_up_operations.made_up_operations import operation
 from workloads.sources.any_model import get
@@ -127,17 +123,6 @@ def test_the_update_of_a_parameter_is_one_group() -> None:
     assert moved(step) == {0: 5 * w, 3: 5 * w}
 
 
-def test_a_tensor_is_not_changed_before_others_have_read_it() -> None:
-    """relu_ after another convolution has read the tensor cannot be the first one's epilogue."""
-    step = Step()
-    step.there(x=X, w=W, v=(5, 5, 1, 1))
-    step.run("convolution", "x w", {"c": Y})
-    step.run("convolution", "c v", {"d": Y})
-    step.run("relu_", changes="c")
-    step.keep("c", "d")
-    assert groups(step) == [0, 1, 2]
-
-
 def test_views_belong_to_nobody_and_hide_nothing() -> None:
     """A flattened tensor is the tensor: what reads it joins who made it."""
     step = Step()
@@ -177,36 +162,10 @@ def test_slices_written_by_several_all_leave() -> None:
     assert found == {0: 2 * y, 3: x + w + y, 5: x + w + y, 7: 2 * y + w + y}
 
 
-def test_phases_are_not_mixed() -> None:
-    step = Step()
-    step.there(x=X, w=W)
-    step.run("convolution", "x w", {"c": Y})
-    step.phase = "loss"
-    step.run("sum", "c", {"loss": ()})
-    assert groups(step) == [0, 1]
-
-
 def test_an_operation_without_storages_is_refused() -> None:
     blank = replace(operation("aten.relu", {"self": (3,)}, [(3,)]), reads=())
     with pytest.raises(ValueError, match=r"aten.relu at index 0: expected a storage for each of 1 tensors, got 0"):
         fused([blank], [])
-
-
-def test_a_group_needs_what_those_that_joined_it_need() -> None:
-    """late needs what was calculated again, and joins middle; so middle cannot join early, which ran before that."""
-    step = Step()
-    step.there(x=X, w=W, g=Y, h=Y)
-    step.phase = "backward"
-    step.run("neg", "g", {"early": Y})
-    step.phase = "recompute"
-    step.run("convolution", "x w", {"again": Y})
-    step.phase = "backward"
-    step.run("neg", "h", {"middle": Y})
-    step.run("mean", "again", {"late": (2, 5, 1, 1)})
-    step.run("mul", "middle late", {"both": Y})
-    step.run("add", "early both", {"out": Y})
-    step.keep("out")
-    assert groups(step) == [0, 1, 2, 2, 2, 2]
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -302,34 +261,3 @@ def test_the_stem_of_resnet18() -> None:
     assert stem == {"conv1", "bn1", "relu", "maxpool"}
     image, weight, out, pooled = 32 * 3 * 224**2, 64 * 3 * 7**2, 32 * 64 * 112**2, 32 * 64 * 56**2
     assert groups[0] == (0, 4 * (image + weight + 2 * out + pooled) + 8 * pooled + 4 * 8 * 64)
-
-
-@pytest.mark.parametrize(("model", "batch"), [("resnet18", 32), ("vit_b_16", 2)])
-def test_every_product_leads_and_half_of_the_bytes_stay_inside(model: str, batch: int) -> None:
-    found = traced(model, batch)
-    groups = fused(found.operations, found.storages)
-    products = [operation for operation in found.operations if registry.kind_of(operation.name) in registry.PRODUCTS]
-    assert all(groups[operation.index][0] == operation.index for operation in products)
-    assert len(products) > 40
-    unfused = sum(registry.cost(operation).moved_bytes for operation in found.operations)
-    assert 0.4 < sum(nbytes for _, nbytes in groups) / unfused < 0.6
-
-
-def test_what_moves_mobilenets_bytes() -> None:
-    """On a machine of 20 FLOP a byte: normalisation, activations and depthwise convolutions move most of the bytes and
-    calculate little."""
-    found = traced("mobilenet_v2", 32)
-    rows, _ = operation_rows(found.operations, (), "fp32", "cpu")
-    machine = replace(MACHINE, peak_by_unit={"fp32": 2e11}, bytes_per_s=1e10)
-    operations = in_groups(rows, fused(found.operations, found.storages))
-    profile: StepProfile = replace(
-        PROFILE, model="mobilenet_v2", batch_size=32, operations=operations, modules=(), machine=machine
-    )
-    most = movers(profile)[:3]
-    assert {name for name, *_ in most} == {"normalisation", "activations", DEPTHWISE}
-    total = sum(row.read_bytes + row.written_bytes for row in operations)
-    assert sum(nbytes for _, nbytes, _ in most) > 0.6 * total
-    assert 0 < sum(flop for *_, flop in most) < 0.1 * sum(row.model_flop for row in operations)
-    assert "normalisation, activations and depthwise convolutions move" in explained(profile)[1]
-    assert "this machine can do 20 FLOP" in explained(profile)[2]
-    assert "depthwise convolution uses each number for one channel of its result" in explained(profile)[2]

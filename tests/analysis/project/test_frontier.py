@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -193,12 +192,6 @@ def test_shipped_formulas_are_those_that_the_command_makes() -> None:
     assert pages_frontier.table_of(pages_frontier.rows("wordlm", "catamount")).splitlines() == lines[:1] + kept
     for rules in RULES:
         assert set(shipped_formulas(rules)) == set(pages_frontier.MODELS)
-
-
-def test_a_formula_is_asked_for_sizes_that_it_has() -> None:
-    with pytest.raises(ValueError, match=r"square: unknown size: expected .*, got 'widht', nearest width"):
-        SQUARE.at("parameters", widht=3)
-    assert isinstance(SQUARE.exact("parameters"), int | Fraction)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,6 @@ def test_each_waits_for_the_last_to_enter() -> None:
     assert (wait.rank, wait.for_rank, wait.collectives) == (0, 1, 2)
     assert wait.wait_s == pytest.approx(0.040)  # 30 + 10 ms
     late = straggler_of(matched)
-    assert late is not None
     assert (late.rank, late.share, late.steps, late.of_steps, late.since) == (1, 1.0, 1, 1, 0)
 
 
@@ -120,7 +119,6 @@ def test_since_when_a_rank_is_late() -> None:
         ]
     )
     late = straggler_of(match_collectives(ranks)[0])
-    assert late is not None
     assert (late.rank, late.steps, late.of_steps, late.since) == (1, 2, 3, 1)
     assert late.share == pytest.approx(80 / 110)  # rank 1: 30 + 50 ms, rank 0: 30
 

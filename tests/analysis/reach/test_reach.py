@@ -68,14 +68,6 @@ def test_the_nearest_rows(model, device, mode, what, names):
     assert ((rows["device"] == device).all()) == ("other devices" not in what)
 
 
-def test_rows_of_compiled_steps_only_and_none():
-    card = lookup("NVIDIA GeForce RTX 4090")
-    _, rows = nearest_steps("resnet50", card, "infer", only_compiled=True)
-    assert rows["compiled"].all()
-    assert len(nearest_steps("resnet50", card, "infer")[1]) > 0
-    assert nearest_steps("mine.py:net", lookup("Tesla K80"), "train")[0] == ""
-
-
 @pytest.mark.parametrize(
     ("model", "family"),
     [("vit_b_16", "vision_transformer"), ("timm:resnet50.a1_in1k", "resnet"), ("inception_v3", "inception_v3"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from scipy import stats
 
 from analysis.stats.comparison import difference, holm, relative_difference, verdict
 from benchmarks.paired import compared
-from reports.compare.cells import ACROSS, _group, compare_runs
+from reports.compare.cells import _group, compare_runs
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
 from results.records.samples import Sample
 from results.store.layout import key_of
@@ -23,6 +21,7 @@ from results.store.store import read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence
+from tests.support.made_up.made_up_evidence import REPEATED, slower
 
 MARGIN = 0.03
 CELLS, BLOCKS = 8, 12
@@ -207,16 +206,6 @@ def test_the_error_of_sessions_by_hand() -> None:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 FP32, TF32 = ("fp32", 8, 0), ("tf32", 8, 0)
-REPEATED = (FP32, ("fp32", 8, 1), TF32)
-
-
-def slower(parts: made_up_evidence.Parts, factor: float) -> made_up_evidence.Parts:
-    for part in parts.cells.values():
-        part.samples = [
-            replace(s, device_s=s.device_s * factor, wall_s=s.wall_s * factor, start_s=s.start_s * factor)
-            for s in part.samples
-        ]
-    return parts
 
 
 @pytest.fixture(scope="module")
@@ -294,11 +283,6 @@ def test_cells_that_differ_in_precision_are_compared_only_on_demand(runs: dict[s
     assert row.ratio == pytest.approx(made_up_evidence.step_s("tf32", 8) / made_up_evidence.step_s("fp32", 8))
     with pytest.raises(ValueError, match="A has resnet50 b8 with several values of precision"):
         compare_runs(read_run(runs["a"]), b, across=("precision",))
-
-
-def test_every_field_that_can_be_compared_across_is_one() -> None:
-    assert {"torch_version", "device_name", "precision", "layout", "compile", "batch_size"} <= set(ACROSS)
-    assert not {"model", "repeat", "seed", "counters"} & set(ACROSS)
 
 
 def test_a_cell_without_time_is_told(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -402,17 +386,6 @@ def test_golden_output(
     assert (code, err) == (0, "")
     assert out == GOLDEN
     assert max(map(len, out.splitlines())) <= 100
-
-
-def test_formats(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    run = running(command.main, capsys)
-    _, out, _ = run(runs["a"], runs["slow"], "--format", "csv")
-    rows = list(csv.DictReader(out.splitlines()))
-    assert [row["verdict"] for row in rows] == [SLOWER, SLOWER, ONLY_B]
-    _, out, _ = run(runs["a"], runs["slow"], "--format", "json")
-    documents = json.loads(out)
-    assert [document["ratio"] for document in documents] == [*(float(row["ratio"]) for row in rows[:2]), None]
-    assert list(documents[0]) == list(rows[0])
 
 
 def test_mistakes(runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from analysis.trace.conv_inference import (
     grad_output,
     gradient_flop,
     is_transposed,
-    requested_gradients,
     window,
 )
 from analysis.trace.operations import product_flop
@@ -138,14 +137,6 @@ def test_is_transposed(names: list[str], told: bool | None) -> None:
     assert is_transposed(names) is told
 
 
-def test_gradients_asked() -> None:
-    one, other = "aten::cudnn_convolution_backward_input", "aten::cudnn_convolution_backward_weight"
-    assert requested_gradients([one, other, one]) == 2
-    assert requested_gradients([other]) == 1
-    assert requested_gradients(["aten::mkldnn_convolution_backward_weights"]) == 1
-    assert requested_gradients(["aten::empty"]) is None
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -169,8 +160,3 @@ def test_what_lacks_sizes_is_unavailable(broken: ProfiledOperation) -> None:
 def test_channels_that_leave_no_groups_have_no_window() -> None:
     with pytest.raises(Unavailable, match="leave no groups"):
         window(call("aten::conv2d", Tensor(2, 5, 8, 8), Tensor(4, 2, 3, 3)))
-
-
-def test_grad_output() -> None:
-    made = call("aten::cudnn_convolution_backward", Tensor(2, 3, 8, 8), Tensor(2, 4, 6, 6), Tensor(4, 3, 3, 3))
-    assert grad_output(made) == (2, 4, 6, 6)

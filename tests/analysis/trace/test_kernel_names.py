@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.trace import kernel_families, kernel_names
 from analysis.trace.kernel_names import (
-    CONVOLUTION,
-    CONVOLUTION_HELPERS,
     family,
     fast_algorithm,
     fft_tiles,
@@ -24,7 +21,7 @@ from analysis.trace.kernel_names import (
     short_name,
 )
 from tests.support.made_up_operations import made_up_kernels
-from tests.support.oracles.kernel_names_by_library import NO_PRODUCTS, PRODUCTS, RECORDED
+from tests.support.oracles.kernel_names_by_library import NO_PRODUCTS, PRODUCTS
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
@@ -66,11 +63,6 @@ def test_short_names_are_pyprofs(name: str, short: str) -> None:
 )
 def test_lists(name: str, convolution: bool, linear: bool) -> None:
     assert (pyprof_convolution(name), pyprof_linear(name)) == (convolution, linear)
-
-
-def test_a_helper_stays_a_helper_whatever_else_its_name_has() -> None:
-    for helper in CONVOLUTION_HELPERS:
-        assert not pyprof_convolution(f"{helper}{CONVOLUTION[0]}")
 
 
 def test_matmul_leaves_out_three_whole_names() -> None:
@@ -140,15 +132,6 @@ def test_what_makes_products_is_recognised_in_every_library(name: str, expected:
 @pytest.mark.parametrize(("name", "expected"), _of(NO_PRODUCTS))
 def test_what_makes_none_is_told_apart_from_what_says_nothing(name: str, expected: str) -> None:
     assert (family(name), makes_products(name), says_nothing(name)) == (expected, False, expected == "")
-
-
-@pytest.mark.parametrize("at", [at for at, row in enumerate(kernel_families.TABLE) if row.family])
-def test_every_pattern_decides_a_name_of_the_tests(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one row some name of the tests is of another family: no row is there for nothing."""
-    every = [*_of(PRODUCTS), *_of(NO_PRODUCTS), *_of(RECORDED)]
-    less = kernel_names._FAMILIES[:at] + kernel_names._FAMILIES[at + 1 :]
-    monkeypatch.setattr(kernel_names, "_FAMILIES", less)
-    assert any(family.__wrapped__(name) != word for name, word in every)
 
 
 @pytest.mark.parametrize(

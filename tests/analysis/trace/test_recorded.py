@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.operators.registry import TABLE, cost
-from analysis.trace.operations import PRODUCTS, is_product, kind_of_call, product_flop, to_operation
-from analysis.trace.output_shapes import broadcast, spread, window
+from analysis.trace.operations import PRODUCTS, kind_of_call, product_flop, to_operation
 from analysis.trace.signatures import FORMS, GONE
 from results.errors import Unavailable
 from tests.support.oracles.naive import Convolution
@@ -47,17 +46,6 @@ def test_what_is_gone_has_a_successor_that_the_table_counts(name: str) -> None:
 
 def test_every_form_is_of_a_product() -> None:
     assert {kind_of_call(f"aten::{name}") for name in (*FORMS, *GONE)} == set(PRODUCTS)
-
-
-def test_kinds_of_calls() -> None:
-    assert kind_of_call("aten::conv2d") == "convolution"
-    assert kind_of_call("aten::addmv_") == "matmul"
-    assert kind_of_call("aten::cudnn_convolution_backward_weight") == "convolution"
-    assert kind_of_call("aten::batch_norm") == "normalization"
-    for name in ("", "aten::", "conv2d", "ConvolutionBackward0", "autograd::engine::evaluate_function: AddmmBackward0"):
-        assert kind_of_call(name) == ""
-    assert is_product("aten::lstm")
-    assert not is_product("aten::relu")
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
@@ -173,44 +161,6 @@ def test_padding_by_name(padding: str, kernel: int, dilation: int) -> None:
     assert product_flop(one) == 2 * made.numel() * 2 * kernel * kernel
 
 
-def test_one_number_stands_for_all_dimensions_and_a_wrong_number_is_refused() -> None:
-    weight = Tensor(4, 3, 3, 3)
-    assert to_operation(call("aten::conv2d", Tensor(1, 3, 9, 9), weight, None, (2,), 1, (1,), 1)).output_shapes == (
-        (1, 4, 5, 5),
-    )
-    with pytest.raises(Unavailable, match="expected 2 numbers of stride, came 3"):
-        to_operation(call("aten::conv2d", Tensor(1, 3, 9, 9), weight, None, (2, 2, 2), 1, 1, 1))
-    with pytest.raises(Unavailable, match="expected a padding of numbers, same or valid, came 'full'"):
-        window(9, 3, 1, "full", 1)
-    with pytest.raises(Unavailable, match="are of no convolution"):
-        to_operation(call("aten::conv2d", Tensor(3, 9), weight, None, 1, 1, 1, 1))
-
-
-@pytest.mark.parametrize("sizes", [((2, 3), 4), (4, (2, 3)), ((), 1)])
-def test_sizes_beside_a_list_of_sizes_are_none(sizes: tuple[Any, ...]) -> None:
-    good = call("aten::mm", Tensor(2, 3), Tensor(3, 4))
-    with pytest.raises(Unavailable, match="aten::mm: expected sizes of self, or of a list of tensors, got"):
-        to_operation(dataclasses.replace(good, input_shapes=(sizes, (3, 4))))
-
-
-@pytest.mark.parametrize(("stride", "dilation"), [(0, 1), (-1, 1), (1, 0), (1, -2)])
-def test_windows_move_forwards(stride: int, dilation: int) -> None:
-    for positions in (lambda: window(9, 3, stride, 1, dilation), lambda: spread(9, 3, stride, 1, dilation, 0)):
-        with pytest.raises(Unavailable, match=f"from 1 on, came {stride} and {dilation}"):
-            positions()
-
-
-def test_an_output_has_no_less_than_one_position() -> None:
-    assert spread(1, 3, 1, 1, 1, 0) == 1
-    with pytest.raises(Unavailable, match="an output of -1: 1 positions with a padding of 2"):
-        spread(1, 3, 1, 2, 1, 0)
-
-
-@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
-def test_a_transposed_window_undoes_a_window(size: int, kernel: int, stride: int, dilation: int) -> None:
-    assert window(spread(size, kernel, stride, 0, dilation, 0), kernel, stride, 0, dilation) == size
-
-
 # --- older recordings ------------------------------------------------------------------------------------------------
 
 
@@ -276,17 +226,6 @@ def test_matmul_has_torchs_output_and_counts_every_term(left: tuple[int, ...], r
     assert product_flop(one) == 2 * made.numel() * 3
 
 
-def test_sizes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(Unavailable, match=r"sizes \(2, 3\) and \(4, 5\) do not multiply"):
-        product_flop(call("aten::mm", Tensor(2, 3), Tensor(4, 5)))
-    with pytest.raises(Unavailable, match=r"sizes \(2,\) and \(3,\) do not broadcast"):
-        broadcast((2,), (3,))
-    with pytest.raises(Unavailable, match="do not multiply"):
-        product_flop(call("aten::linear", Tensor(2, 3), Tensor(5, 4), None))
-    with pytest.raises(Unavailable, match="no sizes of mat2 or other or vec or tensor were recorded"):
-        product_flop(call("aten::mm", Tensor(2, 3)))
-
-
 QUERY, KEY = Tensor(2, 3, 5, 4), Tensor(2, 3, 7, 4)
 
 PRODUCT_CALLS = [
@@ -342,9 +281,20 @@ def test_products(name: str, arguments: tuple[Any, ...], output: Any, multiply_a
     assert to_operation(one).output_shapes[:1] == (() if output is None else (output,))
 
 
+CONV = (Tensor(1, 3, 9, 9), Tensor(4, 3, 3, 3), None)
+
+
 @pytest.mark.parametrize(
     ("one", "why"),
     [
+        (call("aten::mm", Tensor(2, 3), Tensor(4, 5)), r"sizes \(2, 3\) and \(4, 5\) do not multiply"),
+        (call("aten::linear", Tensor(2, 3), Tensor(5, 4), None), "do not multiply"),
+        (call("aten::mm", Tensor(2, 3)), "no sizes of mat2 or other or vec or tensor were recorded"),
+        (call("aten::conv2d", *CONV, (2, 2, 2), 1, 1, 1), "expected 2 numbers of stride, came 3"),
+        (call("aten::conv2d", *CONV, 1, "full", 1, 1), "expected a padding of numbers, same or valid, came 'full'"),
+        (call("aten::conv2d", *CONV, 0, 1, 1, 1), "from 1 on, came 0 and 1"),
+        (call("aten::conv2d", *CONV, 1, 1, -2, 1), "from 1 on, came 1 and -2"),
+        (call("aten::conv2d", Tensor(3, 9), Tensor(4, 3, 3, 3), None, 1, 1, 1, 1), "are of no convolution"),
         (call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4)), "its arguments are in no table"),
         (call("custom::conv2d", Tensor(2, 3), Tensor(3, 4)), "its arguments are in no table"),
         (call("aten::einsum", None, Tensor((2, 3), (3, 4)), None), "does not say its equation"),

@@ -43,7 +43,6 @@ def test_the_variance_is_pooled_and_the_windows_own_taken_off() -> None:
         [window(math.exp(log), 0.0196) for log in logs] for logs in ((0.0, 0.1, 0.2), (1.0, 1.3), (0.0, 0.02), (5.0,))
     ]
     found = between_windows(cells)
-    assert found is not None
     assert (found.degrees, found.cells) == (4, 3)
     assert found.deviation**2 == pytest.approx(0.0652 / 4)
     assert found.variance == pytest.approx(0.0652 / 4 - 0.01**2, rel=1e-6)  # 0.0196 ÷ 1.96 = 1 %
@@ -62,7 +61,6 @@ def test_fewer_than_four_degrees_say_nothing() -> None:
 def test_repeats_that_agree_better_than_their_intervals_leave_those_by_student() -> None:
     """Nothing is between windows then: the interval is its own, with t of 4 degrees for 1.96."""
     found = between_windows([[window(0.5, 0.1)] * 3] * 2)
-    assert found is not None
     assert found.variance == 0
     assert math.log(found.interval(window(0.5, 0.1))[1] / 0.5) == pytest.approx(0.1 * stats.t.ppf(0.975, 4) / 1.959964)
 
@@ -71,7 +69,6 @@ def pooled(deviation: float, cells: int = 13) -> BetweenWindows:
     """Of so many cells with three repeats, which differ by this standard deviation."""
     logs = np.array([-1.0, 0.0, 1.0]) * deviation
     between = between_windows([[window(math.exp(log), 1e-6) for log in logs]] * cells)
-    assert between is not None
     assert between.deviation == pytest.approx(deviation)
     return between
 
@@ -129,7 +126,6 @@ def test_95_of_100_intervals_hold_the_truth(repeats: int, cells: int, equal: boo
         logs = chance.normal(0, between[:, None], (cells, repeats)) + chance.normal(0, own, (cells, repeats))
         windows = [[window(math.exp(log), 1.96 * own) for log in cell] for cell in logs]
         found = between_windows(windows)
-        assert found is not None
         ends = [found.interval(each) for cell in windows for each in cell]
         held += sum(low <= 1 <= high for low, high in ends)
         count += len(ends)
@@ -170,7 +166,6 @@ def test_repeats_are_those_of_one_cell(other: dict[str, object]) -> None:
     rows = [fraction(model, repeat, 0.5 + 0.02 * repeat) for model in ("a", "b") for repeat in range(4)]
     rows = [replace(row, **other) if not row.repeat else row for row in rows]  # type: ignore[arg-type]
     (found,) = pools(rows).values()
-    assert found is not None
     assert found.degrees == 4  # of a and b the three others; two first ones of one name are one repeat of one cell
 
 
@@ -182,7 +177,6 @@ def test_over_measured_ceilings_repeats_are_of_one_ceiling() -> None:
         for repeat, peak in enumerate((1e11, 1e11, 1e11, 2e11))
     ]
     (found,) = pools(rows).values()
-    assert found is not None
     assert found.degrees == 4
 
 
@@ -197,8 +191,6 @@ def test_a_row_without_a_whole_interval_has_none_and_is_not_pooled() -> None:
 def test_windows_beyond_all_bounds_have_ends_that_are_numbers() -> None:
     rows = [fraction(model, repeat, 0.5 * 1e-100**repeat) for model in ("a", "b") for repeat in range(3)]
     for row in widened(rows):
-        assert row.windows_low_ratio is not None
-        assert row.windows_high_ratio is not None
         assert 0 <= row.windows_low_ratio < row.windows_high_ratio < math.inf
     (between,) = pools(rows).values()
     for pool in (None, between):

@@ -8,7 +8,6 @@ import math
 import pytest
 from scipy import stats
 
-from analysis.utilization import work_times as utilization_work_times
 from analysis.utilization.work_times import epoch_of, work_times, works_of
 from results.records.answers import WorkTime
 from results.records.cell import Run
@@ -205,47 +204,3 @@ def test_each_time_says_for_itself_whether_it_converged() -> None:
 def test_an_epoch_is_divided_without_rest() -> None:
     assert epoch_of(RUN) == (156, 16)
     assert epoch_of(dataclasses.replace(RUN, batch_size=100)) == (100, 0)
-
-
-def check(rows: dict[str, WorkTime]) -> None:
-    """What the mutations below must break."""
-    epoch = rows["epoch"]
-    assert epoch.time_s == pytest.approx(156 * 2.1 + 0.6, rel=1e-9)
-    assert epoch.low_s < epoch.time_s < epoch.high_s
-    assert rows["batch"].low_s < rows["batch"].time_s < rows["batch"].high_s
-    expected = math.sqrt((156 * half(BATCH)) ** 2 + half(LAST) ** 2)
-    assert epoch.high_s == pytest.approx(ends(epoch.time_s, expected)[1], rel=1e-9)
-
-
-def drop_the_last_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(utilization_work_times, "epoch_of", lambda run: (run.epoch_images // run.batch_size, 0))
-
-
-def count_the_last_batch_as_full(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(utilization_work_times, "epoch_of", lambda run: (-(-run.epoch_images // run.batch_size), 0))
-
-
-def swap_low_and_high(patch: pytest.MonkeyPatch) -> None:
-    low, high = utilization_work_times.Mean.low_s, utilization_work_times.Mean.high_s
-    patch.setattr(utilization_work_times.Mean, "low_s", high)
-    patch.setattr(utilization_work_times.Mean, "high_s", low)
-
-
-def add_half_widths(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(utilization_work_times.math, "hypot", lambda *halves: sum(halves))
-
-
-MUTATIONS = (
-    drop_the_last_batch,
-    count_the_last_batch_as_full,
-    swap_low_and_high,
-    add_half_widths,
-)
-
-
-@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
-def test_a_fault_turns_the_check_red(mutate, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(by_work(PLAIN))
-    mutate(monkeypatch)
-    with pytest.raises((AssertionError, KeyError)):
-        check(by_work(PLAIN))

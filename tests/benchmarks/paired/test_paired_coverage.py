@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-import pytest
-
-from benchmarks.paired.coverage import any_window, line_of, means, one_cell, report
-from measure.timing.ceiling_blocks import CeilingKernel
-from measure.timing.clocks import clock_for
-from measure.timing.protocols import Protocol
+from benchmarks.paired.coverage import line_of, report
 
 
 def cells(count: int, half: float, seed: int = 0) -> list[dict[str, object]]:
@@ -56,38 +51,3 @@ def test_cells_of_two_placements_have_a_truth_each() -> None:
     assert found["all"] == 0
     assert found["near (up to 90 ns)"] > 97
     assert found["far (up to 400 ns)"] > 97
-
-
-def test_cells_of_a_run_are_as_far_apart_as_a_sweep_has_them() -> None:
-    """Of 78 lines two runs: what slowed down every second line is between runs and in neither, what slowed down the
-    second half is between repeats of each."""
-    alternating, halved = cells(78, 1e-3), cells(78, 1e-3)
-    for at in range(78):
-        for made, slow in ((alternating, at % 2), (halved, at >= 39)):
-            for name in ("used", "used_low", "used_high"):
-                made[at][name] *= 1.5 if slow else 1.0  # type: ignore[operator]
-    assert widths(alternating) < 0.05 < 0.3 < widths(halved)
-
-
-def widths(made: list[dict[str, object]]) -> float:
-    return max(math.log(each["used_high"] / each["used"]) for each in any_window(made, "used"))  # type: ignore[operator]
-
-
-def test_the_mean_of_three_repeats_holds_the_truth() -> None:
-    """650 means of windows that differ by 1 %: each within t of 26 degrees × 1 % ÷ √3."""
-    found = means(cells(1950, 0.01), "used")
-    assert len(found) == 650
-    assert abs(share(line_of("", "", "used", found)) - 95) < 300 * math.sqrt(0.05 * 0.95 / 650)
-    width = sorted(math.log(each["used_high"] / each["used"]) for each in found)[325]
-    assert width == pytest.approx(2.056 * 0.01 / math.sqrt(3), rel=0.1)
-
-
-def test_a_real_cell_has_both_values_with_their_intervals() -> None:
-    def work() -> None:
-        sum(range(20_000))
-
-    kernel, protocol = CeilingKernel("fp32", "loop", 1000, work), Protocol.for_device("cpu", quick=True)
-    cell = one_cell(work, kernel, clock_for("cpu"), protocol)
-    assert cell["step_low"] < cell["step"] < cell["step_high"]
-    assert cell["used_low"] < cell["used"] < cell["used_high"]
-    assert cell["blocks"] + cell["disturbed"] + cell["moved"] >= protocol.min_blocks

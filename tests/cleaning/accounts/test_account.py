@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from fractions import Fraction
 
 import pytest
@@ -90,9 +89,6 @@ class TestExact:
 class TestByHand:
     """The whole account of one network, from the counters' documented rules."""
 
-    def test_ours_has_no_causes(self, recording):
-        assert account_of("flopledger", recording, 2 * (CONV + DEPTHWISE + TRANSPOSED + HEAD))[1] == {}
-
     def test_thop(self, recording):
         """A multiply-add is 1; the norm 4 an element, adaptive pooling (16 + 1) · 8; a transposed convolution at 2·16
         positions of its output instead of 2·4."""
@@ -109,56 +105,6 @@ class TestByHand:
         }
         assert account.unexplained_flop == 0
         assert account.largest_cause == "transposed_at_output"
-
-    def test_deepspeed(self, recording):
-        """Norm 2 an element, ReLU and pooling 1, biases of convolutions alone."""
-        native = 2 * (CONV + DEPTHWISE + TRANSPOSED + HEAD) + 1_600 + 128 + 800 + 400 + 400 + 128
-        _, causes = account_of("deepspeed", recording, native)
-        assert causes == {
-            ("bias_counted", "0"): 1_600,
-            ("bias_counted", "5"): 128,
-            ("normalization_counted", "2"): 800,
-            ("activation_counted", "3"): 400,
-            ("pooling_counted", "4"): 400,
-            ("pooling_counted", "6"): 128,
-        }
-
-    def test_ptflops_divides_what_modules_did(self, recording):
-        """By 2, the batch: all but the functions that ReLU and pooling call, which are counted again, whole."""
-        modules = CONV + 1_600 + DEPTHWISE + TRANSPOSED + 128 + HEAD + 12 + 800 + 400 + 400 + 128
-        account, causes = account_of("ptflops", recording, modules, printed=modules // 2 + 400 + 400 + 128)
-        assert account.unexplained_flop == 0
-        assert account.native_value == modules // 2 + 928
-        assert causes["activation_counted_twice", "3"] == 400
-        assert causes["pooling_counted_twice", "4"] == 400
-        assert sum(flop for (cause, _), flop in causes.items() if cause == "divided_by_batch") == -modules // 2
-
-    def test_flop_counter_mode_backward(self, recording):
-        """The depthwise weight gradient 8 times instead of once: 7 · 2·3,600 more."""
-        exact_flop = 2 * CONV + 4 * (DEPTHWISE + TRANSPOSED + HEAD)
-        account, causes = account_of("flop_counter_mode", recording, exact_flop + 14 * DEPTHWISE, "backward")
-        assert causes == {("grouped_backward", "1"): 14 * DEPTHWISE}
-        assert account.unexplained_flop == 0
-
-    def test_calflops_backward_is_twice_its_forward(self, recording):
-        """Less than twice is needed: not the first layer's input gradient."""
-        _, causes = account_of("calflops", recording, 0, "backward")
-        assert causes["backward_as_twice_forward", "0"] == 2 * CONV
-        assert causes["bias_counted", "0"] == 3_200
-
-    def test_torchinfo_and_thop_on_tokens(self, tokens):
-        """Two calls of 6 → 6 on 2·5 tokens: 360 multiply-adds each. torchinfo takes 2 positions for 10, and counts
-        2·9·6 of an embedding; thop hooks the layer twice and adds it up twice: 4 times the calls."""
-        assert exact(tokens, "forward") == 4 * 360
-        account, causes = account_of("torchinfo", tokens, 2 * 2 * 36 + 2 * 2 * 6 + 2 * 54)
-        assert account.unexplained_flop == 0
-        assert {cause for cause, _ in causes} == {
-            "multiply_add_as_1", "positions_ignored", "bias_counted", "embedding_as_product",
-        }  # fmt: skip
-        assert causes["positions_ignored", "1.0"] == -(360 - 72)
-        account, causes = account_of("thop", tokens, 4 * 2 * 360)
-        assert account.unexplained_flop == 0
-        assert sum(flop for (cause, _), flop in causes.items() if cause == "module_used_twice") == 3 * 2 * 360
 
 
 class TestConservation:
@@ -197,22 +143,8 @@ class TestConservation:
             for more in (1, -1, 10**12):
                 assert account_of(counter, found, native + more, phase)[0].unexplained_flop == more
 
-    def test_evaluation_against_training_is_a_cause(self, recording):
-        """A training step without the last layer: what evaluation has more is 2·48."""
-        last = max(op.index for op in recording.operations if op.phase == "forward" and exact_flop(op))
-        step = tuple(op for op in recording.operations if op.index != last)
-        trained = dataclasses.replace(recording, training=step)
-        native = 2 * (CONV + DEPTHWISE + TRANSPOSED + HEAD)
-        account, causes = account_of("flopledger", trained, native)
-        assert causes == {("eval_graph", "8"): 2 * HEAD}
-        assert (account.unexplained_flop, account.exact_flop) == (0, native - 2 * HEAD)
-
 
 class TestRulesAreBlind:
-    @pytest.mark.parametrize("counter", RULES)
-    def test_a_rule_is_given_a_recording_and_a_pass(self, counter):
-        assert list(inspect.signature(rule_of(counter).count).parameters) == ["recording", "phase"]
-
     def test_every_counter_has_a_rule_and_no_other_has(self):
         assert set(RULES) == set(COUNTERS)
         assert {rule_of(counter).UNIT for counter in RULES} == set(FLOP_PER_UNIT)

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
-from reports.count import laws
-from reports.shared.layout import page
 from results.records.accounts import Account
 from results.records.operations import Operation
 from runners.count import command
@@ -130,10 +128,6 @@ def test_what_runs_a_second_time_is_no_model_flop_and_stands_beside() -> None:
     assert (found.again_flop, found.scores_flop) == (420, 1200)
     assert found.estimate_error == 0
     assert found.executed_error == pytest.approx(3 * 2820 / (3 * 2820 + 420 + 1200) - 1)
-    lines = laws.estimate(found)
-    assert lines[0] == "3 × forward, 8.46 kFLOP, is exactly the step."
-    assert "420 FLOP calculated again by checkpointing and 1.20 kFLOP for the scores" in lines[1]
-    assert lines[1].endswith("3 × forward is 16 % below what runs.")  # 1620 / 10080 = 16.07 %
 
 
 def account(counter: str, phase: str, flop: int | None, status: str = "ok") -> Account:
@@ -162,38 +156,16 @@ def test_ratios_by_kind_and_of_the_counters_that_have_both_passes() -> None:
     assert {source for source, _, _ in found} == {"exact", "twice"}
 
 
-def text(found: Backward) -> str:
-    return page(laws.parts(found), 120)
-
-
-def test_the_table_says_how_far_from_the_rule_and_why() -> None:
-    shown = text(made())
-    rows = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
-    assert rows["exact"].split()[-4:] == ["984", "1.7447", "−13", "%"]  # 984 / 564 = 1.7447; 1.7447 / 2 = 0.8723
-    assert "as the rule says" in rows["matmul"]
-    assert "2 − first product ÷ forward = 1.744681, which is the exact ratio." in shown
-    assert (
-        "144 FLOP of gradients of inputs that nothing asks for: conv (the first product's input is the data)" in shown
-    )
-    frozen = text(made([conv(0), FIRST, gradient(2, FIRST, H), gradient(3, FIRST, 1)]))
-    assert "2 - first ÷ forward does not apply: aten.convolution conv has 0, not 1" in frozen
-
-
 def test_an_embedding_explains_an_exact_estimate() -> None:
     embedding = operation("aten.embedding", {"weight": (10, 6), "indices": (5,)}, [(5, 6)])
     embedding = dataclasses.replace(embedding, index=0, module="tokens", kind="embedding", reads=(8, 9), writes=(H,))
     found = backward("net", 2, [embedding, FIRST, gradient(2, FIRST, H), gradient(3, FIRST, 1)])
     assert found.ratio == 2
-    assert "Every product has both gradients, the first one too: the exact ratio is 2." in text(found)
-    assert "does not apply" not in text(found)
-    assert laws.estimate(found)[0].endswith("an embedding takes the input, so that no product is without a gradient.")
 
 
 def test_nothing_is_divided_by_nothing() -> None:
     found = backward("net", 2, [])
     assert (found.ratio, found.estimate_error, found.executed_error) == (None, None, None)
-    assert laws.estimate(found) == ["3 × forward says nothing: the forward pass has no product."]
-    assert json.loads(json.dumps(laws.backward_document(found)))["ratio"] is None
 
 
 NET = """
@@ -210,23 +182,6 @@ def answer(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) ->
         command.main([model, "--input", "3x4x4", "--counters", "exact", "--ratios", "--format", "json", *options]) == 0
     )
     return json.loads(capsys.readouterr().out)["backward"]
-
-
-@pytest.mark.parametrize("asked", ["blocks", "blocks*", "blocks.*", "blocks.0,blocks.1", "blocks,blocks.0.0"])
-def test_of_matching_modules_the_outermost_is_calculated_again(asked: str) -> None:
-    """Two blocks of 4 → 4 → 4, and a head, whatever else matches inside of them; a list stands for what is in it."""
-    from torch import nn
-
-    from runners.workers.any_model import _changed
-
-    def build() -> nn.Module:
-        model = nn.Module()
-        model.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
-        model.head = nn.Linear(4, 2)
-        return model
-
-    model = _changed(build, (), asked.split(","))
-    assert [name for name, module in model.named_modules() if "forward" in vars(module)] == ["blocks.0", "blocks.1"]
 
 
 def test_frozen_and_checkpointed_layers_of_a_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from cleaning.accounts.account.batch_law import counter_laws, exact_laws
-from reports.count import laws as count_batch_law
 from results.records.accounts import AccountLaw
 from results.records.calls import CallRecording
 from results.records.counts import FlopCount
 from results.records.operations import Operation
-from runners.cli import exits
 from runners.count import command
-from runners.count import output as count_output
 from tests.support.made_up_operations.made_up_operations import operation
 
 NET = '''
@@ -142,27 +137,6 @@ def test_what_is_printed_is_judged_where_it_is_divided_by_the_batch() -> None:
     )
 
 
-def test_the_table_has_every_number_in_full_and_the_parts_below() -> None:
-    found = exact_laws("net", {size: step(size * 10**6) for size in (1, 2, 4, 32)}, (1, 2, 4, 32))
-    text = count_batch_law.to_text("net", found)
-    assert "20,000,000" in text
-    assert "  position" in text
-    assert "the constant is of" not in text  # its row says it
-    many = [dataclasses.replace(found[1], part=f"part{i}", constant=10) for i in range(9)]
-    assert "3 more (--detail)" in count_batch_law.to_text("net", [found[0], *many])
-    assert "part8" in count_batch_law.to_text("net", [found[0], *many], detail=True)
-
-
-def test_json_has_every_key_and_null_for_unknown() -> None:
-    broken = rows({1: 1, 2: 2, 4: 3})
-    document = json.loads(json.dumps(count_batch_law.batch_law_document("net", counter_laws("net", broken))))
-    (one,) = document["laws"]
-    assert (one["slope"], one["constant"], one["holds"], one["parts"]) == (None, None, False, [])
-    assert set(one) == {
-        *("counter", "phase", "native_unit", "batches", "slope", "constant", "holds", "status", "reason", "parts")
-    }
-
-
 @pytest.fixture
 def net(tmp_path: Path) -> str:
     (tmp_path / "net.py").write_text(NET)
@@ -196,29 +170,3 @@ def test_the_command_shows_and_writes_it(net: str, tmp_path: Path, capsys: pytes
     lines = shown.splitlines()
     assert lines[0].split(",")[:4] == ["model", "counter", "phase", "part"]
     assert ",exact,forward,position,flop," in shown
-
-
-def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
-    net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    assert command.main([net, "--law", "--out", str(tmp_path / "file" / "out")]) == exits.UNWRITABLE
-    caught = capsys.readouterr()
-    assert caught.out == ""
-    assert caught.err.startswith("error: --out ")
-    assert len(caught.err.splitlines()) == 1
-
-
-def test_formats_of_several_models(capsys: pytest.CaptureFixture[str]) -> None:
-    one = exact_laws("a", {size: step(size) for size in (1, 2, 4)}, (1, 2, 4))
-    options = Namespace(format="json", models=["a", "b"], detail=False, out=None)
-    count_output.laws([("a", one), ("b", one)], options)
-    assert [each["model"] for each in json.loads(capsys.readouterr().out)] == ["a", "b"]
-
-
-def test_a_model_that_cannot_be_built_is_one_line(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "net.py").write_text("def build():\n    raise ValueError('no such size')\n")
-    assert command.main([net, "--input", "4", "--law", "--counters", "exact"]) == exits.MISTAKE
-    caught = capsys.readouterr()
-    assert (caught.out, len(caught.err.splitlines())) == ("", 1)
-    assert "no such size" in caught.err

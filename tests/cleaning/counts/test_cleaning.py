@@ -16,13 +16,10 @@ from hypothesis import strategies as st
 from analysis.operators.registry import PRODUCTS, TABLE, kind_of
 from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts.conventions import extrapolation_checked, one_convention
-from cleaning.counts.pipeline import FLOP_COUNTS, clean, clean_records, model_operators
+from cleaning.counts.pipeline import FLOP_COUNTS, clean_records, model_operators
 from cleaning.counts.steps import CleaningStep, Outcome, known_sum, whole_sum
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
-from results.records.samples import Sample, Telemetry
-from results.store.store import read_run
-from tests.support.made_up import run_fixture
 
 
 def count(operator: str = "", native: float | None = 100, unit: str = "mac", **more: object) -> FlopCount:
@@ -36,24 +33,10 @@ def test_a_multiply_add_is_two_flop_and_a_flop_is_one() -> None:
     assert flops.flop == 50
 
 
-def test_converting_twice_is_converting_once() -> None:
-    once = one_convention((count(native=50),))
-    twice = one_convention(once.kept)
-    assert twice.kept == once.kept
-    assert (len(once.log), len(twice.log)) == (1, 0)
-    (entry,) = once.log
-    assert (entry.step, entry.field, entry.before, entry.after) == ("one_convention", "flop", "", "100")
-    assert entry.subject == "fvcore forward batch 1 total"
-
-
 def test_a_number_that_was_never_converted_is_put_right_and_logged() -> None:
     outcome = one_convention((count("conv", native=50, flop=50),))
     assert outcome.kept[0].flop == 100
     assert (outcome.log[0].before, outcome.log[0].after) == ("50", "100")
-
-
-def test_an_unconverted_count_of_exactly_half_is_not_taken_for_converted() -> None:
-    assert one_convention((count(native=50, flop=100),)).log == ()
 
 
 @pytest.mark.parametrize("bad", [count(unit="gigaflop"), count(unit=""), count(native=float("inf"))])
@@ -61,11 +44,6 @@ def test_a_number_without_meaning_is_invalid_never_guessed(bad: FlopCount) -> No
     (kept,) = one_convention((bad,)).kept
     assert (kept.status, kept.flop) == ("invalid", None)
     assert "expected a finite number of mac or flop" in kept.reason
-
-
-def test_a_counter_that_could_not_count_stays_as_it_is() -> None:
-    absent = count(native=None, status="unavailable", reason="not installed")
-    assert one_convention((absent,)).kept == (absent,)
 
 
 def test_batch_norm_is_left_out_with_its_size() -> None:
@@ -199,25 +177,6 @@ def test_a_step_that_loses_a_record_stops_the_cleaning() -> None:
     losing = CleaningStep("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
     with pytest.raises(Inconsistent, match=r"cleaning step losing: 2 records of flop_counts\.csv came, 1 kept"):
         clean_records({FLOP_COUNTS: [count(), count("conv")]}, [losing])
-
-
-def test_raw_tables_become_the_records_that_were_written(tmp_path) -> None:
-    data = read_run(run_fixture.write_run(tmp_path / "run"))
-    run = data.runs[0]
-    assert [row for row in data.records(Sample) if row.cell_id == run.cell_id] == run_fixture.samples(run.cell)
-    assert [row for row in data.records(Telemetry) if row.cell_id == run.cell_id] == run_fixture.telemetry(run.cell)
-    counts = [row for row in data.records(FlopCount) if row.cell_id == run.cell_id]
-    assert counts == run_fixture.flop_counts(run.cell)
-
-
-def test_cleaning_a_run_drops_normalisation_and_converts_the_rest(tmp_path) -> None:
-    cleaned = clean(read_run(run_fixture.write_run(tmp_path / "run")))
-    assert {row.operator for row in cleaned.flop_counts} == {"", "conv", "addmm", "Conv2d", "Linear"}
-    assert {row.operator for row in cleaned.dropped[FLOP_COUNTS]} == {"batch_norm", "ReLU"}
-    left_out = [entry for entry in cleaned.log if entry.step == "model_operators"]
-    sizes = {"batch_norm": 2 * run_fixture.NORMALIZATION_MAC, "ReLU": 1000}
-    expected = {(f"{name}", size * batch) for name, size in sizes.items() for batch in (8, 64)}
-    assert {(entry.subject.split()[-1], int(entry.before)) for entry in left_out} == expected
 
 
 @pytest.mark.parametrize(

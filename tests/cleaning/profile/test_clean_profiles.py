@@ -79,22 +79,6 @@ def test_a_small_cnn_product_by_product() -> None:
     assert [by_index.get(row.forward_index, "") for row in rows] == ["", "", *["aten::linear"] * 2, "aten::conv2d"]  # type: ignore[call-overload]
 
 
-def test_scalar_arithmetic_that_the_recorder_counts_is_left_out_with_its_size() -> None:
-    """In the gates of a GRU, 2 · 3 multiplications are elementwise: no product, though inside of one."""
-    cleaned = clean_profile(a_run(), recording("gru"))
-    gru = cleaned.operations[0]
-    assert (gru.name, gru.verdict) == ("aten::gru", "right")
-    left = [entry for entry in cleaned.log if entry.step == "products_alone"]
-    assert {entry.subject for entry in left} >= {"batch aten::mul", "batch aten::add"}
-    counted = dict.fromkeys(("aten::mul", "aten::add"), 0)
-    for one in recording("gru"):
-        if one.name in counted:
-            counted[one.name] += one.found_flop or 0
-    for entry in left:
-        assert int(entry.before) == counted.get(entry.subject.removeprefix("batch "), int(entry.before))
-        assert "neither a convolution nor a matrix product" in entry.reason
-
-
 # --- made up forests -------------------------------------------------------------------------------------------------
 
 NAMES = ("aten::mm", "aten::matmul", "aten::relu", "AddmmBackward0", "aten::linear", "aten::_grouped_mm")
@@ -176,33 +160,6 @@ def test_the_order_of_rows_does_not_matter(calls: list[ProfiledOperation], shuff
     half = len(straight.operations) // 2
     alone = [dataclasses.replace(row, work="one") for row in straight.operations[half:]]
     assert alone == list(straight.operations[:half])
-
-
-@settings(max_examples=40, deadline=None)
-@given(forests(), st.data())
-def test_a_count_told_twice_changes_nothing_after_cleaning(calls: list[ProfiledOperation], data: Any) -> None:
-    """A call around a product, with its name, its sizes and its number: as autocast records one."""
-    products = [one for one in calls if is_product(one.name) and one.found_flop]
-    if not products:
-        return
-    inner = data.draw(st.sampled_from(products))
-    inserted = [dataclasses.replace(one, index=_moved(one.index, inner), parent=_parent(one, inner)) for one in calls]
-    around = dataclasses.replace(inner)
-    before = clean_profile(a_run(), calls).operations
-    after = clean_profile(a_run(), [*inserted, around]).operations
-    assert [row.cleaned_flop for row in after] == [row.cleaned_flop for row in before]
-    assert [row.deduplicated_flop for row in after] == [row.deduplicated_flop for row in before]
-    assert sum(row.found_flop or 0 for row in after) == inner.found_flop + sum(row.found_flop or 0 for row in before)
-
-
-def _moved(index: int, inner: ProfiledOperation) -> int:
-    return index + (index >= inner.index)
-
-
-def _parent(one: ProfiledOperation, inner: ProfiledOperation) -> int | None:
-    if one.index == inner.index:
-        return inner.index
-    return None if one.parent is None else _moved(one.parent, inner)
 
 
 @settings(max_examples=40, deadline=None)

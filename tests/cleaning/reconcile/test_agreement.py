@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
-
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
 from cleaning.reconcile.agreement import agreement
 from results.records.cell import Cell, Run
@@ -62,13 +60,6 @@ def test_the_size_of_a_disagreement_with_our_own_count() -> None:
     assert (row.ratio, row.total_ratio) == (0.8, 0.82)
     assert (row.status, row.reason, row.extrapolated) == ("ok", "", False)
     assert (row.cell_id, row.attempt, row.model, row.batch_size) == ("c", 2, "resnet18", BATCH)
-
-
-@pytest.mark.parametrize(("factor", "ratio"), [(0, 0.0), (1, 1.0), (2, 2.0)])
-def test_an_operator_dropped_or_doubled_shows(factor: int, ratio: float) -> None:
-    ours = [count("flopledger", "convolution", 2_000, "flop"), count("flopledger", "", 2_000, "flop")]
-    row = rows(ours + fvcore(conv=factor * 1_000))["fvcore", "forward"]
-    assert (row.ratio, row.difference_flop) == (ratio, (factor - 1) * 2_000)
 
 
 def test_without_our_own_counter_the_operation_table_is_the_measure() -> None:

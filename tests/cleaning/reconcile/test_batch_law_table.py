@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from cleaning.reconcile.batch_law import batch_laws
-from measure.counters.adapters import ptflops_aten, pthflops
 from results.records.cell import Run
 from results.records.counts import BatchLaw, FlopCount
 
@@ -31,16 +26,6 @@ def line(slope: int, constant: int, *batches: int) -> dict[int, int]:
 
 def laws(counts: list[FlopCount]) -> dict[tuple[str, str, str], BatchLaw]:
     return {(law.counter, law.phase, law.operator): law for law in batch_laws(RUN, counts)}
-
-
-def counted(adapter, model: nn.Module, inputs: dict[int, torch.Tensor]) -> list[FlopCount]:
-    """A counter's rows at several batches, as a cell keeps them."""
-    rows = [
-        row
-        for size, tensor in inputs.items()
-        for row in adapter.count(model, (tensor,), workload="net", batch_size=size)
-    ]
-    return [dataclasses.replace(row, cell_id="c", attempt=1) for row in rows]
 
 
 def test_a_law_that_holds_has_its_slope_and_constant() -> None:
@@ -93,34 +78,3 @@ def test_a_miss_by_any_amount_is_seen_beyond_floats(slope: int, constant: int, o
     held = laws(series(exact))["fvcore", "forward", ""]
     assert (held.slope_flop, held.constant_flop, held.holds) == (slope, constant, True)
     assert laws(series({**exact, 16: exact[16] + off}))["fvcore", "forward", ""].holds is False
-
-
-class Early(nn.Module):
-    """A layer more for batches above 4: 2·8·5 FLOP a sample always, 2·5·3 more for 16."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, 2, 2, bias=False)  # 2 × 2 → 1: 8 MAC a sample
-        self.first, self.second = nn.Linear(2, 5, bias=False), nn.Linear(5, 3, bias=False)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.first(self.conv(images).flatten(1))
-        return self.second(scores) if len(images) > 4 else scores
-
-
-def test_a_real_counter_that_breaks_it_is_named_with_its_operator() -> None:
-    rows = counted(ptflops_aten, Early().eval(), {size: torch.randn(size, 1, 2, 2) for size in (1, 2, 16)})
-    found = laws(rows)
-    assert (found["ptflops_aten", "forward", "aten.convolution"].slope_flop) == 16
-    assert found["ptflops_aten", "forward", "aten.mm"].holds is False
-    total = found["ptflops_aten", "forward", ""]
-    assert total.reason == f"on no line: counted 1: 36, 2: 72, 16: {16 * 36 + 16 * 30}; broken by aten.mm"
-
-
-def test_the_constant_of_pthflops_is_its_bias() -> None:
-    """Counted once for a batch, its 4 output features: 2·8·4 FLOP a sample and 4 whatever the batch."""
-    model = nn.Sequential(nn.Linear(8, 4))
-    found = laws(counted(pthflops, model, {size: torch.randn(size, 8) for size in (1, 2, 16)}))
-    total = found["pthflops", "forward", ""]
-    assert (total.slope_flop, total.constant_flop, total.holds) == (64, 4, True)
-    assert total.reason == "note: the constant is of Linear elementwise (4)"

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import gzip
-import io
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy import stats
 
-from analysis.utilization import numerators, work_times
 from analysis.utilization.numerators import profiled
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
-from reports.sweep.table import to_text
 from results.errors import Inconsistent
-from results.records.answers import Utilization, WorkTime
+from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.counts import CleanedOperation, ProfileCount
 from results.records.operations import ProfiledOperation
 from results.store.store import read_operations, read_profile, read_run
-from runners.report import command
 from tests.support.made_up import run_fixture
 
 EXACT = run_fixture.EXACT_FLOP["resnet18"]
@@ -62,11 +54,6 @@ def row_of(built: Built, method: str, denominator: str = "datasheet", precision:
     return next(row for row in built.utilization if (row.method, row.denominator, row.precision) == key)
 
 
-def time_of(built: Built, work: str, precision: str = "fp32") -> WorkTime:
-    (row,) = [row for row in built.work_times if (row.work, row.precision) == (work, precision)]
-    return row
-
-
 # --- utilization -------------------------------------------------------------------------------------------------
 
 
@@ -86,13 +73,6 @@ def test_each_method_divides_its_own_flop_by_its_own_time(built: Built, method: 
     assert row.utilization_ratio == pytest.approx(RATIO[method], rel=1e-12)
     assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
     assert row.items_per_s == pytest.approx(ITEMS[method] / run_fixture.work_s(method, precision), rel=1e-12)
-
-
-def test_exact_stays_the_count_of_the_cells_own_step(built: Built) -> None:
-    exact, batch = row_of(built, "exact"), row_of(built, "batch")
-    assert exact.utilization_ratio == pytest.approx(0.40)
-    assert exact.model_flop == batch.model_flop
-    assert (exact.time_s, exact.time_low_s) == (batch.time_s, batch.time_low_s)
 
 
 def test_energy_was_taken_over_the_batch_alone(built: Built) -> None:
@@ -128,35 +108,6 @@ def test_warnings_of_a_work_are_said_of_the_methods_that_need_it(path: Path) -> 
 # --- times, counts, ratios ---------------------------------------------------------------------------------------
 
 
-def half(values: Sequence[float]) -> float:
-    return float(stats.t.ppf(0.975, len(values) - 1) * stats.tstd(values) / math.sqrt(len(values)))
-
-
-def test_the_epoch_of_the_file(built: Built) -> None:
-    row = time_of(built, "epoch")
-    batch_s, last_s = run_fixture.work_s("batch", "fp32"), run_fixture.work_s("last", "fp32")
-    assert (row.items, row.steps) == (84, 11)
-    assert row.time_s == pytest.approx(10 * batch_s + last_s, rel=1e-12)
-    spread = [0.996, 1.004] * 5
-    width = math.sqrt((10 * batch_s * half(spread)) ** 2 + (last_s * half(spread)) ** 2)
-    assert row.high_s == pytest.approx(row.time_s * math.exp(width / row.time_s), rel=1e-12)
-    assert row.low_s == pytest.approx(row.time_s * math.exp(-width / row.time_s), rel=1e-12)
-    assert row.overhead_ratio == pytest.approx(run_fixture.PROFILER_COSTS - 1, rel=1e-9)
-    assert row.real_time_s == pytest.approx(run_fixture.REAL_S_PER_S * row.time_s, rel=1e-9)
-    # four segments of two steps: 8 of the epoch's 11 steps
-    real = batch_s * half([run_fixture.REAL_S_PER_S + 0.002, run_fixture.REAL_S_PER_S - 0.002] * 2) * math.sqrt(8 * 11)
-    assert row.real_high_s == pytest.approx(row.real_time_s * math.exp(real / row.real_time_s), rel=1e-12)
-    assert row.agrees is True
-
-
-def test_a_row_for_each_work_and_each_cell(built: Built) -> None:
-    assert [(row.precision, row.work) for row in built.work_times] == [
-        (precision, work) for precision in run_fixture.PEAK for work in ("one", "batch", "last", "epoch")
-    ]
-    lost = time_of(built, "one", "amp-bf16")
-    assert (lost.status, lost.time_s, lost.reason) == ("unavailable", None, run_fixture.NO_PROFILE)
-
-
 def test_counts_of_the_profile_as_found_and_as_cleaned(built: Built) -> None:
     counts = {(c.work, c.phase): c for c in built.profile_counts if c.precision == "fp32"}
     assert set(counts) == {(w, p) for w in ("one", "batch", "last", "epoch") for p in ("forward", "backward")}
@@ -170,31 +121,6 @@ def test_counts_of_the_profile_as_found_and_as_cleaned(built: Built) -> None:
         assert backward.cleaned_flop == (EXACT - FORWARD) * items
     assert counts["batch", "forward"].exact_flop == FORWARD * 8
     assert counts["batch", "backward"].exact_flop == (EXACT - FORWARD) * 8
-
-
-def test_ratios_and_agreement_and_laws_are_there(built: Built) -> None:
-    model = [r for r in built.ratios if (r.level, r.precision, r.source) == ("model", "fp32", "torch_profiler")]
-    cleaned = {row.work: row for row in model if row.state == "cleaned"}
-    assert set(cleaned) == {"one", "batch", "epoch"}
-    first_share = run_fixture.FIRST_MAC / run_fixture.FORWARD_MAC["resnet18"]
-    for row in cleaned.values():
-        assert row.ratio == pytest.approx(2 - first_share, rel=1e-12)
-    found = {row.work: row for row in model if row.state == "found"}
-    assert (found["batch"].backward_flop, found["batch"].ratio) == (None, None)  # of the products with a number alone
-    assert found["batch"].backward_at_least_flop == 4 * run_fixture.PRODUCT_MAC * 8
-    agreement = {(row.counter, row.phase): row for row in built.agreement}
-    assert agreement["fvcore", "forward"].model_flop == FORWARD * 8
-    assert agreement["fvcore", "forward"].ratio == 1.0
-    laws = {(law.counter, law.operator) for law in built.batch_laws}
-    assert {("fvcore", ""), ("ptflops", ""), ("fvcore", "conv")} <= laws
-    assert ("fvcore", "batch_norm") in laws, "what is no product may be what breaks a total's law"
-
-
-def test_the_cleaning_log_holds_counts_and_profiles(built: Built) -> None:
-    steps = {entry.step for entry in built.cleaned.log}
-    assert {"one_convention", "repaired"} <= steps
-    repaired = [entry for entry in built.cleaned.log if entry.step == "repaired"]
-    assert len(repaired) == 2 * (3 + 2)  # two convolutions' backward in each work of both cells
 
 
 # --- what is damaged or absent -----------------------------------------------------------------------------------
@@ -303,134 +229,3 @@ def test_a_profile_that_gives_no_whole_count_is_a_reason(counts, products, why: 
     (numerator,) = profiled("batch", counts, products, RUN)
     assert numerator.model_flop is None
     assert why in numerator.reason
-
-
-# --- what is told and written ------------------------------------------------------------------------------------
-
-
-def test_methods_stand_side_by_side_with_the_epochs_times(built: Built) -> None:
-    text = to_text(built)
-    (head,) = [line for line in text.splitlines() if "profiled" in line and "model" in line]
-    assert " ".join(head.split()) == ("model batch precision theory one batch epoch exact images takes profiled whole")
-    (_, row) = [line.split() for line in text.splitlines() if line.split()[:3] == ["resnet18", "8", "fp32"]]
-    theory = 3 * FORWARD / EXACT * 0.40
-    assert [float(used) for used in row[3:13:2]] == pytest.approx(
-        [100 * ratio for ratio in (theory, 0.05, 0.40, RATIO["epoch"], 0.40)], rel=2e-2
-    )
-    epoch_s = run_fixture.work_s("epoch", "fp32")
-    assert row[13] == "84"
-    assert float(row[14]) == pytest.approx(1e3 * epoch_s, rel=5e-3)
-    assert float(row[16]) == pytest.approx(1e3 * 1.25 * epoch_s, rel=5e-3)
-    assert max(map(len, text.splitlines())) <= 100
-
-
-def test_files_hold_what_was_built(path: Path, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_pictures", lambda out: {})
-    monkeypatch.setattr(command, "_page", lambda *given: b"a page")
-    assert command.write(built, tmp_path) == []
-    packed = (tmp_path / "cleaned" / "profiled_operations.csv.gz").read_bytes()
-    assert packed[4:8] == b"\0\0\0\0"  # no time in the header: equal contents, equal bytes
-    rows = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode())))
-    assert len(rows) == len(built.cleaned_operations) == 7 * (3 + 2)
-    for file, expected in {
-        "work_times.csv": 8,
-        "utilization_post2021.csv": 10,
-        "cleaned/profile_counts.csv": 16,
-    }.items():
-        with (tmp_path / file).open(encoding="utf-8", newline="") as text:
-            assert len(list(csv.DictReader(text))) == expected, file
-
-
-# --- faults put in on purpose ------------------------------------------------------------------------------------
-
-
-def check(built: Built) -> None:
-    for precision in run_fixture.PEAK:
-        for method in RATIO:
-            row = row_of(built, method, precision=precision)
-            if (method, precision) == ("one", "amp-bf16"):
-                assert row.utilization_ratio is None
-                continue
-            assert row.utilization_ratio == pytest.approx(RATIO[method], rel=1e-9)
-            assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
-            assert row.items_per_s == pytest.approx(ITEMS[method] / run_fixture.work_s(method, precision), rel=1e-9)
-        epoch = time_of(built, "epoch", precision)
-        assert epoch.low_s < epoch.time_s < epoch.high_s
-        assert epoch.overhead_ratio == pytest.approx(0.25)
-        assert epoch.agrees is True
-
-
-Patch = pytest.MonkeyPatch
-
-
-def double_a_numerator(patch: Patch) -> None:
-    units = numerators._units_of_work
-    patch.setattr(numerators, "_units_of_work", lambda *given: {u: 2 * f for u, f in units(*given).items()})
-    patch.setattr(numerators, "_cleaned", lambda row: 2 * (row.cleaned_flop or 0))
-
-
-def forward_alone(patch: Patch) -> None:
-    patch.setattr(numerators, "_PROFILED_PHASES", ("forward", "loss"))
-
-
-def backward_is_forward_twice(patch: Patch) -> None:
-    patch.setattr(numerators, "_both_phases", lambda mine, *_rest: [mine[0], mine[0], mine[0]])
-
-
-def swap_low_and_high(patch: Patch) -> None:
-    low, high = work_times.Mean.low_s, work_times.Mean.high_s
-    patch.setattr(work_times.Mean, "low_s", high)
-    patch.setattr(work_times.Mean, "high_s", low)
-
-
-def drop_the_last_batch(patch: Patch) -> None:
-    patch.setattr(work_times, "epoch_of", lambda run: (run.epoch_images // run.batch_size, 0))
-
-
-def drop_the_last_batch_of_the_count(patch: Patch) -> None:
-    patch.setattr(numerators, "epoch_parts", lambda run: {"batch": run.epoch_images // run.batch_size})
-
-
-def time_under_the_profiler(patch: Patch) -> None:
-    on_one_clock, swapped = work_times._on_one_clock, {"measure": "profiled", "profiled": "measure"}
-
-    def wrong(blocks: Sequence[Any]) -> list[Any]:
-        return [dataclasses.replace(block, part=swapped[block.part]) for block in on_one_clock(blocks)]
-
-    patch.setattr(work_times, "_on_one_clock", wrong)
-
-
-def renamed(blocks: Sequence[Any], work: str, other: str) -> list[Any]:
-    """The blocks, those of one work as if they were of another."""
-    return [dataclasses.replace(block, work=other) if block.work == work else block for block in blocks]
-
-
-def time_of_the_batch_for_one(patch: Patch) -> None:
-    times = work_times._times_of_works
-    patch.setattr(work_times, "_times_of_works", lambda run, blocks: times(run, renamed(blocks, "", "one")))
-
-
-def real_epoch_in_the_batch(patch: Patch) -> None:
-    times = work_times._times_of_works
-    patch.setattr(work_times, "_times_of_works", lambda run, blocks: times(run, renamed(blocks, "epoch", "")))
-
-
-MUTATIONS = (
-    double_a_numerator,
-    forward_alone,
-    backward_is_forward_twice,
-    swap_low_and_high,
-    drop_the_last_batch,
-    drop_the_last_batch_of_the_count,
-    time_under_the_profiler,
-    time_of_the_batch_for_one,
-    real_epoch_in_the_batch,
-)
-
-
-@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
-def test_a_fault_turns_the_check_red(path: Path, built: Built, mutate: Callable[[Patch], None], monkeypatch: Patch):
-    check(built)
-    mutate(monkeypatch)
-    with pytest.raises((AssertionError, ValueError)):
-        check(rebuilt(path))

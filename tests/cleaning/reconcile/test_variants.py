@@ -1,8 +1,6 @@
 """Variants of a step against the first of its model and batch: ratios by hand, which one is first, what is none.
 
 Repeats on several devices are kept apart by their variant, in rows and in the figure's points.
-
-A run with a call that no rule counts: a counter's number that is less than what is known is no numerator of it.
 """
 
 from __future__ import annotations
@@ -12,13 +10,9 @@ from typing import Any
 
 import pytest
 
-from analysis.utilization.numerators import TableCount
-from cleaning.reconcile import run as reconcile_run
 from cleaning.reconcile.variants import kept_apart, variants
-from reports.sweep.repeats import variant_parts, variant_table
 from results.records.answers import Utilization
-from results.records.cell import Cell, Run, Sitting
-from results.records.counts import FlopCount
+from results.records.cell import Run, Sitting
 from results.records.samples import Sample
 from results.store.layout import key_of
 from tests.support.made_up.made_up_runs import SITTING, a_run
@@ -68,8 +62,6 @@ def test_the_interval_is_of_both_cells() -> None:
         for scatter in (0.001, 0.01)
     )
     for row in (narrow, wide):
-        assert row.low_ratio is not None
-        assert row.high_ratio is not None
         assert row.low_ratio < 2.0 < row.high_ratio
     assert wide.high_ratio - wide.low_ratio > 3 * (narrow.high_ratio - narrow.low_ratio)  # type: ignore[operator]
 
@@ -90,19 +82,6 @@ def test_a_manifest_of_an_older_version_has_single_values() -> None:
     cells = ((a_run("a", precision="fp32"), 0.01), (a_run("b", precision="tf32"), 0.02))
     old = {"precisions": ["tf32", "fp32"], "layout": "channels_first", "compile": False}
     assert [row[2:4] for row in found(*cells, options=old)] == [("precision=tf32", True), ("precision=fp32", False)]
-
-
-def test_both_tables_show_the_same_rows() -> None:
-    cells = [(a_run("a"), 0.02), (a_run("b", optimizer="adam"), 0.01)]
-    rows = variants([run for run, _ in cells], {(run.cell_id, 1): blocks(run, s) for run, s in cells}, [], OPTIONS)
-    table = variant_table(rows)
-    assert table is not None
-    assert [row[:4] for row in table.rows] == [
-        ("resnet18", "8", "optimizer=sgd", "first"),
-        ("resnet18", "8", "optimizer=adam", "2.00"),
-    ]
-    assert variant_parts(rows)[2].rows == [list(row) for row in table.rows]  # type: ignore[union-attr]
-    assert (variant_parts([]), variant_table([])) == ([], None)
 
 
 def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...] = ()) -> list[str]:
@@ -142,23 +121,3 @@ def test_repeats_on_several_hosts_have_their_names():
 def test_devices_of_one_host_have_their_hashes():
     found = rows_on(("a", "0123456789"), ("a", "9876543210"), ("b", "x"), variant="compile=true")
     assert found == ["compile=true, device=a 01234567", "compile=true, device=a 98765432", "compile=true, device=b"]
-
-
-CELL = vars(
-    Cell(model="net", batch_size=2, device="cpu", precision="fp32", methods=("theory", "exact"), counters=("fvcore",))
-)
-RUN = Run(**CELL, cell_id="c", attempt=1, sitting="s1", status="ok", items_per_step=2)
-
-
-@pytest.mark.parametrize("least", [61, 60, 59])
-def test_a_part_of_the_step_is_no_theory(least: int) -> None:
-    """fvcore gives 10 multiply-adds: 60 FLOP of a step. It may not know the operation that has no formula either."""
-    row = FlopCount(
-        cell_id="c", attempt=1, counter="fvcore", workload="net", batch_size=2, phase="forward", native_value=10,
-        native_unit="mac", flop=20,
-    )  # fmt: skip
-    counts = [row, replace(row, operator="conv")]
-    counted = TableCount({("matmul", "float32"): least}, 0, 1, 1, {"my.op": 1})
-    found = {each.method: each for each in reconcile_run._numerators(RUN, counts, counted, ())}
-    assert (found["exact"].model_flop, found["exact"].at_least_flop) == (None, least)
-    assert found["theory"].model_flop is None

@@ -66,23 +66,35 @@ def one_convolution(*names: str, **more: Any) -> CleanedTrace:
     return cleaned(made)
 
 
-# --- as found: PyProf's rule -----------------------------------------------------------------------------------------
+# --- one product: PyProf's rule, and what it misses -------------------------------------------------------------------
 
 
-def test_a_listed_kernel_gets_the_whole_convolution() -> None:
-    found = one_convolution(OFFSETS, SCUDNN)
-    assert states(found) == [CONV] * 3
-    assert found.kernels["found_flop"].tolist() == [0, CONV]
-    assert (only(found).verdict, only(found).reason, found.faults, found.log) == ("right", "", (), ())
-    assert found.unexplained_time_ratio == 0
-
-
-def test_what_the_recording_says_comes_before_the_rule() -> None:
-    made = MadeUp()
-    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=7)
-    found = cleaned(made)
-    assert states(found) == [7, 7, CONV]
-    assert found.faults == (("wrong_number", 1, CONV - 7),)
+@pytest.mark.parametrize(
+    ("names", "more", "counted", "repaired", "fault"),
+    [
+        ((OFFSETS, SCUDNN), {}, (CONV, CONV), [0, CONV], ()),
+        ((SCUDNN,), {"source_flop": 7}, (7, 7), [CONV], ("wrong_number", 1, CONV - 7)),
+        ((SCUDNN,), {"source_flop": 0}, (0, 0), [CONV], ("no_marker", 1, CONV)),
+        ((OFFSETS, IMPLICIT), {}, (0, 0), [0, CONV], ("renamed_kernel", 1, CONV)),
+        ((OFFSETS, EXPLICIT), {}, (0, 0), [0, CONV], ("unlisted_kernel", 1, CONV)),
+        ((OFFSETS, AMPERE), {}, (0, 0), [0, CONV], ("unlisted_kernel", 1, CONV)),
+        ((OFFSETS, UNKNOWN), {}, (0, 0), [0, CONV], ("unknown_kernel", 1, CONV)),
+        ((), {}, (None, None), [], ("no_kernel", 1, CONV)),
+    ],
+)
+def test_a_convolution_counts_once_and_what_was_wrong_has_its_reason(
+    names: tuple[str, ...],
+    more: dict[str, Any],
+    counted: tuple[int | None, int | None],
+    repaired: list[int],
+    fault: tuple[str, int, int] | tuple[()],
+) -> None:
+    """PyProf gives a listed kernel the whole convolution; a number that the recording says comes before the rule."""
+    found = one_convolution(*names, **more)
+    assert states(found) == [*counted, CONV]
+    assert found.kernels["repaired_flop"].tolist() == repaired
+    assert found.faults == ((fault,) if fault else ())
+    assert (only(found).verdict, only(found).reason) == (("under", fault[0]) if fault else ("right", ""))
 
 
 def test_a_matmul_gets_it_for_every_kernel_and_a_linear_layer_for_those_of_its_list() -> None:
@@ -106,16 +118,6 @@ def test_fft_tiles_count_once(size: int, tiles: int) -> None:
     assert (only(found).verdict, only(found).reason) == ("over", "fft_tiling")
     (row,) = found.log
     assert (row.step, row.before, row.after) == ("deduplicated", str(tiles * flop), str(flop))
-
-
-def test_tiles_of_both_gradients() -> None:
-    made = MadeUp()
-    forward = convolution(made, INPUT, WEIGHT)
-    made.kernel(forward, SCUDNN)
-    made.kernel(gradients(made, forward, OUTPUT), *fft(4), *fft(4))
-    found = cleaned(made)
-    assert states(found, "backward") == [8 * CONV, 2 * CONV, 2 * CONV]
-    assert found.faults == (("fft_tiling", 1, -6 * CONV),)
 
 
 def test_a_split_k_reduction_is_no_second_product() -> None:
@@ -203,15 +205,6 @@ def test_the_number_of_a_bias_is_not_the_products() -> None:
 # --- too seldom ------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_that_launched_nothing_counts_and_no_kernel_does() -> None:
-    made = MadeUp()
-    convolution(made, INPUT, WEIGHT)
-    found = cleaned(made)
-    assert states(found) == [None, None, CONV]
-    assert found.faults == (("no_kernel", 1, CONV),)
-    assert (only(found).repaired_flop, only(found).reason, only(found).kernel_time_s) == (CONV, "no_kernel", None)
-
-
 def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
     for kernels, faults in (
         (4, ()),
@@ -228,27 +221,32 @@ def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
 # --- gradients -------------------------------------------------------------------------------------------------------
 
 
-def test_a_gradient_for_input_and_weight_each_and_none_for_the_input_of_the_network() -> None:
-    for mask, units in (((True, True, False), 2), ((False, True, True), 1), ((False, False, True), 0)):
-        made = MadeUp()
-        forward = convolution(made, INPUT, WEIGHT)
-        made.kernel(forward, SCUDNN)
-        made.kernel(gradients(made, forward, OUTPUT, mask), WGRAD, DGRAD)
-        found = cleaned(made)
-        assert found.instances[1].units == units
-        assert states(found, "backward")[2] == units * CONV
-        assert found.instances[1].forward_index == 0
-
-
-def test_each_unit_is_repaired_on_a_kernel_of_its_own() -> None:
+@pytest.mark.parametrize(
+    ("names", "mask", "units", "counted", "repaired"),
+    [
+        ((*fft(4), *fft(4)), (True, True, False), 2, (8, 2), None),
+        ((DGRAD, WGRAD), (True, True, False), 2, (1, 1), [1, 1]),  # PyProf knew the second by an older name
+        ((OFFSETS, AMPERE, AMPERE), (True, True, False), 2, (0, 0), [0, 1, 1]),
+        ((WGRAD,), (False, True, True), 1, (0, 0), [1]),
+        ((WGRAD,), (False, False, True), 0, (0, 0), [0]),
+    ],
+)
+def test_a_gradient_for_input_and_weight_each_on_a_kernel_of_its_own(
+    names: tuple[str, ...],
+    mask: tuple[bool, ...],
+    units: int,
+    counted: tuple[int, int],
+    repaired: list[int] | None,
+) -> None:
     made = MadeUp()
     forward = convolution(made, INPUT, WEIGHT)
     made.kernel(forward, SCUDNN)
-    made.kernel(gradients(made, forward, OUTPUT), DGRAD, WGRAD)
+    made.kernel(gradients(made, forward, OUTPUT, mask), *names)
     found = cleaned(made)
-    assert states(found, "backward") == [CONV, CONV, 2 * CONV]
-    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV, CONV]
-    assert found.faults == (("renamed_kernel", 1, CONV),)
+    assert (found.instances[1].units, found.instances[1].forward_index) == (units, 0)
+    assert states(found, "backward") == [times * CONV for times in (*counted, units)]
+    if repaired is not None:
+        assert found.kernels["repaired_flop"].tolist() == [times * CONV for times in (1, *repaired)]
 
 
 def old_step(**inside: list[str]) -> MadeUp:
@@ -601,37 +599,3 @@ def test_kernels_of_a_graph_share_a_launch_and_are_no_doubles() -> None:
     call = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16))
     made.kernel(call, SGEMM, SGEMM, correlation=5)
     assert cleaned(made).faults == (("multi_kernel", 1, -1024),)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        (IMPLICIT, "renamed_kernel"),
-        (EXPLICIT, "unlisted_kernel"),
-        (AMPERE, "unlisted_kernel"),
-        (UNKNOWN, "unknown_kernel"),
-    ],
-)
-def test_a_kernel_that_pyprof_does_not_know(name: str, reason: str) -> None:
-    found = one_convolution(OFFSETS, name)
-    assert states(found) == [0, 0, CONV]
-    assert found.faults == ((reason, 1, CONV),)
-    assert found.kernels["repaired_flop"].tolist() == [0, CONV]
-    assert found.kernels["fault"].tolist() == ["", reason]
-    assert (only(found).verdict, only(found).reason) == ("under", reason)
-
-
-def test_a_number_that_the_recorder_did_not_give_a_kernel_of_its_list() -> None:
-    made = MadeUp()
-    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=0)
-    assert cleaned(made).faults == (("no_marker", 1, CONV),)
-
-
-def test_both_units_without_a_number() -> None:
-    made = MadeUp()
-    forward = convolution(made, INPUT, WEIGHT)
-    made.kernel(forward, SCUDNN)
-    made.kernel(gradients(made, forward, OUTPUT), OFFSETS, AMPERE, AMPERE)
-    found = cleaned(made)
-    assert states(found, "backward") == [0, 0, 2 * CONV]
-    assert found.kernels["repaired_flop"].tolist() == [CONV, 0, CONV, CONV]

@@ -9,7 +9,6 @@ import functools
 import gzip
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -110,37 +109,6 @@ def test_resnet50_of_a_v100_without_its_kernels(tmp_path: Path) -> None:
 
 
 @real
-def test_what_pyprof_found_of_the_plain_step() -> None:
-    """29 of 53 convolutions have no number in the forward pass: 0.557 of the truth, of convolutions alone."""
-    found = cleaned(PYPROF)
-    forward = [i for i in found.instances if (i.kind, i.phase) == ("convolution", "forward")]
-    assert Counter((i.raw_flop or 0) // (i.unit_flop or 1) for i in forward) == {0: 29, 1: 24}
-    assert round(flop(found, "convolution", "forward", "raw") / CONVOLUTIONS, 3) == 0.557
-    backward = 2 * CONVOLUTIONS - FIRST
-    assert round(flop(found, "convolution", "backward", "raw") / backward, 2) == 0.79
-    assert {reason for reason, _, _ in found.faults} == {"renamed_kernel", "unlisted_kernel", "split_k", "not_product"}
-    linear = next(i for i in found.instances if (i.kind, i.phase) == ("matmul", "forward"))
-    assert (linear.raw_flop, linear.deduplicated_flop) == (2 * LINEAR + 32 * 1000, LINEAR)
-
-
-@real
-def test_multiplicities_of_the_step_that_tuned() -> None:
-    """Six steps' forward convolutions, 1901.9 GFLOP as found and 1569.5 in truth; the first step tried algorithms."""
-    found = cleaned(TUNED)
-    forward = [i for i in found.instances if (i.kind, i.phase) == ("convolution", "forward")]
-    times = Counter((i.raw_flop or 0) // (i.unit_flop or 1) for i in forward)
-    assert len(forward) == 6 * 53
-    assert set(times) == {0, 1, 2, 3, 4, 5, 6, 8, 83}
-    assert (times[83], max(times)) == (1, 83)
-    assert round(flop(found, "convolution", "forward", "raw") / 1e9, 1) == 1901.9
-    assert flop(found, "convolution", "forward", "repaired") == 6 * CONVOLUTIONS
-    assert round(6 * CONVOLUTIONS / 1e9, 1) == 1569.5
-    assert {reason for reason, _, _ in found.faults} == {"autotune", "renamed_kernel", "unlisted_kernel", "no_sizes"}
-    assert found.totals["repaired"]["backward_flop"] is None  # no sizes, and no number to the forward pass
-    assert (found.unexplained_time_ratio or 0) > 0.5
-
-
-@real
 def test_the_law_of_tiles_on_a_v100() -> None:
     """Every convolution of 3 × 3 and more that FFT_TILING was tried on: one launch a tile."""
     found = cleaned(TUNED)
@@ -152,20 +120,6 @@ def test_the_law_of_tiles_on_a_v100() -> None:
             seen[inputs[2:], weight[2:]] = launches[instance.index]
             assert launches[instance.index] == fft_tiles(inputs[2:], weight[2:]), instance
     assert {((224, 224), (7, 7)): 81, ((56, 56), (3, 3)): 4, ((28, 28), (3, 3)): 1}.items() <= seen.items()
-
-
-@real
-def test_what_is_left_of_a_tuned_layer_is_what_the_next_step_runs() -> None:
-    found = cleaned(TUNED)
-    kernels = dict(iter(found.kernels.groupby("instance")))
-    forward = [i for i in found.instances if (i.kind, i.phase) == ("convolution", "forward")]
-    tuned = 0
-    for first, second in zip(forward[:53], forward[53:106], strict=True):
-        rows = kernels[first.index]
-        run = rows[rows["fault"] != "autotune"]["name"].tolist()
-        assert run == kernels[second.index]["name"].tolist(), first
-        tuned += len(run) < len(rows)
-    assert tuned == 23  # layers of different sizes
 
 
 @real
@@ -183,7 +137,6 @@ def test_an_mi300_with_checkpointing() -> None:
     assert found.totals["raw"] == {"forward_flop": 0, "backward_flop": 0, "recompute_flop": 0}  # PyProf knew no AMD
     assert [reason for reason, _, _ in found.faults] == ["unlisted_kernel"]
     kernels = found.kernels
-    assert found.unexplained_time_ratio is not None
     assert 0 < found.unexplained_time_ratio < 0.3  # kernels without a recorded launch
     assert (kernels["link"] == "none").sum() == 968
 
@@ -253,16 +206,6 @@ def test_a_step_on_this_cpu_is_what_flop_counter_mode_counts(own: Any) -> None:
         assert found.totals[state] == {"forward_flop": forward, "backward_flop": backward, "recompute_flop": None}
     assert found.faults == ()
     assert found.unexplained_time_ratio == 0
-
-
-def test_every_gradient_on_this_cpu_finds_its_forward_product(own: Any) -> None:
-    found, _ = own
-    backward = [i for i in found.instances if i.phase == "backward" and i.expected_flop is not None]
-    assert len(backward) == 5  # three convolutions, two products of the linear layer
-    for instance in backward:
-        forward = found.instances[instance.forward_index]
-        assert forward.phase == "forward"
-        assert forward.unit_flop == instance.unit_flop
 
 
 def test_fused_gradients_count_as_they_are_computed_and_are_named(tmp_path: Path) -> None:

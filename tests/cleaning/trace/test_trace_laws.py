@@ -6,12 +6,10 @@ import random
 from typing import Any
 
 import pandas as pd
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
-from cleaning.trace.products import Product
 from measure.trace.attribution.recording import KERNEL_COLUMNS
 from tests.support.made_up_operations.made_up_kernels import (
     AMPERE,
@@ -270,9 +268,3 @@ def test_nonsense_is_unknown_and_no_error(data: st.DataObject) -> None:
     raw, repaired = (at_least(found, state) for state in ("raw", "repaired"))
     outside = {i.index for i in found.instances if i.phase == "nowhere"}
     assert outside or raw + sum(flop for _, _, flop in found.faults) == repaired
-
-
-@pytest.mark.parametrize(("units", "unit_flop", "expected"), [(2, 5, 10), (None, 5, None), (2, None, None)])
-def test_a_product_of_unknown_sizes_is_expected_to_be_unknown(units, unit_flop, expected):
-    product = Product(0, "aten::mm", "product", "forward", "", (), units, unit_flop)
-    assert product.expected == expected

@@ -16,10 +16,10 @@ from reports.compare import page
 from reports.compare.page import sentence
 from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from runners.report import command
-from tests.analysis.stats.test_comparison import REPEATED, slower
 from tests.support.fakes.commands import refused, running
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up import made_up_evidence
+from tests.support.made_up.made_up_evidence import REPEATED, slower
 
 
 def row(verdict: str, ratio: float | None, model: str = "vgg11") -> Comparison:

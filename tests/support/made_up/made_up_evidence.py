@@ -49,6 +49,7 @@ GRID = (
     ("fp32", 8, 0),
 )
 PROFILED = ("amp-bf16", 8, 0)
+REPEATED = (("fp32", 8, 0), ("fp32", 8, 1), ("tf32", 8, 0))
 
 _READS = ((0, 1), (2, 3), (4,), (7, 4, 5), (8, 5), (8, 4), (14, 2, 3), (10, 0, 1))
 _WRITES = ((2,), (4,), (4,), (6,), (9,), (11,), (10, 12), (13,))
@@ -131,6 +132,16 @@ def renamed(parts: Parts, key: tuple[str, int, int], model: str) -> None:
         for row in part.counts
     ]
     parts.manifest = replace(parts.manifest, options=made_up_device.options(each.run for each in parts.cells.values()))
+
+
+def slower(parts: Parts, factor: float) -> Parts:
+    """The same run, each block of which took `factor` of its time."""
+    for part in parts.cells.values():
+        part.samples = [
+            replace(s, device_s=s.device_s * factor, wall_s=s.wall_s * factor, start_s=s.start_s * factor)
+            for s in part.samples
+        ]
+    return parts
 
 
 def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Parts | None = None) -> Path:

@@ -10,7 +10,7 @@ from results.records.cell import Run, Sitting
 from results.records.counts import FlopCount
 from results.records.operations import Operation, Storage
 from results.records.rows import Record
-from results.records.samples import Sample, Telemetry
+from results.records.samples import Ceiling, Sample, Telemetry
 from results.store.disk import Disk
 from results.store.manifest import Manifest
 from results.store.store import Store
@@ -58,6 +58,12 @@ def flop_count(cell_id: str, attempt: int = 1, **more: object) -> FlopCount:
         cell_id=cell_id, attempt=attempt, counter="fvcore", workload="resnet18", batch_size=8, phase="forward"
     )
     return FlopCount(**{**{name: getattr(count, name) for name in count.to_row()}, **more})
+
+
+def ceiling(rate: float) -> Ceiling:
+    return Ceiling(
+        sitting="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="1x1", flop_per_s=rate
+    )
 
 
 def rows_of(cell_id: str, attempt: int = 1) -> dict[str, list[Record]]:

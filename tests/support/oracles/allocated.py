@@ -6,10 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch._C._profiler import _RecordFunctionFast
-from torch.distributed._tools.mem_tracker import MemTracker
-from torch.utils._pytree import tree_leaves
 
 from measure.operations.tracer import Recorder, Trace
 from measure.profiler import allocations
@@ -45,18 +42,6 @@ class _Ranges(Recorder):
 def peak_allocated(build: Build) -> int:
     """The most bytes that are allocated in the second step of a net, with nobody watching but the profiler."""
     return allocations.on_cpu(lambda: build(None), ()).peak_bytes
-
-
-def tracked(build: Build) -> int:
-    """Bytes of storages at the highest in the second step of a net, by torch's MemTracker."""
-    built = warm(lambda: build(None))
-    tracker = MemTracker()
-    optimizers = [] if built.optimizer is None else [built.optimizer]
-    inputs = [leaf for leaf in tree_leaves(built.inputs) if isinstance(leaf, torch.Tensor)]
-    tracker.track_external(built.model, *optimizers, *inputs)
-    with tracker:
-        built.step(lambda _phase: None)
-    return max(int(each["Total"]) for each in tracker.get_tracker_snapshot("peak").values())
 
 
 def moments(build: Build) -> tuple[Trace, list[Moment]]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from results.errors import Unavailable
 from workloads.catalogue import model_names
 from workloads.catalogue.model_names import INSTALL, Spec, check, parse
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -124,23 +119,6 @@ def test_a_missing_package_is_a_line_to_type(monkeypatch, text, package):
     with pytest.raises(Unavailable) as fault:
         check(text)
     assert str(fault.value) == f"{package} is not installed: python -m pip install '{INSTALL[package]}'"
-
-
-def test_what_to_install_is_what_the_requirements_say():
-    lines = (ROOT / "requirements-models.txt").read_text().splitlines()
-    assert set(INSTALL.values()) == {line for line in lines if line and not line.startswith("#")}
-    assert "-r requirements-models.txt" in (ROOT / "requirements-dev.txt").read_text().splitlines()
-
-
-def test_it_checks_without_torch(tmp_path):
-    (tmp_path / "net.py").write_text("def build(): ...\n")
-    code = (
-        "import sys; from workloads.catalogue.model_names import check; from workloads.catalogue.model_names import parse_shapes; "  # noqa: E501
-        "[check(text) for text in sys.argv[1:]]; parse_shapes('3x2'); "
-        "sys.exit(any(name in sys.modules for name in ('torch', 'timm', 'transformers')))"
-    )
-    given = [f"{tmp_path}/net.py:build", "resnet18", "timm:resnet18", "hf:bert"]
-    subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, check=True)
 
 
 def test_a_file_stands_for_its_only_module(tmp_path):

@@ -16,7 +16,7 @@ from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
 from workloads.catalogue import entries
 from workloads.catalogue.base import Batch
-from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, factory
+from workloads.catalogue.catalogue import entry
 from workloads.fathom.registry import FAMILIES, FathomModel, get
 from workloads.sources import any_model
 from workloads.training.building import mismatch
@@ -63,30 +63,6 @@ def parts(workload, batch_size=3):
         return StepParts(step, model, optimizer, (batch.inputs, batch.target))
 
     return build
-
-
-def test_the_names_are_the_papers_eight_and_what_lies_beside_them():
-    own = [name for name in ENTRIES if factory(name) == "workloads.fathom.registry:get"]
-    assert own == list(entries.ENTRIES)
-    assert {entries.large(name) for name in own} == set(FAMILIES)
-    assert {entries.base(name) for name in own} == {*entries.FATHOM, *entries.MODERN}
-    assert SUITES["fathom"].models == entries.FATHOM
-    assert SUITES["fathom-small"].models == tuple(f"{name}@small" for name in entries.FATHOM)
-    assert {entry(name).task for name in own} == set(entries.TASKS)
-    for name in own:
-        assert entry(name).optimizer, name
-        assert entry(name).batch_size, name
-
-
-def test_a_variant_is_found_by_its_model_and_one_that_is_no_other_is_the_same():
-    assert entries.named("residual", "as_paper", small=True) == "residual@as_paper@small"
-    assert entries.named("memnet", "as_paper") == "memnet"
-    for model in entries.FATHOM:
-        for variant in (entries.AS_CODED, entries.AS_PAPER):
-            assert entries.base(entries.named(model, variant, small=True)) == model
-            assert entries.named(model, variant, small=True) in ENTRIES
-    with pytest.raises(ValueError, match="expected the variant as_coded or as_paper, got 'as paper'"):
-        entries.named("residual", "as paper")
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -151,20 +127,6 @@ def test_flop_at_the_canonical_sizes(name):
         assert expected is None or found == pytest.approx(expected, rel=0.005, abs=3e-5)
 
 
-def test_training_against_inference():
-    """Three times a CNN's forward pass less its first input's gradient; 7 / 3 of the linear autoencoder, whose pixels
-    need none in two of three products; less than one where inference needs all words at each step."""
-    ratio = {}
-    for name in entries.FATHOM:
-        forward, backward, alone = PRODUCTS[name](**entry(name).hyper)
-        ratio[name] = (forward + backward) / alone
-    for name in ("fathom-speech", "residual", "fathom-vgg", "fathom-alexnet"):
-        assert 2.89 < ratio[name] < 3, name
-    assert ratio["autoenc"] == pytest.approx(7 / 3)
-    assert ratio["seq2seq"] == pytest.approx(0.799, abs=0.001)
-    assert ratio["deepq"] == pytest.approx(3.65, abs=0.01)  # its target runs in training alone
-
-
 def test_the_papers_networks_are_torchvisions():
     """ResNet-34 and VGG-19, layer by layer written elsewhere, and the 724 million multiply-adds that are known of the
     AlexNet of two devices."""
@@ -199,30 +161,6 @@ def test_a_step_on_fake_tensors_is_understood_and_is_the_real_one(name):
             for phase in ("forward", "backward")
         }
         assert by_phase == {"forward": 3 * forward, "backward": 3 * backward}
-
-
-def test_labels_in_one_dimension_leave_a_ctc_loss_to_real_tensors():
-    from measure.fake.mode import fake_mode
-    from results.errors import Unavailable
-
-    with fake_mode():
-        heard, labels, lengths = torch.randn(6, 2, 4).log_softmax(2), torch.ones(5).long(), torch.ones(2).long()
-        with pytest.raises(Unavailable, match="CTC loss of labels in one dimension"):
-            torch.nn.functional.ctc_loss(heard, labels, lengths, lengths)
-
-
-@pytest.mark.parametrize("name", ["memnet", "fathom-speech@small"])
-def test_a_sweeps_cell_is_traced_with_the_workloads_own_optimizer(name):
-    """Batches are made on fake tensors there. Clipping and noise of memnet belong to the optimizer's phase."""
-    from results.records.cell import Cell
-    from runners.sweep.cell import reference_trace
-
-    sizes = {"hidden": 8} if "speech" in name else {"embedding": 4}
-    found = reference_trace(Cell(model=name, batch_size=2, device="cpu", optimizer="own", hyper=sizes))
-    assert found.notes == ()
-    assert not_understood(found.operations) == {}
-    in_optimizer = {operation.name for operation in found.operations if operation.phase == "optimizer"}
-    assert ("aten.randn_like" in in_optimizer) == (name == "memnet")
 
 
 SMALL = {"hidden": 16, "batch_size": 4, "a size of TensorFlow's": 3}
@@ -265,17 +203,6 @@ def test_forward_only_gives_outputs_and_trains_nothing():
     ((outputs,),) = model.run()
     assert outputs[0].shape == (2, 30)
     assert all(torch.equal(*pair) for pair in zip(before, model.model().parameters(), strict=True))
-
-
-def test_the_same_seed_gives_the_same_losses_and_another_other_ones():
-    def losses(seed):
-        model = FathomModel("memnet", init_options={"seed": seed})
-        model.setup()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(7)  # of the noise on gradients
-            return [float(loss) for loss, _ in model.run(n_steps=2)]
-
-    assert losses(1) == losses(1) != losses(2)
 
 
 def test_a_batch_that_a_workload_cannot_take_is_one_line():

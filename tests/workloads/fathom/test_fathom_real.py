@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import zipfile
 
 import numpy as np
 import pytest
@@ -111,8 +110,6 @@ def test_texts_that_cannot_be_read(tmp_path):
     (tmp_path / "news.en").write_text("one\ntwo\n")
     (tmp_path / "news.fr").write_text("un\n")
     refused(workload, tmp_path, r"news.fr: expected as many lines as news.en has, 2, got 1")
-    (tmp_path / "news.fr").write_bytes(b"\xff\xfe\n")
-    refused(workload, tmp_path, "news.fr: expected a text in UTF-8")
     (tmp_path / "news.fr").write_text("un " * 60 + "\n" + "deux " * 60 + "\n")
     refused(workload, tmp_path, "expected a pair of at most 10 and 11 words, got none")
 
@@ -169,17 +166,12 @@ def test_sound_that_cannot_be_read(tmp_path):
     refused(workload, tmp_path, "expected .WAV files of TIMIT, with .PHN beside them; got none")
     utterance(tmp_path, "a", ["h#"], cut=600)
     refused(workload, tmp_path, "a.WAV: expected 1600 samples, the file is cut off after 1300")
-    utterance(tmp_path, "a", ["h#"], header=b"RIFF....WAVE\n")
-    refused(workload, tmp_path, "a.WAV: expected NIST SPHERE, which begins with NIST_1A; got b'RIFF")
     utterance(tmp_path, "a", ["h#"], header=b"NIST_1A\n   tens\n")
     refused(workload, tmp_path, "a.WAV: its header is damaged: ValueError")
     utterance(tmp_path, "a", ["zz"])
     refused(workload, tmp_path, r"a.PHN, line 1: expected begin, end and a phoneme of TIMIT, got '0 10 zz'")
     utterance(tmp_path, "a", ["h#"] * 17)
     refused(workload, tmp_path, "expected utterances of 96 frames at most; all are longer")
-    (tmp_path / "a.PHN").unlink()
-    refused(workload, tmp_path, "a.WAV: expected its transcription a.PHN beside it, there is none")
-    refused(get("fathom-speech@small", phonemes=9), tmp_path, "TIMIT has 26 coefficients and 62 phonemes here")
 
 
 # --- MNIST ---
@@ -205,7 +197,6 @@ def mnist(directory, images=5):
 def test_digits_that_cannot_be_read(tmp_path):
     refused(get("autoenc"), tmp_path, "expected MNIST/raw/train-images-idx3-ubyte and its labels: Dataset not found")
     folder, _ = mnist(tmp_path)
-    refused(get("autoenc", pixels=100), tmp_path, "images of 784 pixels, the workload has 100")
     refused(get("autoenc"), tmp_path, "a batch of 6 is larger than the data", size=6)
     held = (folder / "train-images-idx3-ubyte").read_bytes()
     (folder / "train-images-idx3-ubyte").write_bytes(held[:-10])
@@ -284,8 +275,6 @@ def test_a_frame_is_grey_smaller_and_cut_off():
 def test_games_that_cannot_be_read(tmp_path):
     workload = get("deepq")
     refused(workload, tmp_path, "expected frames.npz with frames, actions, rewards, terminals; there is none")
-    recorded(tmp_path, actions=None)
-    refused(workload, tmp_path, "expected arrays frames, actions, rewards, terminals: ")
     recorded(tmp_path, actions=np.full(12, 9))
     refused(workload, tmp_path, "action 9, the workload has 4")
     recorded(tmp_path, rewards=np.zeros(3))
@@ -294,7 +283,4 @@ def test_games_that_cannot_be_read(tmp_path):
     refused(workload, tmp_path, "expected 5 frames of one game in a row, got fewer")
     path = tmp_path / "frames.npz"
     path.write_bytes(path.read_bytes()[:3000])
-    refused(workload, tmp_path, "expected arrays frames, actions, rewards, terminals: ")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("frames.npy", b"no array")
     refused(workload, tmp_path, "expected arrays frames, actions, rewards, terminals: ")

@@ -106,15 +106,6 @@ def test_gradients_are_clipped_within_the_step():
     assert [weight.item() for weight in weights] == pytest.approx([-1, -2], rel=1e-5)
 
 
-def test_noise_is_added_to_rows_that_have_a_gradient_alone():
-    weight = nn.Parameter(torch.zeros(2, 1000))
-    weight.grad = torch.zeros(2, 1000)
-    weight.grad[1] = 1e-9
-    clipped_with_noise(torch.optim.SGD([weight], lr=1.0), 40.0, 0.25).step()
-    assert not weight[0].any()
-    assert float(weight[1].std().detach()) == pytest.approx(0.25, rel=0.1)
-
-
 # --- seq2seq ---
 
 
@@ -168,61 +159,7 @@ def test_sampled_logits_by_hand():
                 torch.testing.assert_close(found[step, place], logit - math.log(3 * share))
 
 
-def test_inference_feeds_the_writer_what_it_finds_likeliest():
-    """Fed in training what it found itself, the writer gets to the same outputs; full logits are what is compared."""
-    workload = get("seq2seq", **TINY["seq2seq"])
-    model = workload.build(**workload.hyper).eval()
-    source, fed, labels, negatives = workload.batch(workload.hyper, 2, CPU, seeded()).inputs
-    logits, answers = model(source, fed, labels, negatives)
-    assert torch.equal(answers, labels)
-    own = torch.cat([fed[:, :1], logits.argmax(dim=2)[:, :-1]], dim=1)
-    model.train()
-    everything = torch.arange(30).expand(5, 30)
-    sampled, _ = model(source, own, labels, everything)
-    kept = everything[0] != labels.unsqueeze(2)
-    expected = logits - seq2seq.log_expected(torch.arange(30), 30, 30)
-    torch.testing.assert_close(sampled[:, :, 1:][kept], expected[kept], atol=1e-5, rtol=1e-5)
-
-
-def test_sentences_are_translated_padded_and_reversed():
-    hyper = {"source_words": 6, "target_words": 8, "vocab": 50, "negatives": 3}
-    source, fed, labels, negatives = seq2seq.pairs(hyper, 20, CPU, seeded()).inputs
-    assert negatives.shape == (8, 3)
-    lengths = set()
-    for row in range(20):
-        words = [int(word) for word in source[row].flip(0) if word != seq2seq.PAD]
-        lengths.add(len(words))
-        translated = [4 + (word - 4 + 7) % 46 for word in words]
-        assert source[row].flip(0).tolist() == words + [0] * (6 - len(words)), "padded, then reversed"
-        assert fed[row].tolist() == [1, *translated] + [0] * (7 - len(words))
-        assert labels[row].tolist() == [*translated, 2] + [0] * (7 - len(words))
-    assert lengths == {3, 4, 5, 6}
-    first = seq2seq.one_pair(hyper, 5, CPU, seeded()).inputs[0]
-    assert (first == first[0]).all(), "as coded one pair fills the batch"
-
-
 # --- memnet ---
-
-
-def test_stories_follow_the_grammar_and_the_answer_is_where_the_person_is():
-    told, questions, answers = memnet.draw_stories(10, 6, 200, CPU, seeded())
-    lengths, verbs = set(), set()
-    for story, question, answer in zip(told, questions, answers, strict=True):
-        at: dict[str, str] = {}
-        sentences = [text for text in map(memnet.words, story) if text]
-        lengths.add(len(sentences))
-        for text in sentences:
-            person, *walk, place = text.split()
-            verbs.add(" ".join(walk))
-            assert person in memnet.PEOPLE
-            assert place in memnet.PLACES
-            assert at.get(person) != place, "nobody walks to where they are"
-            at[person] = place
-        asked = memnet.words(question).removeprefix("where is ")
-        assert memnet.WORDS[int(answer)] == at[asked]
-    assert lengths == {2, 4, 6, 8, 10}
-    assert verbs == set(memnet.WALKS)
-    assert len(memnet.WORDS) == 20
 
 
 def test_a_memory_network_by_loops():
@@ -278,18 +215,6 @@ def test_deep_speechs_recurrence_by_a_loop():
     torch.testing.assert_close(model(sound)[:, 0], logits.log_softmax(dim=1))
 
 
-def test_as_coded_ctc_of_as_many_frames_as_labels_is_the_labels_themselves():
-    """There is one way to align them: the loss is the mean of minus the log probability of each, a frame a label."""
-    hyper = {"hidden": 4, "frames": 9, "coefficients": 3, "labels": 5, "phonemes": 7}
-    batch = speech.as_coded(hyper, 2, CPU, seeded())
-    labels = batch.target[0]
-    assert (labels[:, 1:] != labels[:, :-1]).all()
-    assert int(labels.max()) < 6, "the last phoneme is the blank"
-    heard = torch.randn(9, 2, 7).log_softmax(2)
-    expected = -torch.stack([heard[at, row, labels[row, at]] for row in range(2) for at in range(5)]).mean()
-    torch.testing.assert_close(speech.loss(heard, batch.target), expected)
-
-
 # --- autoenc ---
 
 
@@ -302,69 +227,7 @@ def test_the_loss_of_the_autoencoder_by_hand():
     assert float(image_nets.coded_loss((rec, mean, log_variance), seen)) == pytest.approx(7 + second / 2)
 
 
-# --- images ---
-
-
 # --- deepq ---
-
-
-def played_by_hand(row, column, paddle, action):
-    """One frame of catch, of numbers."""
-    paddle = min(11, max(0, paddle + {0: 0, 1: 0, 2: 1, 3: -1}[action]))
-    row += 1
-    return row, paddle, row == 11, (1.0 if abs(paddle - column) <= 1 else -1.0) if row == 11 else 0.0
-
-
-def test_games_of_catch_by_hand():
-    game = deepq.begun(300, CPU, seeded(), anywhere=True)
-    actions = torch.randint(4, (300,), generator=seeded(1))
-    after, rewards, ended = game.played(actions)
-    for at in range(300):
-        row, column, paddle = int(game.row[at]), int(game.column[at]), int(game.paddles[at, 0])
-        expected = played_by_hand(row, column, paddle, int(actions[at]))
-        found = (int(after.row[at]), int(after.paddles[at, 0]), bool(ended[at]), float(rewards[at]))
-        assert found == expected
-        assert int(after.paddles[at, 1]) == paddle
-    assert set(rewards.tolist()) == {-1.0, 0.0, 1.0}
-
-
-def test_a_frame_shows_ball_and_paddle_and_the_ones_before_where_they_were():
-    game = deepq.Game(torch.tensor([2]), torch.tensor([5]), torch.tensor([[0, 1, 2, 3]]))
-    frames = game.frames(24)[0]
-    assert frames.shape == (4, 24, 24)
-    for past in range(4):
-        cells = frames[past, ::2, ::2]
-        assert torch.equal(frames[past], cells.repeat_interleave(2, 0).repeat_interleave(2, 1))
-        ball = {(2 - past, 5)} if past <= 2 else set()
-        paddle = {(11, column) for column in range(12) if abs(column - past) <= 1}
-        assert {tuple(cell) for cell in cells.nonzero().tolist()} == ball | paddle
-
-
-def test_what_an_action_was_worth_as_coded_and_as_meant():
-    """Of a negative worth the code takes the maximum with the zeros beside it."""
-    worth, actions = torch.tensor([[1.0, -2.0, 3.0, 0.5], [-1.0, -2.0, 3.0, 0.5]]), torch.tensor([2, 1])
-    coded, paper = (kind(36, 5, 4) for kind in (deepq.DeepQAsCoded, deepq.DeepQ))
-    assert coded.of_action(worth, actions).tolist() == [3.0, 0.0]
-    assert paper.of_action(worth, actions).tolist() == [3.0, -2.0]
-
-
-def test_the_target_is_not_trained_and_follows_when_it_is_told():
-    workload = get("deepq@small", hidden=8)
-    model = workload.build(**workload.hyper)
-    states, actions, rewards, after, ended = workload.batch(workload.hyper, 16, CPU, seeded()).inputs
-    kept = [buffer.clone() for buffer in model.target.buffers()]
-    _, target = model(states, actions, rewards, after, ended)
-    expected = rewards + 0.99 * (1 - ended) * model.online(after).max(dim=1).values
-    torch.testing.assert_close(target, expected)
-    assert not target.requires_grad
-    optimizer = workload.optimizer(model.parameters())
-    workload.loss(model(states, actions, rewards, after, ended), None).backward()
-    optimizer.step()
-    assert all(torch.equal(was, now) for was, now in zip(kept, model.target.buffers(), strict=True))
-    model.refresh()
-    for now, weight in zip(model.target.buffers(), model.online.parameters(), strict=True):
-        assert torch.equal(now, weight)
-    assert not torch.equal(next(model.target.buffers()), kept[0])
 
 
 @pytest.mark.slow

@@ -10,23 +10,14 @@ import pytest
 import torch
 
 from results.errors import Unavailable
-from workloads import synthetic
 from workloads.sources.any_model import get
 from workloads.training.building import building, reason
-from workloads.vision import models as vision_models
 
 CPU = torch.device("cpu")
 
 
 def batch_of(workload, size=2):
     return workload.batch(workload.hyper, size, CPU, torch.Generator().manual_seed(0))
-
-
-def test_names_of_the_catalogue_are_what_they_were():
-    for name, getter in (("resnet18", vision_models.get), ("synthetic_matmul", synthetic.get)):
-        found, known = get(name), getter(name)
-        assert (found.name, found.hyper, found.loss, found.task) == (known.name, known.hyper, known.loss, known.task)
-    assert get("resnet18", num_classes=10).hyper == {"image_size": 224, "num_classes": 10, "width": 64}
 
 
 def test_an_input_that_is_an_image_size_is_one():
@@ -93,22 +84,6 @@ def test_the_innermost_module_that_failed_is_named_not_one_whose_fault_was_caugh
     assert not torch.nn.modules.module._global_forward_hooks, "none is left"
 
 
-class Particular(torch.nn.Module):
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        if images.shape[-1] % 7:
-            raise AssertionError
-        torch._assert(images.shape[0] == 1, "")
-        return images
-
-
-def test_an_assertion_that_says_nothing_is_quoted() -> None:
-    """Raised as a bare assert raises it: of the latter pytest would make words."""
-    line = reason(torch.nn.Sequential(torch.nn.Identity(), Particular()), (torch.ones(1, 8),))
-    assert line == "1 (Particular) got 1x8 float32: AssertionError: raise AssertionError"
-    line = reason(Particular(), (torch.ones(2, 7),))
-    assert line == 'Particular got 2x7 float32: AssertionError: torch._assert(images.shape[0] == 1, "")'
-
-
 def test_the_network_is_closed_while_models_are_built_and_open_afterwards(monkeypatch):
     original = socket.getaddrinfo
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
@@ -119,19 +94,3 @@ def test_the_network_is_closed_while_models_are_built_and_open_afterwards(monkey
         ):
             socket.create_connection(("weights.example", 443))
     assert socket.getaddrinfo is original
-
-
-@pytest.mark.parametrize(
-    ("fault", "becomes", "said"),
-    [
-        (KeyError("a\nb"), ValueError, r"^the model raised KeyError: 'a\\nb'$"),
-        (ValueError("two\n  lines"), ValueError, "^the model raised ValueError: two lines$"),
-        (ImportError("no such package"), Unavailable, "^the model raised ImportError: no such package$"),
-        (Unavailable("it is"), Unavailable, "^it is$"),
-        (MemoryError("full"), MemoryError, "^full$"),
-        (RuntimeError("x" * 1000), ValueError, f"^the model raised RuntimeError: {'x' * 300}$"),
-    ],
-)
-def test_what_others_raise_is_one_line(fault, becomes, said):
-    with pytest.raises(becomes, match=said), building("the model"):
-        raise fault

@@ -13,7 +13,6 @@ from tests.support.nets.small_configs import CONFIGS, TEXT
 from workloads.sources import any_model
 from workloads.sources.any_model import get
 from workloads.training.building import takes
-from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
 
@@ -116,23 +115,6 @@ def test_inputs_come_from_the_configuration(config, kind, shapes):
     assert [None if given is None else tuple(given.shape) for given in inputs] == shapes
 
 
-def test_token_ids_are_of_the_vocabulary_and_as_long_as_asked(config):
-    workload = get(config("bert"), seq=64)
-    assert workload.hyper == {"seq": 64}
-    tokens = batch_of(workload, 40).inputs[0]
-    assert (tokens.shape, tokens.dtype, tokens.min(), tokens.max()) == ((40, 64), torch.int64, 0, 98)
-    assert torch.equal(tokens, batch_of(workload, 40).inputs[0])
-    assert batch_of(get(config("bert", max_position_embeddings=20))).inputs[0].shape == (2, 20)
-
-
-def test_it_trains(config):
-    workload = get(config("t5"), seq=8)
-    model, batch = workload.build(**workload.hyper), batch_of(workload)
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    TrainingStep(model, workload.loss, OPTIMIZERS["sgd"](model.parameters()), [batch], "cpu")()
-    assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
-
-
 def test_the_class_is_the_architecture_or_the_bare_model(config):
     assert type(get(config("bert")).build(seq=8)).__name__ == "BertForMaskedLM"
     assert type(get(config("bert", architectures=None)).build(seq=8)).__name__ == "BertModel"
@@ -189,17 +171,6 @@ def test_a_configuration_that_cannot_be_built_is_one_line(config):
     ) as fault:
         workload.build(**workload.hyper)
     assert "\n" not in str(fault.value)
-
-
-def test_a_configuration_that_names_neither_type_nor_class_is_one_line(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "", "hidden_size": 32}')
-    with pytest.raises(ValueError, match=r"^hf:.*expected a model_type or architectures, got neither$"):
-        get(f"hf:{tmp_path}")
-
-
-def test_a_hub_name_without_a_slash_is_no_type():
-    with pytest.raises(ValueError, match=r"no model type 'bert-base-uncased'.*a hub's model needs its config.json"):
-        get("hf:bert-base-uncased")
 
 
 def test_a_model_larger_than_memory_is_refused_before_it_is_built(config, monkeypatch):

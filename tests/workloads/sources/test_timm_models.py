@@ -7,7 +7,6 @@ import torch
 
 from measure.counters.adapters import own
 from workloads.sources.any_model import get
-from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
 
@@ -61,18 +60,6 @@ def test_a_small_vit_by_hand():
     rest = 12 * 5 * (4 * 192**2 + 2 * 192 * 768 + 2 * 5 * 192) + 192 * 10
     found = {phase: row.flop for phase, row in totals(model, inputs).items()}
     assert found == {"forward": 2 * 3 * (patches + rest), "backward": 2 * 3 * (patches + 2 * rest)}
-
-
-def test_it_trains_and_its_data_repeat():
-    workload = get("timm:edgenext_xx_small", image_size=64, num_classes=7)
-    assert workload.hyper == {"image_size": 64, "num_classes": 7}
-    model, batch = workload.build(**workload.hyper), batch_of(workload)
-    step = TrainingStep(model, workload.loss, OPTIMIZERS["sgd"](model.parameters()), [batch], "cpu")
-    step()
-    assert step.last_loss is not None
-    assert step.last_loss.isfinite()
-    assert torch.equal(batch.inputs[0], batch_of(workload).inputs[0])
-    assert batch.target.max() < 7
 
 
 def test_the_input_is_the_models_own_the_tags_or_the_askers():

@@ -9,7 +9,6 @@ import torch
 
 from measure.counters.adapters import own
 from results.errors import Unavailable
-from workloads.sources import user_models
 from workloads.sources.any_model import get
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
@@ -129,20 +128,6 @@ def test_its_whole_numbers_are_the_sizes_of_the_workload(net):
         get(f"{net}:build", input="16", height=3)
 
 
-def test_each_build_is_a_model_of_its_own_on_the_default_device(net):
-    workload = get(f"{net}:build", input="8")
-    first, second = workload.build(**workload.hyper), workload.build(**workload.hyper)
-    assert first is not second
-    workload = get(f"{net}:build", input="8")
-    with torch.device("meta"):
-        assert next(workload.build(**workload.hyper).parameters()).device.type == "meta"
-
-
-def test_random_inputs_repeat(net):
-    workload = get(f"{net}:build", input="8")
-    assert torch.equal(first_batch(workload, 3).inputs[0], first_batch(workload, 3).inputs[0])
-
-
 def test_its_own_loss_is_used(net):
     assert get(f"{net}:beside").loss(torch.zeros(2, 3), torch.ones(2, 3)) == 6
     assert get(f"{net}:example").loss(torch.ones(2, 3, requires_grad=True), None) == 1
@@ -223,12 +208,3 @@ def test_a_file_runs_once_for_each_content_unless_it_holds_a_model(tmp_path):
         assert len(runs.read_text()) == expected
     get(f"{path}:build", input="8")
     assert len(runs.read_text()) == 4
-
-
-@pytest.mark.parametrize("lacking", sorted(user_models.PARTS))
-def test_a_workload_that_lacks_a_part_says_which(lacking):
-    made = {name: print for name in user_models.PARTS if name != lacking}
-    with pytest.raises(ValueError, match=r"^mine:get has .*, but is no workload: it lacks ") as fault:
-        user_models.workload_of("mine:get", made)
-    assert user_models.PARTS[lacking] in str(fault.value)
-    assert user_models.workload_of("mine:get", {"other": print}) is None

@@ -6,7 +6,6 @@ import time
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from workloads import synthetic
@@ -73,28 +72,3 @@ def test_the_forward_pass_sleeps_as_long_as_it_says():
     start_s = time.perf_counter()
     model(*batch.inputs)
     assert time.perf_counter() - start_s >= synthetic.answer("synthetic_sleep", workload.hyper, 1).sleep_s == 0.05
-
-
-def test_the_copy_writes_every_byte_once():
-    class Clones(TorchDispatchMode):
-        def __init__(self):
-            super().__init__()
-            self.written_bytes = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            output = func(*args, **(kwargs or {}))
-            if func is torch.ops.aten.clone.default:
-                self.written_bytes += output.nbytes
-            return output
-
-    workload, model, batch = made("synthetic_copy", 4)
-    with Clones() as clones:
-        model(*batch.inputs)
-    assert clones.written_bytes == synthetic.answer("synthetic_copy", workload.hyper, 4).copied_bytes
-
-
-def test_mistakes_are_one_line():
-    with pytest.raises(ValueError, match="resnet18 is no synthetic workload"):
-        synthetic.get("resnet18")
-    with pytest.raises(ValueError, match="synthetic_sleep has no width"):
-        synthetic.get("synthetic_sleep", width=3)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from workloads.catamount import sequences
-from workloads.catamount.recurrent import LSTM, Attention, Cell, Encoder, Highway, HybridAttention
+from workloads.catamount.recurrent import Attention, Cell, Encoder, HybridAttention
 from workloads.catamount.sequences import Word2Vec, contrastive_loss
 from workloads.text import attend
 
@@ -70,22 +70,6 @@ def test_a_cell_is_pytorchs_with_one_more_at_the_forget_gate():
         torch.testing.assert_close(mine, other)
 
 
-def test_noise_is_drawn_in_training_alone_and_reaches_the_whole_weight():
-    cell = Cell(3, 5, noise=0.5)
-    x, state = torch.ones(1, 3), (torch.ones(1, 5), torch.ones(1, 5))
-    first, second = cell(x, state)[1], cell(x, state)[1]
-    assert (first != second).all()
-    cell.eval()
-    assert torch.equal(cell(x, state)[0], cell(x, state)[0])
-
-
-def test_a_highway_carries_its_state_on_where_its_gate_is_shut_and_takes_the_new_where_it_is_open():
-    layer, seen, state = Highway(4, 3), torch.randn(2, 4), torch.randn(2, 3)
-    for bias, expected in ((-100.0, state), (100.0, layer.candidate(seen).tanh())):
-        nn.init.constant_(layer.transform.bias, bias)
-        torch.testing.assert_close(layer(seen, state), expected)
-
-
 def test_luongs_attention_by_hand():
     """Keys are equal, so that weights are a third each, and the context the mean of the memory."""
     attention, memory = Attention(4), torch.randn(1, 3, 8)
@@ -94,20 +78,6 @@ def test_luongs_attention_by_hand():
     torch.testing.assert_close(found, attention.layer(torch.cat([query, memory.mean(dim=1)], dim=1)))
     sharp = attention(query, torch.stack([query, -query, -query], dim=1) * 1e4, memory)
     torch.testing.assert_close(sharp, attention.layer(torch.cat([query, memory[:, 0]], dim=1)))
-
-
-def test_the_decoder_of_nmt_begins_where_the_backward_direction_ended():
-    """At the first source word: output and memory of a reading of the reversed source by that direction's weights."""
-    model, (source, target) = made("nmt")
-    begun = []
-    model.decoder.register_forward_pre_hook(lambda _module, given: begun.append(given[1]))
-    model(source, target)
-    backward = nn.LSTM(8, 8, batch_first=True)
-    with torch.no_grad():
-        for name, parameter in backward.named_parameters():
-            parameter.copy_(getattr(model.encoder, f"{name}_reverse"))
-    _, (output, memory) = backward(model.source(source).flip(1))
-    torch.testing.assert_close(begun[0], (output[0], memory[0]))
 
 
 def test_hybrid_attention_by_a_loop():
@@ -130,18 +100,6 @@ def test_the_encoder_halves_time_twice_and_drops_the_odd(frames, left):
     assert Encoder(hidden=3, audio=2)(torch.randn(2, frames, 2)).shape == (2, left, 6)
 
 
-def test_speech_reads_its_own_letters_in_training_alone():
-    workload = sequences.get("speech", hidden=6, attention_hidden=5, decoder_hidden=4, keys=3, frames=16, conv_width=4)
-    model = workload.build(**workload.hyper)
-    letters, written = torch.zeros(4000, dtype=torch.int64), torch.full((4000, 31), -1e4)
-    written[:, 7] = 1e4
-    read = model._read(letters, [written])
-    assert set(read.tolist()) == {0, 7}
-    assert 0.07 < float((read == 7).float().mean()) < 0.13, "one in ten"
-    assert torch.equal(model._read(letters, []), letters)
-    assert torch.equal(model.eval()._read(letters, [written]), letters)
-
-
 def test_noise_contrastive_estimation_by_hand():
     """Two words of one pair and one noise word, all logits 0 but for the expected counts k·p(word)."""
     model = Word2Vec(hidden=2, vocab=3, negatives=2)
@@ -158,14 +116,6 @@ def test_noise_contrastive_estimation_by_hand():
     assert float(contrastive_loss(output, None).detach()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_noise_words_are_log_uniform():
-    workload = sequences.get("word2vec", vocab=7, negatives=100_000, hidden=2)
-    noise = workload.batch(workload.hyper, 1, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs[2]
-    found = torch.bincount(noise, minlength=7) / 100_000
-    expected = [math.log((word + 2) / (word + 1)) / math.log(8) for word in range(7)]
-    assert found.tolist() == pytest.approx(expected, abs=0.01)
-
-
 def test_attention_of_heads_by_a_loop():
     query, key, value = (torch.randn(1, 4, 6) for _ in range(3))
     found = attend(query, key, value, heads=2, causal=True)
@@ -174,30 +124,3 @@ def test_attention_of_heads_by_a_loop():
         for step in range(4):
             weights = (key[0, : step + 1, part] @ query[0, step, part] / math.sqrt(3)).softmax(dim=0)
             torch.testing.assert_close(found[0, step, part], weights @ value[0, : step + 1, part])
-
-
-def test_masked_words_are_a_seventh_and_the_rest_is_not_looked_at():
-    workload = sequences.get("bert", **{**SIZES["bert"], "seq": 400, "max_positions": 400})
-    batch = workload.batch(workload.hyper, 20, torch.device("cpu"), torch.Generator().manual_seed(0))
-    labels, follows = batch.target
-    assert 0.13 < float((labels >= 0).float().mean()) < 0.17
-    assert (labels[:, 0] >= 0).all()
-    assert set(labels[labels < 0].tolist()) == {-100}
-    assert set(follows.tolist()) == {0, 1}
-    assert batch.inputs[1].sum(dim=1).tolist() == [200] * 20
-
-
-def test_an_lstm_survives_what_is_done_to_modules():
-    """Moved to another type, copied, and loaded from its own state: the operator is given what is registered."""
-    import copy
-
-    layer, x = LSTM(3, 4, 1, batch_first=True), torch.randn(2, 5, 3)
-    given = zip(layer._flat_weights, layer._flat_weights_names, strict=True)
-    assert all(weight is getattr(layer, name) for weight, name in given), "from the first on"
-    expected = layer(x)[0]
-    torch.testing.assert_close(copy.deepcopy(layer)(x)[0], expected)
-    other = LSTM(3, 4, 1, batch_first=True)
-    other.load_state_dict(layer.state_dict())
-    torch.testing.assert_close(other(x)[0], expected)
-    torch.testing.assert_close(layer.double()(x.double())[0], expected.double(), atol=1e-6, rtol=1e-5)
-    assert all(weight.dtype is torch.float64 for weight in layer._flat_weights)

@@ -16,7 +16,6 @@ from tests.support.oracles.sequence_formulas import BASE_PARAMETERS, PARAMETERS,
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catamount import sequences
-from workloads.sources import any_model
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
@@ -152,33 +151,6 @@ def test_batches_repeat_with_their_generator(name):
     assert drawn(1)[0].shape[0] == 3
 
 
-def test_targets_are_the_tokens_after_the_inputs():
-    workload = sequences.get("wordlm", **TINY["wordlm"])
-    batch = workload.batch(workload.hyper, 3, CPU, torch.Generator().manual_seed(0))
-    assert torch.equal(batch.inputs[0][:, 1:], batch.target[:, :-1])
-    assert batch.inputs[0].shape == (3, 5)
-
-
-def test_items():
-    assert sequences.get("wordlm").items(sequences.get("wordlm").hyper, 64) == 64 * 80
-    assert sequences.get("wordlm").item == "token"
-    assert sequences.get("speech").items(sequences.get("speech").hyper, 32) == 32 * 96
-    assert sequences.get("word2vec").items(sequences.get("word2vec").hyper, 3) == 3 * 32
-
-
-def test_an_lstm_of_one_bias_is_pytorchs_with_a_second_of_zeros():
-    own = sequences.get("wordlm", **TINY["wordlm"])
-    model = own.build(**own.hyper)
-    plain = torch.nn.LSTM(12, 12, 3, batch_first=True)
-    for name, parameter in plain.named_parameters():
-        parameter.data.copy_(getattr(model.lstm, name))
-    assert {name for name, _ in plain.named_parameters()} - {name for name, _ in model.lstm.named_parameters()} == {
-        f"bias_hh_l{layer}" for layer in range(3)
-    }
-    x = torch.randn(2, 4, 12)
-    torch.testing.assert_close(model.lstm(x)[0], plain(x)[0])
-
-
 MISTAKES = [
     ("wordlm", {"hiden": 3}, "wordlm has no hiden; it has hidden, vocab, seq, layers"),
     ("wordlm", {"image_size": 32}, "wordlm has no image_size"),
@@ -198,17 +170,3 @@ def test_a_mistake_is_one_line(name, sizes, said):
     with pytest.raises(ValueError, match=said) as fault:
         sequences.get(name, **sizes)
     assert "\n" not in str(fault.value)
-
-
-def test_sizes_at_the_edge_of_their_limits_train():
-    for name, sizes in (("bert", {"seq": 12}), ("speech", {"frames": 4}), ("gpt", {"heads": 24})):
-        built = parts(name, 2, **sizes)(None)
-        built.step()
-        assert torch.isfinite(built.step.last_loss)
-
-
-def test_shapes_cannot_be_given_in_place_of_sizes():
-    with pytest.raises(ValueError, match="wordlm takes its own inputs: leave --input out and say its sizes, as in "
-                       "--size hidden=2004,vocab=10004"):  # fmt: skip
-        any_model.get("wordlm", input="80:int64:10004")
-    assert any_model.get("wordlm", hidden=8).hyper["hidden"] == 8

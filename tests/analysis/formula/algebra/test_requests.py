@@ -20,8 +20,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analysis.formula.algebra.constraints import UNITS, Candidates, amount, request
-from analysis.formula.algebra.evaluate import as_csv, axes, parse_point, points, rows, span, value
-from analysis.formula.algebra.expressions import names, parse, plain, rational, symbol, unknown_name
+from analysis.formula.algebra.evaluate import axes, parse_point, points, span, value
+from analysis.formula.algebra.expressions import parse, plain, rational, symbol
 from analysis.formula.algebra.monotonicity import leading, limit
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, atoms, formulas
 
@@ -227,28 +227,10 @@ def test_thousands_of_terms_are_written_and_read() -> None:
     assert parse(plain(formula)) == formula
 
 
-def test_a_names_meaning_may_be_a_formula() -> None:
-    assert parse("2*size", {"size": H * B}) == 2 * H * B
-
-
 @pytest.mark.parametrize("name", ["", "2x", "lambda", "a b", "größe", "floor"])
 def test_what_cannot_be_a_symbol(name: str) -> None:
     with pytest.raises(ValueError, match="expected a symbol's name"):
         symbol(name)
-
-
-def test_names_and_lines() -> None:
-    assert names(H * B + 1, 3, S) == ["batch", "hidden", "seq"]
-    assert (
-        unknown_name("unit", "gib", ["s", "GiB", "GB"])
-        == "unknown unit: expected s, GiB or GB, got 'gib', nearest GiB or GB"
-    )
-    assert unknown_name("unit", "zzz", []) == "unknown unit: expected none, got 'zzz'"
-    many = unknown_name("unit", "n19", [f"n{i}" for i in range(20)])
-    assert many.startswith(
-        "unknown unit: expected n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11 or 8 others, got 'n19', nearest n19"
-    )
-    assert rational(0.1) == sympy.Rational(3602879701896397, 2**55)
 
 
 @pytest.mark.parametrize(
@@ -382,11 +364,3 @@ def test_every_combination_the_last_axis_fastest() -> None:
         points({"a": (1,)}, {"a": 2})
     with pytest.raises(ValueError, match="expected at most 1,000,000 points, got 4,000,000"):
         points({"a": range(1, 2001), "b": range(1, 2001)})
-
-
-def test_rows_as_csv() -> None:
-    formulas = {"flop": parse("hidden^9"), "intensity": parse("hidden/8")}
-    text = as_csv(rows(formulas, points(axes("hidden=1:1001:1000"))))
-    assert text == f"hidden,flop,intensity\n1,1,0.125\n1001,{1001**9},125.125\n"
-    assert as_csv([]) == ""
-    assert as_csv([{"a": Fraction(1, 3)}]) == "a\n0.3333333333333333\n"

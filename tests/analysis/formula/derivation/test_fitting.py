@@ -17,17 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.formula.derivation.branches import change, difference
-from analysis.formula.derivation.footprint_terms import Basis, above, largest
+from analysis.formula.derivation.footprint_terms import Basis, largest
 from analysis.formula.derivation.interpolate import (
     ONE,
     Atom,
     Fitter,
     Form,
-    plus,
-    scaled,
-    solve,
-    through,
-    times,
     value_of,
 )
 from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
@@ -115,35 +110,6 @@ def test_an_atom_and_its_expression_agree(by, add, value):
     assert atom.expression().subs(symbol, value) == atom(value) == (value + add) // by
 
 
-FORMS = st.dictionaries(
-    st.sampled_from([ONE, ((B, 1),), ((W, 2),), ((B, 1), (W, 1))]), st.fractions(max_denominator=9), max_size=4
-)
-
-
-@given(FORMS, FORMS, st.integers(-9, 9), st.integers(-9, 9))
-def test_forms_add_and_multiply_as_their_values_do(left, right, b, w):
-    point = {"b": b, "w": w}
-    assert value_of(times(left, right), point) == value_of(left, point) * value_of(right, point)
-    assert value_of(plus((left, right)), point) == value_of(left, point) + value_of(right, point)
-    assert value_of(scaled(left, Fraction(2, 3)), point) == value_of(left, point) * Fraction(2, 3)
-    assert all(plus((left, right)).values())
-
-
-@given(st.lists(st.integers(-50, 50), min_size=3, max_size=3))
-def test_a_polynomial_through_points_is_that_polynomial(coefficients):
-    there = [2, 3, 5, 9, 11]
-    seen = [sum(c * x**n for n, c in enumerate(coefficients)) for x in there]
-    form = through(IMAGE, there, seen, 2)
-    assert [form.get(((IMAGE, n),) if n else ONE, 0) for n in range(3)] == coefficients
-
-
-def test_equations_with_no_solution_or_many_have_none():
-    rows = [[Fraction(x) for x in row] for row in ((1, 1), (2, 2), (1, 0))]
-    assert solve(rows, [Fraction(x) for x in (3, 6, 1)]) == [1, 2]
-    assert solve(rows, [Fraction(x) for x in (3, 7, 1)]) is None
-    assert solve(rows[:2], [Fraction(x) for x in (3, 6)]) is None
-
-
 LEAST = {"batch": 1, "image": 5}
 ATOMS = (
     Atom("batch"), Atom("image"), Atom("image", 2, 1), Atom("image", 4, 3), Atom("image", 4, -3), Atom("image", 6, 5),
@@ -171,18 +137,6 @@ def test_the_largest_of_what_is_kept_is_the_largest_of_all(known: list[Form], wh
         assert max(value_of(form, point) for form in found) == max(value_of(form, point) for form in known)
 
 
-@given(points)
-def test_roundings_in_variables_that_are_never_below_0(point: dict[str, int]) -> None:
-    """Each variable is what its atom has beyond the rest of its expression: read off the atoms from coarse to fine."""
-    found = above(ATOMS, LEAST)
-    known: dict[int, int] = {}
-    for number, atom in sorted(enumerate(ATOMS), key=lambda pair: (pair[1].symbol, -pair[1].by, pair[1].add)):
-        rest = sum(c * known[key[0]] if key else c for key, c in found[atom].items() if key != (number,))
-        known[number] = atom(point[atom.symbol]) - rest
-        assert known[number] >= 0
-        assert found[atom][number,] == 1
-
-
 def test_a_layer_between_others_is_dropped() -> None:
     """a · (5 - k) + b · k for k in 0 … 5: for any a and b the largest is at an end."""
     batch, image = ((Atom("batch"), 1),), ((Atom("image"), 1),)
@@ -190,15 +144,6 @@ def test_a_layer_between_others_is_dropped() -> None:
     assert kept(layers) == [layers[0], layers[5]]
     higher = {**layers[2], ONE: Fraction(8)}
     assert kept([*layers, higher]) == [layers[0], layers[5], higher]
-
-
-def test_of_equal_forms_one_is_kept_and_a_rounding_is_below_its_size() -> None:
-    size, half = ((Atom("image"), 1),), ((Atom("image", 2, 1), 1),)
-    same = {size: Fraction(3)}
-    assert kept([same, dict(same)]) == [same]
-    assert kept([same, {half: Fraction(3)}]) == [same]
-    assert kept([same, {half: Fraction(5)}]) == [same]  # 5 ⌈image/2⌉ ≤ 3 image from 5 on: 15 ≤ 15, 15 ≤ 18, 20 ≤ 21, …
-    assert len(kept([same, {half: Fraction(6)}])) == 2  # 3 image ≤ 6 ⌈image/2⌉, which is not seen
 
 
 def row(index, name, shape, module=""):
@@ -234,21 +179,6 @@ def test_downwards_and_in_steps():
     """In steps of 10 from 1000 down: 40 has the other operation, 30 has not."""
     found = change(branching, {"m": 3, "n": 1000}, {"m": 3, "n": 0}, {"n": 10})
     assert (found.before.point["n"], found.after.point["n"]) == (40, 30)
-
-
-def test_points_that_cannot_be_had_leave_the_two_further_apart():
-    """From m 3, n 5 over m 4 (not there) to the end, which differs in both."""
-
-    def odd(point):
-        if point == {"m": 4, "n": 5}:
-            raise ValueError("not there")
-        return table(point, ["mul"] * (1 if point["m"] == 3 else 2))
-
-    found = change(odd, {"m": 3, "n": 5}, {"m": 4, "n": 6}, {})
-    assert found.symbols == ("m", "n")
-    assert str(found) == (
-        "the operations change between m 3, n 5 and m 4, n 6: aten.mul in layer1 (forward) comes after all others"
-    )
 
 
 def test_no_change_is_none():
@@ -300,32 +230,3 @@ def test_a_branch_far_out_is_told_with_both_points():
         derive(branching, [Axis("m", 3, 3), Axis("n", 5)], {})
     assert fault.value.base == {"m": 3, "n": 5}
     assert fault.value.point["n"] >= 37
-
-
-CODE = """
-def forward(n):
-    total = 0
-    for step in range(n):
-        total += step
-    return 1 if n > 3 else sum(other(n) for _ in range(2))
-
-def other(n):
-    return n * 2 if n % 2 else n
-
-def built(n):
-    if n > 5:
-        n += 1
-    return forward(2)
-
-def fails():
-    return other(None)
-"""
-
-
-@pytest.fixture
-def code(tmp_path):
-    path = tmp_path / "code.py"
-    path.write_text(CODE)
-    names: dict = {}
-    exec(compile(CODE, str(path), "exec"), names)
-    return names

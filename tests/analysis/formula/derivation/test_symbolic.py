@@ -13,23 +13,16 @@ from fractions import Fraction
 
 import pytest
 import sympy
-import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import Atom, times, value_of
-from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted, derive
-from analysis.formula.derivation.symbolic_table import Convention, CountKey
+from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted
+from analysis.formula.derivation.symbolic_table import Convention
 from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
 from analysis.operators import registry
-from measure.dispatch.sizes import symbol
-from measure.fake.mode import fake_mode, to_fake
-from measure.operations.tracer import trace_step
 from results.records.operations import Operation, Storage
 from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
 from runners.workers.any_model import get
-from workloads.catalogue.base import Batch
-from workloads.training.step import OPTIMIZERS, TrainingStep
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)
 
@@ -258,20 +251,6 @@ def test_a_rule_that_decides_by_a_size_is_found_out():
         formulas(product, [Axis("n", 3)], Convention({"aten.mm": biased}))
 
 
-def test_places_of_a_table_that_no_symbol_multiplies_keep_their_modules():
-    found = formulas(product, [Axis("n", 3)])
-    assert CountKey("forward", "matmul", "", "aten.mm") in {place for place, _ in found.counts}
-    assert found.not_understood == {}
-
-
-def test_samples_that_checked_a_form_had_no_part_in_it():
-    sizes = derive(product, [Axis("n", 3)], {})
-    fitted = [sample.point for sample in sizes.samples[: sizes.fitted]]
-    late = [sample.point for sample in sizes.samples[sizes.fitted :]]
-    assert len(late) == 2
-    assert not [point for point in late if point in fitted]
-
-
 def layered(point, k=lambda point: 4):
     """layers times the mm of (n × k) and (k × n)."""
     row = product(point, k(point)).operations[0]
@@ -295,46 +274,3 @@ def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
     narrow = formulas(layered, LAYERS).levels[1][1].samples[1].point["n"]
     with pytest.raises(Unfitted):
         formulas(lambda point: layered(point, lambda at: 5 if at["layers"] > 2 and at["n"] > narrow else 4), LAYERS)
-
-
-def by_shape_env(model, hints, shape):
-    """The cost of a step with plain SGD whose input's sizes are torch's symbols. hints: a size that no other has."""
-    workload = get(model, num_classes=10)
-    with torch.device("meta"):
-        module = workload.build(**workload.hyper).train()
-    env = ShapeEnv()
-    mode = fake_mode(env)
-    sizes = {name: symbol(env, name, hint) for name, hint in hints.items()}
-    to_fake(module, mode)
-    with mode:
-        inputs = torch.randn(shape(**sizes))
-        batch = Batch((inputs,), torch.zeros(inputs.shape[0], dtype=torch.long))
-        optimizer = OPTIMIZERS["sgd-plain"](module.parameters())
-    step = TrainingStep(module, workload.loss, optimizer, [batch], "cpu")
-    found = trace_step(step, model=module, optimizer=optimizer, inputs=(inputs, batch.target), mode=mode)
-    return registry.total(found.operations), found.notes
-
-
-def ours(model, axes):
-    sizes = get(model, num_classes=10).hyper
-    subject = Subject(model, sizes, {}, names_of(sizes), 2, "sgd-plain")
-    return totals(formulas(sampler(subject), axes))
-
-
-def test_a_batch():
-    cost, notes = by_shape_env("resnet18", {"batch": 41}, lambda batch: (batch, 3, 224, 224))
-    assert notes == ()
-    mine = ours("resnet18", [Axis("batch", 3)])
-    theirs = {"model_flop": cost.model_flop, "all_flop": cost.all_flop, "bytes_accessed": cost.moved_bytes}
-    for name, counted in theirs.items():
-        assert sympy.expand(mine[name] - counted) == 0, name
-
-
-def test_an_image_that_is_strided_and_padded():
-    """Their floors of floors and our ceilings are equal at every size, whatever they look like."""
-    cost, _ = by_shape_env("squeezenet1_1", {"batch": 37, "image": 203}, lambda batch, image: (batch, 3, image, image))
-    mine = ours("squeezenet1_1", [Axis("batch", 3), Axis("image", 64)])
-    batch, image = (sympy.Symbol(name, integer=True, positive=True) for name in ("batch", "image"))
-    for size in range(64, 64 + 2 * 16 + 1):  # it halves four times: two periods
-        at = {batch: 5, image: size}
-        assert mine["model_flop"].subs(at) == cost.model_flop.subs(at), size

@@ -22,7 +22,7 @@ from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
 from runners.sweep.plan import METHODS
 from runners.workers import batches as workers_batches
-from tests.workloads.vision.test_cifar import IMAGES, made
+from tests.support.made_up.made_up_cifar import IMAGES, made
 from workloads.vision import cifar
 
 ALL = 5 * IMAGES

@@ -30,10 +30,10 @@ from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement, merge_findings
 from runners.sweep.plan import METHODS
 from tests.support.fakes.real_sweeps import sweep
+from tests.support.made_up.made_up_cifar import made
 from tests.support.nets.small_steps import fake_trace, parts
 from tests.support.recordings.recorded_nets import cnn
 from tests.support.recordings.recordings import a_run
-from tests.workloads.vision.test_cifar import made
 from workloads.catalogue.base import Batch
 from workloads.training.step import OPTIMIZERS, TrainingStep
 from workloads.vision import cifar

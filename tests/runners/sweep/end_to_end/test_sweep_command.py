@@ -17,7 +17,7 @@ from results.store.manifest import Manifest, write_manifest
 from runners.sweep.command import main
 from runners.sweep.plan import Grid
 from tests.support.fakes.real_sweeps import here
-from tests.workloads.vision.test_cifar import made
+from tests.support.made_up.made_up_cifar import made
 
 ROOT = Path(__file__).parents[4]
 AT_ONCE_S = 0.8
