@@ -37,7 +37,6 @@ LONGEST = (
     "test_sweep_profile",
     "test_account_rules",
     "test_pytest_plugin",
-    "test_page_width",
     "test_vision",
     "test_report_command",
     "test_gates",

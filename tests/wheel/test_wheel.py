@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 
 import setup
-from tests.runners.cli.test_terminal import module_of
-from tests.support.fakes.commands import running
+from tests.support.fakes.commands import module_of, running
 
 pytestmark = pytest.mark.wheel
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from reports.ceiling import figures as ceiling_figures
-from reports.ceiling.text import CeilingAnswer, bests, document, to_text
+from reports.ceiling.text import CeilingAnswer, bests, document
 from tests.support.made_up import made_up_ceilings
 
 
@@ -29,42 +28,6 @@ def test_the_best_of_each_unit_and_kind():
     ]
     assert [row.flop_per_s for row in found[:2]] == pytest.approx([50e12, 49.5e12])
     assert found[6].bytes_per_s == pytest.approx(4e12)  # not the 8e12 of a cache
-
-
-def test_a_gpus_table():
-    text = to_text(made_up_ceilings.gpu())
-    lines = text.splitlines()
-    assert lines[0] == "NVIDIA H200 · cuda · torch 2.15.0 · driver 580.1"
-    assert "threads" not in text
-    bf16 = next(line for line in lines if line.startswith("bf16 product"))
-    # 780 of the sheet's 989.5 is 79 %; mean 780 / 1.1 = 709, fastest 780 / 0.8 = 975
-    assert " ".join(bf16.split()) == "bf16 product 780 TFLOP/s 709 975 79 % 1700 MHz 16384x16384x16384"
-    copy = next(line for line in lines if line.startswith("copy"))
-    assert " ".join(copy.split()) == "copy 4.00 TB/s 4.00 5.00 83 % 1700 MHz 256 MiB an operand"
-    launch = next(line for line in lines if line.startswith("launch"))
-    assert "4.00 µs 4.50 µs 3.00 µs" in " ".join(launch.split())
-    assert "bf16 990 TFLOP/s" in text
-    assert "memory 4.80" in text
-    assert "others: bf16 788 TFLOP/s" in text
-    assert "fp16" not in text  # it was not measured
-    closing = " ".join(text.split())
-    assert "compared with 50.0 TFLOP/s in fp32, 400 TFLOP/s in tf32, 780 TFLOP/s in bf16" in closing
-    assert "4.00 TB/s of memory, 3.00 µs a launch." in closing
-    assert max(map(len, lines)) <= 100
-
-
-def test_what_was_lost_is_said_once():
-    seen = made_up_ceilings.cpu()
-    rows = [
-        *seen.rows[:3],
-        *(replace(r, status="unavailable", reason="spent", flop_per_s=None) for r in seen.rows[3:9]),
-    ]
-    text = to_text(replace(seen, rows=tuple(rows), notes=("interrupted: some rows are missing",)))
-    assert "6 not measured: not available: spent" in text
-    assert "note: interrupted: some rows are missing" in text
-    nothing = to_text(CeilingAnswer(device="cpu", device_name="", rows=()))
-    assert nothing.splitlines()[0] == "unknown device · cpu"
-    assert "Nothing was measured." in nothing
 
 
 def test_the_document_has_every_key():

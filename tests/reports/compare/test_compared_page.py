@@ -1,7 +1,4 @@
-"""report.html of a comparison: what is said first, a row for each cell, the machines' differences, warnings of both.
-
-The figure of a comparison: its legend.
-"""
+"""report.html of a comparison: what is said first, a row for each cell, the machines' differences, warnings of both."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from reports.compare import page
 from reports.compare.page import sentence
 from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from runners.report import command
@@ -78,13 +74,10 @@ def test_the_page_says_what_differs_first_and_from_what(out: Path) -> None:
     text = Reader((out / "report.html").read_text(encoding="utf-8")).text.replace("\u00a0", " ")
     verdict = text[: text.index("Cells Figures")]
     assert "B is slower than A in all 2 cells of both runs: its steps take 1.10 times as long." in verdict
-    assert "The largest difference: resnet50 b8" in verdict
     assert re.search(
         r"1\.10 times as long in B \(95 % interval 1\.10 to 1\.10; same would be within ±3\.0 %\)", verdict
     )
-    assert "made-up · NVIDIA H200 · torch 2.15.0 · 2026-01-02" in verdict
     assert "second · NVIDIA H200 · torch 2.14.0 · 2026-01-02" in verdict
-    assert "Differing by choice torch_version" in verdict
     assert "2 in both, 2 only in B" in verdict
 
 
@@ -103,10 +96,6 @@ def test_every_cell_warning_failure_and_difference_is_in_it(out: Path) -> None:
     assert ("out of memory", "61 GiB", "resnet50 b32 fp32") in lines
     differing = lines[lines.index(("fact", "A, session s1", "B, session s1")) :][1:3]
     assert differing == [("torch", "2.15.0", "2.14.0"), ("cpu", "–", "another")]
-    assert "B was measured by python -m runners.sweep --b" in read.text
-    assert "@misc{flopledger-second," in read.text
-    (picture,) = read.of("img")
-    assert picture["alt"].startswith("Which cells take longer in B, and by how much. Dots with bars")
 
 
 def test_files_beside_the_page_are_the_rows_and_their_figure(out: Path) -> None:
@@ -115,19 +104,6 @@ def test_files_beside_the_page_are_the_rows_and_their_figure(out: Path) -> None:
     assert names == {"report.html", "comparison.csv", *figures}
     with (out / "comparison.csv").open(encoding="utf-8", newline="") as file:
         assert [line["verdict"] for line in csv.DictReader(file)] == [SLOWER, SLOWER, ONLY_B, ONLY_B]
-
-
-def test_the_same_runs_give_the_same_page(
-    runs: tuple[Path, Path], out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from reports.compare import page
-    from reports.shared import figure_style
-
-    svg = (out / "figures" / "step_time_ratio.svg").read_bytes()
-    monkeypatch.setattr(figure_style, "render_all", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
-    assert command.main([*map(str, runs), "--across", "torch_version", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "report.html").read_bytes() == (out / "report.html").read_bytes()
-    assert page.ratios([row(ONLY_B, None)]) == {}
 
 
 def test_a_run_is_no_place_for_a_comparison(
@@ -140,12 +116,4 @@ def test_a_run_is_no_place_for_a_comparison(
     assert sorted(path.name for path in a.iterdir()) == before
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("x")
-    code, out, err = run(a, a, "--out", tmp_path / "file" / "below")
-    assert (code, out, err.count("\n")) == (3, "", 1)
-    assert "could not be written" in err
-
-
-def test_the_legend_says_what_b_is_and_leaves_out_what_is_not_there() -> None:
-    verdicts = [verdict for verdict in page._LOOKS if verdict != page.UNKNOWN]
-    labels = [mark.get_label() for mark in page._marks({*verdicts[:2], page.UNKNOWN})]
-    assert labels == [*(f"B is {verdict}" for verdict in verdicts[:2]), page.UNKNOWN]
+    refused(run(a, a, "--out", tmp_path / "file" / "below"), "could not be written", code=3)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
@@ -16,9 +14,7 @@ from matplotlib.patches import Rectangle
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import waterfall_figure
 from reports.count.waterfall_figure import MOST_CAUSES, UNEXPLAINED, lane
-from results.errors import StoreFault
 from results.records.accounts import Account, AccountCause
-from runners.count import output as count_output
 
 
 def account(counter: str, native: int | float | None, **more: Any) -> Account:
@@ -108,11 +104,6 @@ def look(kind: str) -> str:
     return to_hex(waterfall_figure._look(kind)[0])
 
 
-def words(figure: Figure) -> list[str]:
-    figure.draw_without_rendering()
-    return [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
 def drawn(accounts: list[Account], causes: list[AccountCause]) -> dict[str, Figure]:
     return waterfall_figure.waterfalls(accounts, causes)
 
@@ -131,42 +122,3 @@ def test_bars_stand_where_the_numbers_say() -> None:
     ]
     # magnified by 1 / 0.02: 1.02 is at +1, 0.98 at −1; the convention comes from (0.52 − 1) / 0.02 = −24
     assert bars(figure, 2) == [(2.6, -24.0, 1.0, converts), (3.6, 1.0, -1.0, takes), (4.6, -1.0, 0.0, adds)]
-
-
-def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_named() -> None:
-    accounts = [
-        account("c", 1000),
-        account("broken", None, status="crashed", reason="the process died of signal 11"),
-        account("c", 2000, phase="backward", exact_flop=2000),
-        account("only_forward", 1000),
-    ]
-    found = drawn(accounts, [])
-    assert list(found) == ["waterfall_net_forward", "waterfall_net_backward"]
-    assert any("the process died of signal 11" in each for each in words(found["waterfall_net_forward"]))
-    below = found["waterfall_net_backward"].get_supxlabel()
-    assert "no number for this pass: only_forward" in below
-    assert "no number" not in found["waterfall_net_forward"].get_supxlabel()
-
-
-def test_files_are_written_twice_the_same_and_a_fault_is_one_line(tmp_path: Path) -> None:
-    accounts, causes = [account("c", 1002)], [cause("c", "bias_counted", 2)]
-    count_output.write(tmp_path / "a" / "b", accounts, causes, [])
-    found = {path.name: path.read_bytes() for path in (tmp_path / "a" / "b").iterdir()}
-    pictures = {"waterfall_net_forward.png", "waterfall_net_forward.svg"}
-    assert set(found) == {"accounts.csv", "causes.csv", "ratios.csv", *pictures}
-    count_output.write(tmp_path / "again", accounts, causes, [])
-    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == found
-    assert found["causes.csv"].decode().splitlines()[1] == "net,2,c,forward,bias_counted,convolution,a,2"
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "causes.csv").mkdir()
-    with pytest.raises(StoreFault, match=r"taken/causes\.csv could not be written: "):
-        count_output.write(tmp_path / "taken", accounts, causes, [])
-
-
-def test_a_counter_twenty_times_off_is_cut_at_the_axis_and_its_number_written() -> None:
-    causes = [cause("c", "grouped_backward", 19000), cause("d", "bias_counted", 100)]
-    (figure,) = drawn([account("c", 20000), account("d", 1100)], causes).values()
-    assert figure.axes[1].get_xlim()[1] == waterfall_figure.END
-    assert {"20.00 ×", "−19.0 ×", "−10 %"} <= set(words(figure))
-    strokes = [line for line in figure.axes[1].lines if to_hex(line.get_color()) == "#ffffff"]
-    assert len(strokes) == 2  # its own bar and the step; those of d end before

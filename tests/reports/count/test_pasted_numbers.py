@@ -15,7 +15,7 @@ import pytest
 from reports.count import pasted as count_pasted
 from reports.count.pasted import parse
 from reports.count.references import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_of
-from reports.count.text import ModelCounts, to_text
+from reports.count.text import ModelCounts
 from reports.shared.layout import page
 from results.records.accounts import Account, AccountCause
 from runners.count import command
@@ -134,25 +134,12 @@ def test_the_way_is_told_with_the_conversion_first(counted: ModelCounts) -> None
     }
 
 
-def test_a_counter_that_failed_says_why(counted: ModelCounts) -> None:
-    found = count_pasted.explain(counted, count_pasted.parse("thop=5M")[0])
-    assert page(count_pasted.to_lines(counted, found)).splitlines() == ["thop=5M: thop: it fell over"]
-    assert count_pasted.document(found)["unexplained_flop"] is None
-
-
 @pytest.mark.parametrize("text", ["1e999999999", "a=1e99999999G", "1e-999999999", "9" * 5_000, "1e" + "9" * 400])
 def test_a_number_that_no_count_can_have_is_refused_at_once(text):
     """Its digits are not written out: 10 to the power of 999,999,999 takes minutes and 400 MB."""
     with pytest.raises(ValueError, match="expected a number of at most 60 digits, got '") as fault:
         count_pasted.parse(text)
     assert len(str(fault.value)) < 200
-
-
-def test_an_operation_without_a_rule_comes_with_the_line_that_gives_it_one(counted: ModelCounts) -> None:
-    told = to_text(replace(counted, not_understood={"mine.product": 2, "other.scan": 1}))
-    assert '    flopledger.register("mine::product", lambda *inputs, out: FLOP)\n' in told
-    assert '    flopledger.register("other::scan", lambda *inputs, out: FLOP)' in told
-    assert "flopledger.register" not in to_text(counted)
 
 
 STEP = StepTerms(
@@ -187,11 +174,6 @@ def test_what_is_no_formula_is_refused(text):
     if text != "6":
         with pytest.raises(ValueError, match="megatron, 3x_forward or an expression in N, L, H, Q, T, V, B; got"):
             parse(text)
-
-
-def test_a_letter_that_a_model_has_not_is_named():
-    with pytest.raises(ValueError, match="the model has no T"):
-        StepTerms({"B": 1}, {}, {}, {}).terms("6*N*T*B")
 
 
 def test_a_transformer_differs_from_its_formulas_by_what_they_leave_out(capsys):

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ import pytest
 from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
 from reports.profile import figures
-from reports.profile.explanation import OPTIMIZER, USES, advised, explained, kernels
+from reports.profile.explanation import explained, kernels
 from reports.profile.figures import WIDTH, boxes, icicle
 from reports.profile.tree import aggregated_text, operations_text, tree_text
 from reports.shared import figure_style
@@ -90,11 +89,9 @@ def test_the_tree_has_every_module_with_all_below_it() -> None:
 
 def test_depth_cuts_the_tree_and_the_rankings() -> None:
     text = tree_text(PROFILE, depth=1)
-    assert "(body)" in text
-    assert "Conv2d" not in text
+    assert ("(body)" in text, "Conv2d" in text) == (True, False)
     assert "(body)" not in tree_text(PROFILE, depth=0)
     assert "(body)" not in tree_text(PROFILE, detailed=False)
-    assert "depth 1" in aggregated_text(PROFILE, 1)
     assert "depth 2" not in aggregated_text(PROFILE, 1)
 
 
@@ -113,9 +110,6 @@ def test_recomputation_has_a_rate_beside_the_measured_one() -> None:
     text = tree_text(found)
     assert line(text, "backward with") == "backward with 0.75 × forward again 16.5 ms, 1.67 MFLOP/s"
     assert line(text, "step with") == "step with 0.75 × forward again 28.0 ms, 1.34 MFLOP/s"
-    assert line(text, "backward latency") == line(tree_text(PROFILE), "backward latency")
-    assert profile_data.document(found)["step"]["recompute_fwd_factor"] == 0.75
-    assert "again" not in tree_text(PROFILE)
 
 
 def test_what_was_recorded_as_calculated_again_is_told_by_itself() -> None:
@@ -137,25 +131,12 @@ def test_the_parts_of_a_model_on_several_devices_are_multiplied() -> None:
     found = replace(PROFILE, world_size=8, model_parallel=2)
     text = tree_text(found)
     assert line(text, "world size") == "world size 8 = 4 data parallel × 2 model parallel"
-    assert line(text, "batch of each model") == "batch of each model 2"
     assert line(text, "parameters of the model (") == "parameters of the model (× 2) 200"
     assert line(text, "forward of the model (") == "forward of the model (× 2) 10.0 kMAC = 20.0 kFLOP"
     assert line(text, "a step of the model") == "a step of the model (× 2) 60.0 kFLOP"
     assert line(text, "samples") == "samples a second 320"
     step = profile_data.document(found)["step"]
     assert (step["samples_per_s"], step["model_parallel"]) == (pytest.approx(320), 2)
-    alone = tree_text(replace(PROFILE, world_size=4))
-    assert line(alone, "world size") == "world size, batch per device 4, 2"
-    assert line(alone, "samples") == "samples a second 320"
-
-
-def test_the_verdict_and_what_to_change_are_told() -> None:
-    text = tree_text(PROFILE)
-    assert "net uses 30 % of what this device can calculate; at most 94 % is possible for it here." in text
-    assert [each.removeprefix("to change: ") for each in text.splitlines() if each.startswith("to change")] == advised(
-        PROFILE
-    )
-    assert advised(PROFILE)
 
 
 def test_nothing_timed_is_dashes_and_a_reason() -> None:
@@ -163,9 +144,6 @@ def test_nothing_timed_is_dashes_and_a_reason() -> None:
     assert line(text, "utilization") == "utilization – (no peak of fp32)"
     assert line(text, "(body): Sequential").endswith("24.0 k 80 % – – – – – – –")
     assert "latency" not in text.split("The largest")[0].replace("step latency, profiled", "")
-
-
-# --- operations ------------------------------------------------------------------------------------------------------
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -245,27 +223,6 @@ def test_kernels_of_fusion_beside_their_operations() -> None:
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_explanation_says_what_was_measured() -> None:
-    used, moved, balance, fused, gone = explained(PROFILE)
-    assert "net reaches a utilization of 0.30." in used
-    assert "At the best rate measured on this machine, 4.00 MFLOP/s, that takes 7.50 ms; the step took 25.0 ms" in used
-    assert "at 2.00 MB/s here. Operation by operation a step moves 15.0 kB" in moved  # 2+2+1+.104+2+3+4+.9 = 15.004
-    assert "10.5 ms together, so about 0.71" in moved
-    assert balance.startswith("While a byte comes from memory this machine can do 2.0 FLOP.")  # 4e6 / 2e6
-    assert (
-        "FLOP for each byte here: normalisation 0.060 and the optimizer's updates 0.067;" in balance
-    )  # 300 / 5000, 60 / 900
-    assert "; convolutions, where they do not wait, 4.0." in balance  # 24000 / 6000
-    assert balance.endswith(
-        f"Normalisation reads an image whole to shift and scale each number once; {USES[OPTIMIZER]}."
-    )
-    assert "(ideal fusion), 10.0 kB and 8.00 ms would be left: at most 0.94 is possible here" in fused
-    assert re.search(r"54 % calculating, 3[78] % waiting for memory", gone)
-    assert "2.4 times the least that the operations need" in gone  # 0.714 / 0.3
-    fast = replace(MACHINE, bytes_per_s=2e7)  # fused 10004 B are 0.5 ms; 7.5 of 7.5 + 0.0052 + 0.045
-    assert "0.99 is possible here, memory is no obstacle" in explained(profile(machine=fast))[3]
-
-
 def test_a_low_bound_is_explained_as_one() -> None:
     """A memory a hundred times slower: 20 kB/s. 10004 B fused are 500 ms, 7.5 / 500.2 = 0.015; 0.3 was measured, so
     caches must have helped; at a tenth of the speed it stands."""
@@ -326,9 +283,3 @@ def test_an_operation_without_a_time_adds_none_to_the_step() -> None:
     lost = replace(OPERATIONS[0], index=9, name="aten.lost", time_s=None)
     more = operations_text(profile(operations=(*OPERATIONS, lost)), top=2)
     assert line(more, "convolution_backward") == line(operations_text(PROFILE, top=2), "convolution_backward")
-
-
-def test_what_was_not_understood_is_told() -> None:
-    text = tree_text(profile(not_understood={"aten.mystery": 3}))
-    told = 'not understood, so without FLOP, and totals with them are "at least" (≥): aten.mystery (3)'
-    assert line(text, "not understood") == told

@@ -9,7 +9,6 @@ Near names and broken words, which every error and every table of the terminal i
 from __future__ import annotations
 
 import hashlib
-import io
 import random
 import re
 from types import SimpleNamespace
@@ -17,14 +16,12 @@ from typing import Any
 
 import pytest
 
-from reports.shared.layout import Column, Hanging, Styled, TextTable, columns, csv_of, page, strong, table_of
+from reports.shared.layout import Column, Hanging, Styled, TextTable, csv_of, page, strong
 from reports.shared.numbers import cell_name, own_lines, shared_variant
 from results.digests import hashed
 from results.errors import one_line
-from results.library_words import NUMPY, SIZES, VALUES, depends_on_data
 from results.names import nearest
-from results.printable import letters, pieces, wrap
-from runners.cli.progress import Progress
+from results.printable import pieces
 
 WORDS = ("of", "step", "takes", "while", "memory", "waits", "arithmetic", "unavailable", "utilization")
 
@@ -86,54 +83,10 @@ def test_where_no_table_has_room_each_row_is_a_list() -> None:
     assert page([one], 20) == f"first   {'a' * 12}\nsecond  {'b' * 12}\n\nfirst   c\nsecond  d\n"
 
 
-def test_a_word_longer_than_its_line_is_broken_after_a_separator() -> None:
-    assert wrap("see /home/somebody/results/run_17/report.html now", 24) == [
-        "see",
-        "/home/somebody/results/",
-        "run_17/report.html now",
-    ]
-    assert wrap("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
-    assert "".join(wrap("a" * 7 + "/" + "b" * 30, 9)) == "a" * 7 + "/" + "b" * 30
-
-
-def test_wide_letters_take_two_columns() -> None:
-    assert letters("模型") == 4
-    lines = page([TextTable([Column("m"), Column("n")], [["模型", "1"], ["abcd", "2"]], rule=False)]).splitlines()
-    assert lines[1:] == ["模型  1", "abcd  2"]
-    assert all(letters(line) <= 10 for line in wrap("模型" * 12, 10))
-
-
-def test_colours_are_shown_where_they_are_asked_for_alone() -> None:
-    parts = [strong("a"), TextTable([Column("b")], [[Styled("c", "red")]])]
-    assert "\x1b" not in page(parts)
-    coloured = page(parts, colour=True)
-    assert "\x1b[1m" in coloured
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == page(parts)
-
-
 def test_commands_to_a_terminal_are_written_out() -> None:
     shown = page(["a \x1b[31m", Hanging("l\x07", "b\x1b"), TextTable([Column("h")], [["c\x1b]0;d"]])], colour=False)
     assert "\x1b" not in shown
     assert "\\x1b]0;d" in shown
-
-
-def test_one_empty_line_between_parts_and_none_at_the_end() -> None:
-    assert page(["", "a", "", "", "b", "", TextTable([], []), ""]) == "a\n\nb\n"
-    assert page(["  a b c d"], 7) == "  a b c\n    d\n"
-
-
-NAME = "\x1b]0;owned\x07gpu\u202etxt"
-SHOWN = "\\x1b]0;owned\\x07gpu\\u202etxt"
-
-
-def test_columns_and_sentences_hold_no_commands():
-    assert columns([[NAME, "1"], ["b", "2"]], left=[0]) == [f"{SHOWN}  1", f"b{' ' * (len(SHOWN) - 1)}  2"]
-
-
-def test_progress_holds_none():
-    stream = io.StringIO()
-    Progress(1, stream).say(f"the device {NAME}")
-    assert stream.getvalue() == f"the device {SHOWN}\n"
 
 
 def test_three_near_names_the_best_first() -> None:
@@ -160,14 +113,6 @@ def test_a_word_is_broken_after_separators_and_no_letter_is_lost(
 ) -> None:
     assert pieces(word, width, further) == broken
     assert "".join(broken) == word
-
-
-def test_a_name_of_a_megabyte_is_shown_by_its_two_ends() -> None:
-    name = "a" * 500_000 + "z" * 500_000
-    shown = "".join(line.strip() for line in wrap(name, 80))
-    assert len(shown) < 11_000
-    assert "a…990000characters…z" in shown.replace(" ", "")
-    assert len(page([table_of([["name"], [name]])], 100)) < 11_000
 
 
 def test_rows_as_csv_have_no_formula_and_no_null() -> None:
@@ -224,8 +169,3 @@ def test_one_line_is_cut_between_words_or_in_a_long_one(text: str, longest: int,
 def test_a_digest_has_16_digits_and_is_one_for_both_forms_of_a_uuid() -> None:
     expected = hashlib.sha256(b"1b2c-ff").hexdigest()[:16]
     assert hashed("GPU-1B2C-ff") == hashed("1b2c-FF") == expected
-
-
-def test_plain_words_say_whether_a_model_depends_on_its_data() -> None:
-    assert all(depends_on_data(f"resnet: {words}.") for words in (VALUES, SIZES, NUMPY))
-    assert not depends_on_data("the file is not there")

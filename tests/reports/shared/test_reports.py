@@ -14,7 +14,6 @@ import pytest
 
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
-from reports.shared import figure_style
 from reports.shared.numbers import digits, other_ceilings, percent, si, si_time, unpaired_sentence, verdict
 from reports.sweep.figures import gallery, utilization
 from reports.sweep.headline import closing
@@ -197,29 +196,9 @@ def test_best_and_worst_model_and_what_bytes_say() -> None:
     )
 
 
-def test_bytes_are_not_the_only_reason_where_a_variant_of_the_model_uses_more_with_as_few() -> None:
-    cells = [
-        view(fraction(0.60, model="resnet18"), intensity=30.0),
-        view(fraction(0.06, model="mobilenet_v2"), intensity=2.0),
-        view(fraction(0.10, model="mobilenet_v2", variant="layout=channels_last"), intensity=2.0),
-    ]
-    assert closing(cells).sentence.endswith(
-        "resnet18 30 (15 times more); not for that alone, as mobilenet_v2 b8 fp32, layout=channels_last uses 10 % with "
-        "as few."
-    )
-    near = [*cells[:2], view(fraction(0.07, model="mobilenet_v2", variant="layout=channels_last"), intensity=2.0)]
-    assert closing(near).sentence.endswith("resnet18 30 (15 times more).")
-
-
 def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
     cells = [view(fraction(0.6), intensity=10.0), view(fraction(0.2, model="vgg16"), intensity=40.0)]
     assert "which bytes do not explain" in closing(cells).sentence
-
-
-def test_a_waiting_gpu_is_named_first() -> None:
-    slow = view(fraction(0.06, model="mobilenet_v2"), intensity=2.0, host_bound=True)
-    said = closing([view(fraction(0.6), intensity=30.0), slow]).sentence
-    assert said.endswith("10 times less: with mobilenet_v2 the GPU waits for the host.")
 
 
 def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
@@ -242,14 +221,6 @@ def test_models_are_compared_at_one_precision_and_batch_only() -> None:
     ]
     assert closing(cells).sentence.startswith(
         "At fp32, batch 8, b uses 50 % of the datasheet peak and c 10 %, 5.0 times"
-    )
-
-
-def test_one_model_in_two_precisions() -> None:
-    fast = view(fraction(0.2, precision="tf32", items_per_s=20.0))
-    said = closing([view(fraction(0.4)), fast]).sentence
-    assert said == (
-        "resnet18 at batch 8 trains 2.5 times as fast in tf32 as in fp32, with 20 % of the datasheet peak against 40 %."
     )
 
 
@@ -328,35 +299,6 @@ vgg16 b512 fp32: out of memory: tried to allocate 61 GiB
     assert text == expected
 
 
-def test_the_table_fits_100_columns_whatever_it_holds() -> None:
-    cells = [
-        view(fraction(0.1 + i / 100, model=model, precision="amp-bf16", batch_size=1024, items_per_s=123456.7))
-        for i, model in enumerate([*SUITE_13, "shufflenet_v2_x1_0", "mobilenet_v3_large", "maxvit_t"])
-    ]
-    long = failed("device_error", "CUDA error: " + "an illegal memory access was encountered " * 9, model="vit_h_14")
-    odd = view(fraction(0.4, "ceiling", variant="layout=channels_last, compile=true, optimizer=adamw"), host_bound=True)
-    text = to_text(built(*cells, long, odd, problems=("samples.csv: a torn last line was dropped",)))
-    assert max(len(line) for line in text.splitlines()) <= 100
-    for word in ("shufflenet_v2_x1_0", "channels_last", "torn last line", "device error", "host-bound"):
-        assert word in text
-    assert "\x1b" not in text  # readable without colour
-    assert "\x1b[1m" in to_text(built(*cells), colour=True)
-
-
-def test_what_all_cells_share_is_said_once_in_the_heading() -> None:
-    shared = [view(fraction(0.4, model=m, variant="num_classes=10")) for m in ("a", "b")]
-    assert to_text(built(*shared)).count("num_classes=10") == 1
-    mixed = [shared[0], view(fraction(0.4, model="b"))]
-    assert "\n\nA GPU · torch 2.15.0 · driver 550.1\n\n" in to_text(built(*mixed))
-
-
-def test_warnings_are_notes_with_their_cells_and_conventions_stay_in_the_file() -> None:
-    marks = ("clock_limited: sw_power_cap in 100 % of polls", "convention: native mac of fvcore")
-    text = to_text(built(view(fraction(0.4, warnings=marks)), view(fraction(0.4, model="vgg16", warnings=marks[:1]))))
-    assert "note: clock_limited: sw_power_cap in 100 % of polls (all 2 measured cells)" in text
-    assert "convention" not in text
-
-
 def work_time(**more: object) -> WorkTime:
     values: dict[str, Any] = {"cell_id": "c", "attempt": 1, "model": "resnet18", "batch_size": 8, "precision": "fp32"}
     values |= {"device": "cuda", "work": "epoch", "items": 10_000, "steps": 1250, "time_s": 12.5}
@@ -381,19 +323,6 @@ def test_the_second_table_is_there_for_methods_with_profiles_alone() -> None:
     lines = told(view(*rows[:1], methods=("one", "exact")))
     assert "model batch precision one exact" in lines
     assert "resnet18 8 fp32 – 40 %" in lines
-
-
-def test_a_work_without_a_time_says_why() -> None:
-    """Of measured cells alone: a failed one has its own reason."""
-    cells = [view(fraction(0.4, model=m, cell_id=m), methods=("one", "exact")) for m in ("vgg16", "googlenet")]
-    lost = {"work": "one", "time_s": None, "status": "unavailable"}
-    times = [work_time(cell_id=m, model=m, reason=f"too large by {n}", **lost) for n, m in enumerate(("vgg16", "c"))]
-    times.append(work_time(cell_id="googlenet", work="batch", status="ok", reason="note: no profiled time: no room"))
-    text = to_text(dataclasses.replace(built(*cells, failed()), work_times=tuple(times)))
-    assert [line for line in text.splitlines() if line.startswith("note: ")] == [
-        "note: one: too large by 0 (vgg16 b8 fp32)",
-        "note: batch: no profiled time: no room (googlenet b8 fp32)",
-    ]
 
 
 def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
@@ -468,49 +397,3 @@ CROWDS = {
 def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -> None:
     for name, figure in drawn(tmp_path, grid(*CROWDS[crowd])).items():
         assert covered(figure) == [], name
-
-
-def test_precisions_keep_their_looks_and_none_share_one() -> None:
-    alone, all_of_them = (
-        figure_style.looks(["amp-bf16"]),
-        figure_style.looks(["fp32", "tf32", "amp-bf16", "amp-fp16", "fp8", "x"]),
-    )
-    assert alone["amp-bf16"] == all_of_them["amp-bf16"]
-    assert len({colour for colour, _ in all_of_them.values()}) == 6
-    assert len({marker for _, marker in all_of_them.values()}) == 6
-
-
-def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    first, second = (
-        {name: figure_style.render(figure) for name, figure in drawn(tmp_path, grid(["a"], ["fp32"], [8, 64])).items()}
-        for _ in range(2)
-    )
-    assert first == second
-    assert all(png["png"].startswith(b"\x89PNG") and b"<svg" in png["svg"] for png in first.values())
-
-
-def test_a_file_that_is_no_utilization_csv_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"other\.csv: column cell_id is missing"):
-        gallery.read(path, Utilization)
-
-
-def test_both_tables_fit_100_columns_whatever_they_hold() -> None:
-    methods = ("theory", "one", "batch", "epoch", "exact")
-    times = [work_time(model=name, cell_id=name, profiled_time_s=1234.5, real_time_s=1234.5) for name in SUITE_13]
-    cells = [
-        view(
-            *(
-                fraction(0.00123, method=m, model=name, cell_id=name, precision="amp-bf16", batch_size=1024)
-                for m in methods
-            ),
-            methods=methods,
-        )
-        for name in [*SUITE_13, "shufflenet_v2_x1_0"]
-    ]
-    text = to_text(dataclasses.replace(built(*cells), work_times=tuple(times)))
-    assert max(len(line) for line in text.splitlines()) <= 100
-    assert "shufflenet_v2_x1_0" in text
-    assert sum("1234 s" in line or "1235 s" in line for line in text.splitlines()) == len(SUITE_13)
-    assert "…" not in text

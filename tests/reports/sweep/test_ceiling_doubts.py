@@ -10,7 +10,7 @@ import pytest
 
 from analysis.utilization.ceiling_doubts import doubts
 from reports.sweep.headline import basis, closing
-from reports.sweep.table import peak_lines, warning_lines
+from reports.sweep.table import peak_lines
 from results.records.samples import Ceiling
 from runners.report import check, command
 from tests.support.made_up import made_up_device, made_up_evidence
@@ -111,17 +111,6 @@ def test_another_sessions_ceiling_of_the_unit_is_compared(
         for row in (here if which == "all" else here[1:])
     ]
     assert doubts([*here, *there], None, run) == words
-
-
-def test_what_is_printed_says_session_and_the_rows_keep_their_word(tmp_path: Path) -> None:
-    found = built(tmp_path / "run", ceilings(), load_1min=2.5, cpu_usable=2)
-    stored = (tmp_path / "run" / "utilization.csv").read_text(encoding="utf-8")
-    assert "when its sitting began" in stored, "the gate `rebuilt` compares it with the rows of earlier runs"
-    sentence, notes = basis(closing(found.views), found.views), "\n".join(warning_lines(found))
-    document = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    for shown in (peak_lines(found.views)[0], sentence, notes, document):
-        assert "when its session began" in shown
-        assert "sitting" not in shown.replace("sittings.csv", "")
 
 
 def test_a_ceiling_that_another_cell_is_above_is_marked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a run's sentence stands on: the interval and the peak of each number in it; and names that figures can show."""
+"""What a run's sentence stands on: the interval and the peak of each number in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cleaning.reconcile.view import View
-from reports.sweep.headline import _rates, basis, closing
+from reports.sweep.headline import basis, closing
 from tests.support.made_up import made_up_page
 
 
@@ -76,21 +76,3 @@ def test_an_interval_that_has_no_end_or_is_none_says_so() -> None:
     assert "vgg11 b8 fp32 39.2 % or more." in basis(closing(views), views)
     views = [cell("vgg11", 0.4, utilization_high_ratio=None, utilization_low_ratio=None)]
     assert "vgg11 b8 fp32 unknown (a single block)." in basis(closing(views), views)
-
-
-def test_two_peaks_are_both_told() -> None:
-    other = {"peak_flop_per_s": 2e14, "peak_source": "another sheet"}
-    views = [cell("vgg11", 0.4), cell("vgg13", 0.1, **other)]
-    said = basis(closing(views), views)
-    assert said.endswith("a sheet, page 3, and the datasheet peak of fp32, 200 TFLOP/s: another sheet.")
-
-
-def test_without_a_number_there_is_nothing_to_stand_on() -> None:
-    lost = made_up_page.failed(made_up_page.run_of("vgg11", 8, "fp32", "crashed"), "it died")
-    assert basis(closing([lost]), [lost]) == ""
-    assert closing([lost]).cells == ()
-
-
-def test_the_interval_of_items_per_second_is_from_low_to_high() -> None:
-    """0.4 of the peak is 200 items/s: 0.392 and 0.408 are 196 and 204."""
-    assert _rates(cell("vgg11", 0.4, items_per_s=200.0)) == pytest.approx((196.0, 204.0))

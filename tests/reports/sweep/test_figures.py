@@ -1,12 +1,12 @@
-"""Every figure from made-up tables: right numbers in the right place, words for gaps, nothing covered or clipped."""
+"""Every figure, from rows by hand and of a published run: right numbers in the right place, words for gaps."""
 
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,22 @@ from matplotlib.colors import to_hex
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
+from analysis.devices.peaks import stand_in_warning
+from cleaning.reconcile.run import build
 from reports.shared import figure_style
-from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery
+from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery, utilization
 from reports.sweep.figures import counters as figures_counters
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
+from reports.sweep.table import to_csv
 from results.records.answers import Utilization, WorkTime
-from results.records.counts import Agreement, ProfileCount, Ratio
+from results.records.counts import Agreement, CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
+from results.store.reading import read_operation_table, read_run
+from results.store.store import read_profile
+from runners.report.derived import derived_tables
 from tests.support.figure_texts import covered
-from tests.support.made_up import made_up_tables
-from tests.support.made_up.made_up_tables import Grid
 
-ROOT = Path(__file__).parents[3]
 NAMES = {
     "utilization_by_model",
     "utilization_by_batch",
@@ -44,7 +47,7 @@ NAMES = {
     "backward_forward_by_operation",
     "epoch_time_by_batch",
 }
-SMALL = Grid(models=("resnet18", "mobilenet_v2"), batches=(1, 64))
+RUN = Path(__file__).parents[3] / "results/published/amd-epyc-2-cores-2026-11-29"
 CELL = {"cell_id": "c", "attempt": 1, "model": "m", "batch_size": 8, "precision": "fp32"}
 
 
@@ -52,9 +55,9 @@ CELL = {"cell_id": "c", "attempt": 1, "model": "m", "batch_size": 8, "precision"
 def frame(tmp_path: Path) -> Any:
     """Records → the table that a reader gets of their file."""
 
-    def read(*rows: Record, record: type[Record] | None = None) -> pd.DataFrame:
-        kind = record or type(rows[0])
-        return gallery.read(made_up_tables.write(tmp_path / "table.csv", rows, kind), kind)
+    def read(*rows: Record) -> pd.DataFrame:
+        (tmp_path / "table.csv").write_text(to_csv(rows, type(rows[0])), encoding="utf-8")
+        return gallery.read(tmp_path / "table.csv", type(rows[0]))
 
     return read
 
@@ -127,6 +130,27 @@ def test_a_method_without_a_ratio_is_a_word_in_its_lane_and_never_zero(frame: An
     assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([40])
 
 
+# --- utilization by model ----------------------------------------------------------------------------------------
+
+
+def test_cells_over_ceilings_of_two_sessions_are_series_of_their_own(frame: Any) -> None:
+    rows = [
+        fraction(
+            0.4, cell_id=f"{variant} {batch}", denominator="ceiling", batch_size=batch, variant=variant,
+            peak_flop_per_s=peak,
+        )
+        for variant, peak in (("", 237e9), ("layout=channels_last", 322e9))
+        for batch in (8, 64)
+    ]  # fmt: skip
+    for figure in utilization.figures(frame(*rows)).values():
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == ["fp32, of 237 GFLOP/s", "fp32, of 322 GFLOP/s"]
+        assert "another session" in figure.get_supxlabel()
+    for figure in utilization.figures(frame(*(replace(row, peak_flop_per_s=322e9) for row in rows))).values():
+        assert len(figure.legends[0].get_texts()) == 1
+        assert "another session" not in figure.get_supxlabel()
+
+
 # --- counters ----------------------------------------------------------------------------------------------------
 
 
@@ -155,9 +179,6 @@ def test_a_counter_that_could_not_count_is_a_word(frame: Any) -> None:
     (drawn,) = figure.values()
     assert words(drawn).count("ran past its limit") == 1
     assert marks(drawn.axes[1]) == []
-    without = agreement("ptflops", None, None, exact_flop=None, status="ok", reason="")
-    (drawn,) = figures_counters.by_counter(frame(without)).values()
-    assert "no exact count" in words(drawn)
 
 
 # --- FLOP per image by batch size --------------------------------------------------------------------------------
@@ -242,92 +263,81 @@ def drawn_flop(figure: Figure, scale: float) -> dict[str, float]:
     return dict(sums)
 
 
+def product(index: int, phase: str, found: int | None, cleaned: int | None, name: str) -> CleanedOperation:
+    more = {"source": "torch_profiler", "work": "one", "kind": "convolution", "verdict": "right"}
+    forward = None if phase == "forward" else index
+    return CleanedOperation(
+        cell_id="c", attempt=1, index=index, name="aten::conv2d", phase=phase, module=name, forward_index=forward,
+        found_flop=found, cleaned_flop=cleaned, **more,
+    )  # fmt: skip
+
+
 def test_bars_are_coloured_right_over_and_under(frame: Any) -> None:
-    grid = Grid(models=("resnet18",), batches=(8,))
-    rows = made_up_tables.operations(grid, over=(1,), unknown=(4,))
-    (figure,) = figures_profiles.by_operation(frame(*rows), {"0000000000000001": "resnet18"}).values()
+    """Forward 100 counted twice, 50 whose shapes give no count, 30 right; of 240 backward nobody counted 100 and 80."""
+    layers = {"conv1": (200, 100, None, 100), "conv2": (50, None, None, 80), "fc": (30, 30, 60, 60)}
+    rows = [
+        product(index, phase, *counts, name)
+        for index, (name, (found, cleaned, found_back, back)) in enumerate(layers.items())
+        for phase, counts in {"forward": (found, cleaned), "backward": (found_back, back)}.items()
+    ]
+    (figure,) = figures_profiles.by_operation(frame(*rows), {"c": "m"}).values()
     looks = hexes(figure_style.verdict_looks())
-    layers = made_up_tables.layers("resnet18")
-    forward = sum(flop for _, _, flop in layers)
-    flop = drawn_flop(figure, 1e9)  # of one image
-    assert flop[looks["over"]] == pytest.approx(layers[1][2])  # counted twice
-    assert flop[looks["unknown"]] == pytest.approx(layers[4][2])
-    assert flop[looks["right"]] == pytest.approx(forward - layers[4][2] + 2 * layers[-1][2])  # linear backward is found
-    assert flop[looks["under"]] == pytest.approx(2 * forward - layers[0][2] - 2 * layers[-1][2])
+    assert drawn_flop(figure, 1e3) == pytest.approx(
+        {looks["right"]: 100 + 30 + 60, looks["over"]: 100, looks["under"]: 100 + 80, looks["unknown"]: 50}
+    )
     assert "shapes give no count" in words(figure)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert names == [module for module, _, _ in layers]  # in the order of execution
+    assert names == list(layers)  # in the order of execution
     assert figure.axes[0].get_ylim()[0] > figure.axes[0].get_ylim()[1]
 
 
-@pytest.mark.parametrize("model", ["efficientnet_b0", "resnet152"])
-def test_a_long_model_fits_on_a_page_and_no_flop_is_lost(frame: Any, model: str) -> None:
-    rows = frame(*made_up_tables.operations(Grid(models=(model,), batches=(8,))))
+@pytest.mark.parametrize("module", ["layer{}", "layer{}.conv"])
+def test_a_long_model_fits_on_a_page_and_no_flop_is_lost(frame: Any, module: str) -> None:
+    """Of 156 operations the smallest are summed up; those of six modules a block, block by block."""
+    place = (lambda index: index) if "." not in module else (lambda index: index // 6)
+    rows = frame(
+        *(product(index, "forward", 9 + index, 9 + index, module.format(place(index))) for index in range(156))
+    )
     (figure,) = figures_profiles.by_operation(rows, {}).values()
-    bars = figures_profiles._bars(figures_profiles._profile(rows))
-    shown, rest = figures_profiles._fitting(bars)
+    shown, rest = figures_profiles._fitting(figures_profiles._bars(figures_profiles._profile(rows)))
     assert len(figure.axes[0].get_yticklabels()) == len(shown) + bool(rest) <= 54
-    total = sum(bar.total() for pair in bars.values() for bar in pair.values())
-    assert sum(bar.total() for pair in [*shown.values(), *rest] for bar in pair.values()) == total
-    assert total == made_up_tables.MODELS[model].forward + made_up_tables.MODELS[model].backward
-    if rest:
-        smallest = min(sum(bar.total() for bar in pair.values()) for pair in shown.values())
-        assert max(sum(bar.total() for bar in pair.values()) for pair in rest) <= smallest
-        assert any(f"{len(rest)} smaller operations" in word for word in words(figure))
-
-
-def test_blocks_of_a_long_model_are_added_up_verdict_by_verdict() -> None:
-    bars = {f"block{i}.conv{j}": {"forward": Counter(right=1, over=j)} for i in range(20) for j in range(1, 5)}
-    shown, rest = figures_profiles._fitting(bars)
-    assert rest == []
-    assert list(shown) == [f"block{i}" for i in range(20)]
-    assert shown["block3"]["forward"] == Counter(right=4, over=10)
+    drawn = [bar.total() for pair in [*shown.values(), *rest] for bar in pair.values()]
+    assert sum(drawn) == 156 * 9 + 155 * 156 // 2
 
 
 # --- backward ÷ forward ------------------------------------------------------------------------------------------
 
 
+def ratio(work: str, state: str, forward: int, backward: int, kind: str = "") -> Ratio:
+    more = {"source": "torch_profiler" if work else "flopledger", "level": "kind" if kind else "model", "name": kind}
+    exact = None if kind else 1.9
+    return Ratio(
+        work=work, state=state, forward_flop=forward, backward_flop=backward, ratio=backward / forward,
+        exact_ratio=exact, **more, **CELL,
+    )  # fmt: skip
+
+
 def test_ratios_found_cleaned_and_exact_of_a_model(frame: Any) -> None:
-    """ResNet-18: 2 - 118,013,952 ÷ 1,813,566,464 = 1.934927."""
-    figures = backward_ratio.ratios(frame(*made_up_tables.ratios(Grid(models=("resnet18",), batches=(8,)))))
+    """100 FLOP forward, 90 of convolutions; of 190 backward those of convolutions, 170, were filled in by cleaning."""
+    works = ("one", "batch", "epoch")
+    rows = [ratio("", "cleaned", 100, 190)]
+    for work in works:
+        rows += [ratio(work, "found", 100, 20), ratio(work, "cleaned", 100, 190)]
+        rows += [ratio(work, "found", 90, 0, "convolution"), ratio(work, "cleaned", 90, 170, "convolution")]
+        rows += [ratio(work, state, 10, 20, "matmul") for state in ("found", "cleaned")]
+    figures = backward_ratio.ratios(frame(*rows))
     left, right = figures["backward_forward_by_model"].axes
-    exact = 2 - 118_013_952 / 1_813_566_464
-    assert [x for x, _ in hollow(left, yes=True)] == pytest.approx([20_480 / (2 * 1_813_566_464)] * 3)
+    assert [x for x, _ in hollow(left, yes=True)] == pytest.approx([0.2] * 3)
     assert [x for x, _ in hollow(right, yes=True)] == []
     for axes in (left, right):
-        assert [x for x, _ in hollow(axes, yes=False)] == pytest.approx([exact] * 3, abs=1e-6)
+        assert [x for x, _ in hollow(axes, yes=False)] == pytest.approx([1.9] * 3)
         vertical = [line.get_xdata()[0] for line in axes.lines if len({*line.get_xdata()}) == 1 < len(line.get_xdata())]
-        assert sorted(vertical) == pytest.approx([exact, 2.0], abs=1e-6)
+        assert sorted(vertical) == pytest.approx([1.9, 2.0])
     kinds = figures["backward_forward_by_operation"].axes[0]
     names = [label.get_text() for label in kinds.get_yticklabels()]
-    assert names[:2] == ["convolution", "matmul"]  # the most FLOP first
-    last = made_up_tables.layers("resnet18")[-1][2]
-    convolved = made_up_tables.MODELS["resnet18"].backward - 2 * last, made_up_tables.MODELS["resnet18"].forward - last
-    assert {round(x, 6) for x, y in hollow(kinds, yes=False) if abs(y) < 0.5} == {round(convolved[0] / convolved[1], 6)}
+    assert names == ["convolution", "matmul"]  # the most FLOP first
+    assert [x for x, y in hollow(kinds, yes=False) if abs(y) < 0.5] == pytest.approx([170 / 90] * 3)
     assert {x for x, y in hollow(kinds, yes=True) if abs(y - 1) < 0.5} == {2.0}
-
-
-def test_a_kind_whose_backward_was_not_counted_says_so(frame: Any) -> None:
-    told = {"source": "torch_profiler", "level": "kind", "name": "convolution", "work": "batch", **CELL}
-    rows = [
-        Ratio(state="found", forward_flop=9, status="unavailable", reason="20 of 20 calls have no count", **told),
-        Ratio(state="cleaned", forward_flop=9, backward_flop=18, ratio=2.0, **told),
-    ]
-    (figure,) = backward_ratio.ratios(frame(*rows)).values()
-    assert "as found: nothing counted" in words(figure)
-    assert hollow(figure.axes[0], yes=False) == [(2.0, 0.0)]
-
-
-def test_a_ratio_far_off_is_written_at_the_edge_and_a_lost_one_is_a_word(frame: Any) -> None:
-    rows = [
-        Ratio(source="torch_profiler", work="one", state="cleaned", level="model", name="", ratio=40.84, **CELL),
-        Ratio(source="torch_profiler", work="batch", state="found", level="model", name="", status="timeout", **CELL),
-    ]
-    figure = backward_ratio.ratios(frame(*rows))["backward_forward_by_model"]
-    assert "40.8 →" in words(figure)
-    assert words(figure).count("ran past its limit") == 1
-    assert all(axes.get_xlim()[1] < 4 for axes in figure.axes)
-    assert [mark for axes in figure.axes for mark in marks(axes)] == []
 
 
 # --- time per epoch ----------------------------------------------------------------------------------------------
@@ -386,29 +396,36 @@ def test_three_states_of_a_recording_beside_our_own_count(frame: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_up_tables.write_all(tmp_path_factory.mktemp("small"), SMALL)
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The derived tables of a published run."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "cleaned").mkdir()
+    built = build(read_run(RUN), partial(read_operation_table, RUN), partial(read_profile, RUN))
+    for name, content in derived_tables(built):
+        (folder / name).write_bytes(content)
+    return folder
 
 
-def test_a_whole_run_has_every_figure_and_no_window_stays_open(small: Path) -> None:
-    figures = gallery.figures(small)
-    assert {*figures} == NAMES | {"flops_by_operation_mobilenet_v2"}
-    assert all(isinstance(figure, Figure) for figure in figures.values())
+@pytest.fixture(scope="module")
+def whole(run: Path) -> dict[str, Figure]:
+    return gallery.figures(run)
+
+
+def test_a_whole_run_has_every_figure_and_no_window_stays_open(whole: dict[str, Figure]) -> None:
+    assert {*whole} >= NAMES
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
 
 
-def test_missing_and_empty_tables_make_fewer_figures(tmp_path: Path) -> None:
+def test_no_text_of_a_run_covers_another_or_leaves_the_page(whole: dict[str, Figure]) -> None:
+    assert {name: boxes for name, figure in whole.items() if (boxes := covered(figure))} == {}
+
+
+def test_missing_and_empty_tables_make_fewer_figures(tmp_path: Path, run: Path) -> None:
     assert gallery.figures(tmp_path) == {}
-    for name in made_up_tables.FILES:
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"")
+    (tmp_path / "work_times.csv").write_text((run / "work_times.csv").read_text().partition("\n")[0] + "\n")
     assert gallery.figures(tmp_path) == {}
-    for name, (record, _) in made_up_tables.FILES.items():
-        made_up_tables.write(tmp_path / name, [], record)
-    assert gallery.figures(tmp_path) == {}
-    made_up_tables.write(tmp_path / "work_times.csv", made_up_tables.work_times(SMALL), WorkTime)
+    (tmp_path / "work_times.csv").write_bytes((run / "work_times.csv").read_bytes())
     assert set(gallery.figures(tmp_path)) == {"epoch_time_by_batch"}
 
 
@@ -418,89 +435,19 @@ def test_a_file_that_is_another_table_is_refused_with_its_name(tmp_path: Path) -
         gallery.figures(tmp_path)
 
 
-def test_nothing_but_failures_still_makes_figures(tmp_path: Path) -> None:
-    lost = dict.fromkeys((("resnet18", 8), ("resnet18", 64)), "out_of_memory")
-    figures = gallery.figures(
-        made_up_tables.write_all(tmp_path, Grid(models=("resnet18",), batches=(8, 64), lost=lost.items()))
-    )
-    assert set(figures) >= {"utilization_by_method", "flops_per_image_by_batch", "epoch_time_by_batch"}
-    for name in (
-        "utilization_by_method",
-        "flops_per_image_by_batch",
-        "backward_forward_by_model",
-        "epoch_time_by_batch",
-    ):
-        assert "out of memory" in words(figures[name]), name
-        assert [mark for axes in figures[name].axes for mark in marks(axes)] == [], name
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_up_tables.write_all(tmp_path_factory.mktemp("tiny"), Grid(models=("alexnet",), batches=(8,)))
-
-
-def test_the_same_tables_make_the_same_bytes(tiny: Path) -> None:
-    some = ("backward_flops_by_counter", "flops_by_operation", "epoch_time_by_batch")
-    drawn = gallery.figures(tiny), gallery.figures(tiny)
+def test_the_same_tables_make_the_same_bytes(run: Path) -> None:
+    some = ("backward_flops_by_counter", "epoch_time_by_batch")
+    drawn = gallery.figures(run), gallery.figures(run)
     first, second = ({name: figure_style.render(figures[name]) for name in some} for figures in drawn)
     assert first == second
-    assert all(b"<dc:date>" not in each["svg"] for each in first.values())
 
 
-def test_figures_need_no_torch_and_no_hardware(tiny: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from reports.sweep.figures import gallery; from reports.shared import figure_style as style\n"  # noqa: E501
-        "with style.theme(): names = set(gallery.figures(Path(sys.argv[1])))\n"
-        "assert len(names) == 10, names\n"
-        "print({name.partition('.')[0] for name in sys.modules} & {'torch', 'measure', 'workloads', 'pynvml', 'tests'})"
-    )
-    command = [sys.executable, "-W", "error", "-c", code, str(tiny)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.stdout, done.stderr) == ("set()\n", "")
-
-
-OLDER = ("utilization_by_model", "utilization_by_batch")
-"""Held to the same in test_reports.py."""
-
-LONG = "torchvision_deeplabv3_mobilenet_v3_large_with_a_very_long_name"
-LOST = {("vgg19", 128): "out_of_memory"}.items()
-CROWDS = {
-    "some": Grid(models=("vgg19", "resnet18", "wide_resnet50_2", "mobilenet_v2", "vit_b_16"), lost=LOST),
-    "long": Grid(models=("resnet18", "vit_b_16"), batches=(1, 8, 512), names={"resnet18": LONG}.items()),
-}
-LARGE = {
-    "suite": Grid(models=tuple(made_up_tables.MODELS), lost=LOST),
-    "all": Grid(
-        batches=tuple(2**i for i in range(11)),
-        precisions=("fp32", "tf32", "amp-bf16"),
-        variants=("", "layout=channels_last, compile=true"),
-        repeats=2,
-        lost=LOST,
-    ),
-}
-
-
-@pytest.mark.parametrize("crowd", CROWDS)
-def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -> None:
-    for name, figure in gallery.figures(made_up_tables.write_all(tmp_path, CROWDS[crowd])).items():
-        if name not in OLDER:
-            assert covered(figure) == [], name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("crowd", LARGE)
-def test_no_text_of_a_large_sweep_covers_another(tmp_path: Path, crowd: str) -> None:
-    for name, figure in gallery.figures(made_up_tables.write_all(tmp_path, LARGE[crowd])).items():
-        if name not in OLDER:
-            assert covered(figure) == [], name
-            assert figure.get_size_inches()[1] <= 11.5, name
-
-
-# --- what figures share ------------------------------------------------------------------------------------------
-
-
-def test_looks_can_be_told_apart_without_colour() -> None:
-    methods = figure_style.method_looks(list(figures_methods.ORDER))
-    assert len({marker for _, marker in methods.values()}) == len(methods)
-    assert len({hatch for _, hatch in figure_style.verdict_looks().values()}) == 4
-    assert len({marker for _, marker in figure_style.phase_looks().values()}) == 2
+def test_each_figure_of_a_stand_in_device_says_that_no_hardware_was_measured(run: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(run / gallery.UTILIZATION, dtype=str, keep_default_na=False)
+    frame["warnings"] = f'["{stand_in_warning("Stand-in of NVIDIA H100 80GB HBM3")}"]'
+    for table, marked in ((run / gallery.UTILIZATION, False), (tmp_path / gallery.UTILIZATION, True)):
+        if marked:
+            frame.to_csv(table, index=False)
+        figures = gallery.figures(table.parent)
+        at_the_edge = {gallery.NO_HARDWARE in {text.get_text() for text in each.texts} for each in figures.values()}
+        assert at_the_edge == {marked}

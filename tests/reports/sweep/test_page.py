@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
-import urllib.parse
-import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cleaning.reconcile.view import Built, View
-from reports.shared.html import FIGURES
 from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import merged, skeleton
 from reports.sweep import page_cells, page_counts
-from reports.sweep.headline import closing
 from reports.sweep.page import page
 from reports.sweep.table import warning_lines
-from results.records.answers import WorkTime
 from results.records.counts import Agreement, CleaningLog, ProfileCount
 from results.records.samples import Ceiling
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up import made_up_page
 
-ROOT = Path(__file__).parents[3]
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
 
 SVG = """<?xml version="1.0" encoding="utf-8" standalone="no"?>
@@ -91,10 +82,8 @@ def test_every_reference_inside_the_page_has_its_target(whole: str) -> None:
     found = Reader(whole)
     ids = {attributes["id"] for _, attributes in found.tags if "id" in attributes}
     links = {attributes["href"] for attributes in found.of("a")}
-    labels = {attributes["aria-labelledby"] for _, attributes in found.tags if "aria-labelledby" in attributes}
     assert {f"#{name}" for name in ids} >= links
     assert len(links) > 8
-    assert labels <= ids
 
 
 def test_nothing_is_loaded_from_anywhere(whole: str) -> None:
@@ -104,9 +93,6 @@ def test_nothing_is_loaded_from_anywhere(whole: str) -> None:
         assert not [name for name in attributes if name.startswith("on") or name in ("srcset", "action", "background")]
         assert all(attributes.get(name, "data:image/svg+xml,").startswith("data:image/svg+xml,") for name in ("src",))
         assert attributes.get("href", "#").startswith("#"), tag
-    style = whole[whole.index("<style>") : whole.index("</style>")]
-    assert "url(" not in style
-    assert "@import" not in style
 
 
 def test_a_reader_without_eyes_finds_language_headings_scopes_and_texts_for_images(whole: str) -> None:
@@ -117,41 +103,6 @@ def test_a_reader_without_eyes_finds_language_headings_scopes_and_texts_for_imag
     assert len(found.of("caption")) == len(found.of("table")) == whole.count("<thead>")
     assert all(len(attributes["alt"]) > 10 for attributes in found.of("img"))
     assert all(attributes.get("tabindex") == "0" for attributes in found.of("div") if attributes["class"] == "scroll")
-
-
-def test_each_row_of_a_table_has_as_many_cells_as_its_head(whole: str) -> None:
-    for table in re.findall(r"<table\b.*?</table>", whole, re.DOTALL):
-        assert len({len(row) for row in Reader(table).rows}) == 1
-
-
-def test_the_same_input_gives_the_same_bytes(built: Built) -> None:
-    assert page(built, {"one": SVG}) == page(dataclasses.replace(built), {"one": SVG})
-
-
-def test_sections_come_in_the_order_in_which_they_are_asked_for(whole: str) -> None:
-    anchors = re.findall(r'<h2 id="(\w+)">', whole)
-    folded = [
-        "methods",
-        "counters",
-        "backward",
-        "times",
-        "peaks",
-        "failures",
-        "repeats",
-        "cleaning",
-        "environment",
-        "cite",
-    ]
-    assert anchors == ["cells", "figures", "problems", *folded]
-    assert re.findall(r'<summary><h2 id="(\w+)">', whole) == folded
-    assert re.findall(r'<li><a href="#(\w+)">', whole) == anchors
-
-
-def test_torch_is_not_imported() -> None:
-    code = "import sys, reports.sweep.page, tests.support.made_up.made_up_page as m; reports.sweep.page.page(m.suite(('vgg16',)), {}); "  # noqa: E501
-    code += "print(sorted({'torch', 'torchvision', 'pandas', 'matplotlib'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
 # --- what is in it -------------------------------------------------------------------------------------------------
@@ -170,20 +121,6 @@ def test_repeats_of_several_devices_have_no_mean_and_say_so(built: Built) -> Non
     assert f"note: {said} for each." in warning_lines(apart)
 
 
-def test_the_verdict_comes_first_with_what_it_rests_on(whole: str, built: Built) -> None:
-    text = Reader(whole).text.replace("\u00a0", " ")
-    verdict = text[: text.index("Cells Figures Problems of files")]
-    assert closing(built.views).sentence in verdict
-    assert "NVIDIA H200 · torch 2.15.0+cu132 · driver 570.86.15" in verdict
-    # At batch 128 in amp-bf16 resnet18 (place 3) did not converge, so that batch 1 is the largest with two models.
-    # vgg16 and resnet18 are at places 4 and 0 of the suite there: 0.05 + 0.007 · place, ± 2 %
-    intervals = "vgg16 b1 fp32 7.64 to 7.96 %, resnet18 b1 fp32 4.90 to 5.10 %"
-    peak = "the datasheet peak of fp32, 100 TFLOP/s: fp32 dense: a sheet, page 3"
-    assert f"95 % intervals: {intervals}. Divided by {peak}." in verdict
-    assert "Other peaks sheet: the datasheet peak, 1000 TFLOP/s (amp-bf16 dense: a sheet, page 3)" in verdict
-    assert "7 of 8 measured, 1 of them with a wider interval than asked for; 1 failed" in verdict
-
-
 def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(whole: str, built: Built) -> None:
     tables = [Reader(table).rows[1:] for table in re.findall(r"<table\b.*?</table>", whole, re.DOTALL)]
     cells = {(view.run.model, str(view.run.batch_size), view.run.precision) for view in built.views}
@@ -197,11 +134,8 @@ def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(wh
 def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
     table = page_cells.measured_cells(built.views)
     assert table.columns[:4] == ("model", "used", "batch", "precision")  # a telephone shows two columns
-    row = row_of(table, "resnet18", "5.0 %", "1", "fp32")
-    assert row["step ms"] == "100"
-    assert row["±"] == "2.0 %"
-    assert row["used"] == "5.0 %"  # 0.05 + 0.007 · 0 by construction
-    assert row["peak"] == "100 sheet"
+    row = row_of(table, "resnet18", "5.0 %", "1", "fp32")  # 0.05 + 0.007 · 0 by construction
+    assert (row["step ms"], row["±"], row["peak"]) == ("100", "2.0 %", "100 sheet")
     lost = row_of(table, "vgg16", "–", "128", "fp32")
     assert (lost["step ms"], lost["why not more"]) == ("–", "out of memory")
 
@@ -232,21 +166,11 @@ def test_counters_are_told_by_their_ratio_and_by_how_far_they_are_off() -> None:
         "near": "1.000\n+3.00 FLOP at batch 1",
         "far": "0.9000 to 1.200\n+200 MFLOP at batch 64",
     }
-    why = row_of(page_counts.disagreement(rows), "lost")
-    assert (why["what"], why["reason"]) == ("ran past its limit", "took more than 300 s")
     assert page_counts.agreement(rows, "backward") is None
-    notes = [row("printing", 1, 0, reason=f"note: it printed {number}") for number in (7, 5)]
-    printed = page_counts.disagreement(notes)
-    assert printed is not None
-    assert [line[3] for line in printed.rows] == ["note: it printed 5 to 7"]
     gaps = {f"aten::c{number}": number for number in range(6)}
     rows += [row("blind", 1, -9, not_understood=gaps), row("note", 1, -9, reason="note: b", not_understood={"sort": 1})]
     table = page_counts.disagreement([*rows, row("own", 2, 0, not_understood=gaps)])
     assert table is not None
-    assert [line[3] for line in table.rows if line[0] == "far"] == [
-        "it counts too little and does not say where",
-        "it counts too much and does not say where",
-    ]
     assert {line[0]: line[2:4] for line in table.rows} == {
         "near": ("differs", "it counts too much and does not say where"),
         "far": ("differs", "it counts too much and does not say where"),
@@ -254,19 +178,6 @@ def test_counters_are_told_by_their_ratio_and_by_how_far_they_are_off() -> None:
         "blind": ("differs", "it has no rule for aten::c0, aten::c1, aten::c2, aten::c3 and 2 more"),
         "note": ("differs", "note: b; it has no rule for sort"),
     }
-
-
-def test_a_time_that_is_not_known_is_a_reason_once(built: Built) -> None:
-    def row(view: View, **more: Any) -> WorkTime:
-        run = view.run
-        shared = {"cell_id": run.cell_id, "attempt": 1, "model": run.model, "batch_size": run.batch_size}
-        return WorkTime(**{**shared, "precision": run.precision, "device": "cuda", "work": "epoch", **more})
-
-    lost = [row(view, status="unavailable", reason="no epoch: smaller than the batch") for view in built.views]
-    assert page_counts.epochs(lost, names(built.views)) is None
-    table = page_counts.missing_times(lost, names(built.views))
-    assert table is not None
-    assert table.rows == (("epoch", "time", "no epoch: smaller than the batch", "all 7 measured cells"),)
 
 
 def test_profiles_are_told_by_image(built: Built) -> None:
@@ -329,34 +240,6 @@ def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built:
     assert "exact" not in apart
 
 
-def test_commands_problems_and_the_name_of_the_run_are_told(whole: str) -> None:
-    text = Reader(whole).text
-    assert "Measured by python -m runners.sweep --quick" in text
-    assert "Measured by flopledger 0.1." in text
-    assert "samples.csv: 3 rows of no committed attempt" in text
-    assert "<title>flopledger · made-up · NVIDIA H200</title>" in whole
-
-
-# --- figures -------------------------------------------------------------------------------------------------------
-
-
-def test_a_figure_survives_its_way_into_the_page(whole: str) -> None:
-    first, second = Reader(whole).of("img")
-    about = FIGURES["utilization_by_model"]
-    seen = "From 9.9 % of the datasheet peak (vgg16 b128 amp-bf16) down to 5.0 % (resnet18 b1 fp32)."
-    assert first["alt"] == f"{about.caption}. {about.shows} {seen}"
-    assert (first["width"], first["height"]) == ("480", "289")  # 360 and 216.5 pt · 4 / 3
-    prefix, _, data = first["src"].partition(",")
-    assert prefix == "data:image/svg+xml"
-    svg = ElementTree.fromstring(urllib.parse.unquote(data))
-    assert [" ".join(text.split()) for text in svg.itertext() if text.strip()] == ["50 % of 'it' & more – é"]
-    assert [path.get("d", "").split() for path in svg.iter("{http://www.w3.org/2000/svg}path")] == [
-        ["M", "0", "0", "L", "10", "10"]
-    ]
-    assert "DTD" not in urllib.parse.unquote(data)
-    assert second["alt"] == "a new one. A new one."
-
-
 # --- data that is no friend ----------------------------------------------------------------------------------------
 
 
@@ -402,49 +285,3 @@ def test_a_figure_cannot_leave_its_attribute(built: Built) -> None:
     assert found.faults == []
     assert found.of("script") == [{}]
     assert "%27%3E%3Cscript" in found.of("img")[0]["src"]
-
-
-# --- runs that lack something --------------------------------------------------------------------------------------
-
-
-def test_a_table_of_too_many_rows_is_cut_and_says_how_many_there_are(
-    built: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = page(built, {})
-    monkeypatch.setattr("reports.shared.html.MOST_ROWS", 2)
-    cut = page(built, {})
-    cells = len(page_cells.measured_cells(built.views).rows)
-    assert cells > 2
-    assert f"(the first 2 of {cells} rows)" in cut
-    assert "(the first" not in whole
-    rows = [text.count("<tr") for text in re.findall(r"<table.*?</table>", cut, re.DOTALL)]
-    assert max(rows) <= 2 + 1  # and the head
-
-
-def test_pictures_that_would_make_the_page_too_large_are_named_instead(
-    built: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    svg = "<svg>" + "x" * 1000 + "</svg>"
-    monkeypatch.setattr("reports.sweep.page.LEAST_FOR_PICTURES", 2500)
-    monkeypatch.setattr("reports.sweep.page.MOST_LETTERS", 0)
-    shown = page(built, {"utilization_by_model": svg, "utilization_by_batch": svg, "utilization_by_method": svg})
-    assert shown.count("<figure") == 2
-    assert "Not on this page, for its size, but in figures/: utilization_by_method." in shown
-
-
-def test_a_run_of_failures_alone_says_so() -> None:
-    lost = [
-        made_up_page.failed(
-            made_up_page.run_of(model, 8, "fp32", "crashed", reason="the worker died"), "the worker died"
-        )
-        for model in ("vgg11", "vgg13")
-    ]
-    document = page(made_up_page.built(lost), {})
-    text = Reader(document).text
-    assert Reader(document).faults == []
-    assert "No cell was measured: the worker died." in text
-    assert "0 of 2 measured; 2 failed" in text
-    assert "none is known" in text
-    assert "No method gave a number" in text
-    assert "the worker died all 2 cells" in text
-    assert "None could be drawn from these rows." in text

@@ -14,7 +14,7 @@ from scipy import stats
 
 from reports.shared.numbers import half_width, percent, used_half_width, verdict
 from reports.sweep.figures.utilization import chosen
-from reports.sweep.table import peak_lines, to_text
+from reports.sweep.table import to_text
 from runners.report import command
 from tests.support.made_up import made_up_evidence
 from tests.support.made_up.made_up_evidence import Part, Parts
@@ -66,12 +66,6 @@ def test_the_ceiling_beside_the_steps_is_the_headline(tmp_path: Path) -> None:
         assert "of the ceiling" not in verdict(view), "which would be another measured ceiling than that of the number"
     table = pd.read_csv(tmp_path / "run" / "headline.csv")
     assert list(table["denominator"]) == ["paired_ceiling"] * 2
-
-
-def test_the_kernel_is_named_once_with_the_rates_it_had(tmp_path: Path) -> None:
-    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=paired()))
-    (line,) = peak_lines(found.views)
-    assert line.startswith("paired: the measured peak, 4.00 to 5.00 TFLOP/s (fp32 matmul 512x")
 
 
 def test_cells_without_one_stay_in_the_figure(tmp_path: Path) -> None:

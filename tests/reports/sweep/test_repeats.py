@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 from cleaning.reconcile.view import View
-from reports.sweep.repeats import repeat_lines, repeats_by_cell, repeats_of
-from results.records.answers import StepTime
+from reports.sweep.repeats import repeats_by_cell, repeats_of
 from tests.support.made_up import made_up_page
 
 
@@ -50,68 +49,5 @@ def test_a_single_cell_and_one_over_another_peak_are_no_repeats() -> None:
     assert repeats_by_cell(views, views) == {}
 
 
-def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
-    """√(14 · 16) = 14.97; e^(12.706 · ln(16 ÷ 14) ÷ 2) = 2.336."""
-    views = [cell(0.16, 1), cell(0.14, 0)]
-    times = [time_of(view, trip_s) for view, trip_s in zip(views, (9e-8, 4e-7), strict=True)]
-    assert repeat_lines(views, times) == [
-        "± covers one window of each cell; with --repeat 5 it covers the variation between windows",
-        "resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
-        "a cache line took 400, 90 ns between two processors"
-    ]  # fmt: skip
-    assert "cache" not in "".join(repeat_lines(views, times[:1]))
-
-
-def test_the_first_line_says_what_windows_differ_by() -> None:
-    """14, 16 and 17.5 % twice: the standard deviation of their logarithms, by numpy. With two repeats of two cells
-    there are two degrees of freedom, and nothing is said."""
-    views = [
-        of_repeat(cell(ratio, repeat, batch=batch))
-        for batch in (4, 8)
-        for repeat, ratio in enumerate((0.14, 0.16, 0.175))
-    ]
-    first, *lines = repeat_lines(views, [])
-    deviation = np.log([0.14, 0.16, 0.175]).std(ddof=1)
-    assert first == (
-        f"± covers any window of this run: it has the variation between repeats, {100 * deviation:.0f} % (standard "
-        "deviation, 2 cells); the interval of a cell's own window is in utilization.csv"
-    )
-    assert len(lines) == 2
-    advice = "± covers one window of each cell; with --repeat 3 it covers the variation between windows"
-    assert repeat_lines([view for view in views if view.run.repeat < 2], [])[0] == advice
-    assert repeat_lines([view for view in views if not view.run.repeat], []) == [advice]
-
-
-def test_two_devices_have_a_line_each_and_no_interval_needs_no_advice() -> None:
-    views = [
-        of_repeat(moved(cell(0.14 + 0.01 * repeat, repeat, batch=batch), device))
-        for device in ("cpu", "cuda:0")
-        for batch in (4, 8)
-        for repeat in range(3)
-    ]
-    lines = [line for line in repeat_lines(views, []) if "any window" in line]
-    assert [line.partition("±")[0] for line in lines] == [
-        "cpu, of the session's measured peak: ",
-        "cuda:0, of the session's measured peak: ",
-    ]
-    without = cell(0.14, 0)
-    rows = tuple(replace(row, utilization_low_ratio=None, utilization_high_ratio=None) for row in without.fractions)
-    assert repeat_lines([replace(without, fractions=rows)], []) == []
-
-
-def moved(view: View, device: str) -> View:
-    rows = tuple(replace(row, device=device) for row in view.fractions)
-    return View(replace(view.run, device=device, cell_id=f"{view.run.cell_id}-{device}"), rows)
-
-
 def of_repeat(view: View) -> View:
     return replace(view, fractions=tuple(replace(row, repeat=view.run.repeat) for row in view.fractions))
-
-
-def time_of(view: View, trip_s: float) -> StepTime:
-    run = view.run
-    return StepTime(
-        cell_id=run.cell_id, attempt=run.attempt, model=run.model, batch_size=run.batch_size, precision=run.precision,
-        device=run.device, clock="wall", mean_s=0.05, median_s=0.05, p5_s=0.05, p95_s=0.05, blocks=5,
-        effective_blocks=5.0, steps=50, outliers=0, core_round_trip_s=trip_s,
-    )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,6 @@ from results.records.operations import OperationInstance
 from tests.support.figure_texts import covered, texts
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
-
-REAL = os.environ.get("FLOPLEDGER_TRACES", "")
-real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 
 
 @pytest.fixture
@@ -125,14 +121,6 @@ def test_bars_are_flop_of_a_mean_step_by_state_and_phase(drawn: Any) -> None:
     figure = drawn(*made_up_trace.instances())["flop_per_step"]
     assert bars(figure) == [(0, 0, 10.5), (0, 10.5, 11), (1, 0, 3), (1, 3, 11), (2, 0, 6), (2, 6, 11)]
     assert figure.get_supxlabel().startswith("GFLOP of a step, mean of 2")
-
-
-def test_a_state_without_any_count_says_so(drawn: Any) -> None:
-    one = made_up_trace.instance(0, "forward", G, 0)
-    figure = drawn(one)["flop_per_step"]
-    assert sum(t.get_text() == "nothing counted" for t in texts(figure)) == 2
-    assert bars(figure) == [(2, 0, 1)]
-    assert "of the recording" in figure.get_supxlabel()
 
 
 def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word(drawn: Any) -> None:

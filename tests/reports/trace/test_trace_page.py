@@ -1,12 +1,10 @@
-"""trace.html: one file, no network, one script that its policy admits, all names as text, numbers of the tables.
+"""trace.html: all names are text, and its tables have the numbers of the recording.
 
 One step of a recording in time: its window, gaps, lanes, and what lies outside, by hand.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import re
 from dataclasses import replace
@@ -25,33 +23,11 @@ from tests.support.made_up import made_up_trace
 HOSTILE = "<script>alert(1)</script>"
 
 
-def test_the_page_has_one_script_and_asks_no_network() -> None:
-    text = to_html(made_up_trace.trace())
-    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in text
-    assert not re.findall(r"""(?:src|href)=["'](?!#)""", text)
-
-
-def test_the_verdict_has_the_window_of_a_step_and_its_flop() -> None:
-    """Kernels begin every 1.5 ms and run for 1. Of two steps the first is shown: 23 kernels (16 + 1 + 1 forward, 1 + 2
-    + 2 backward), 34.5 ms until the second, of which 23 ms; 12 + 22 GFLOP in two steps."""
-    text = to_html(made_up_trace.trace())
-    assert "A step takes 34.5 ms, of which the device ran for 67\u00a0%; the recorded calls need 17.0 GFLOP" in text
-
-
 def test_a_total_that_lacks_calls_is_not_in_the_verdict() -> None:
     made = made_up_trace.trace()
     totals = made.cleaned.phase_totals["repaired"]
     totals["forward_flop"] = replace(totals["forward_flop"], flop=None, unknown_calls=1)
     assert "recorded calls need" not in to_html(made)
-
-
-def test_rates_are_held_against_the_peak_of_the_device() -> None:
-    assert re.search(
-        r"products ran at [\d.]+\u00a0% of the dense peak",
-        to_html(made_up_trace.trace(), peaks.lookup("Tesla V100-SXM2-16GB")),
-    )
 
 
 def test_names_are_text() -> None:
@@ -102,17 +78,6 @@ def test_operations_have_the_rate_of_their_kernel_and_its_share_of_the_peak() ->
     assert (first["operation"], first["phase"], first["times"], first["FLOP"]) == ("layer2", "backward", "2", "6.00 G")
     assert (first["time"], first["FLOP/s"], first["of peak"]) == ("4.00 ms", "3.00 TFLOP/s", "19 %")
     assert first["longest kernel"] == "implicit_convolve_sgemm<float>"
-
-
-def test_modules_that_differ_in_their_number_are_one_row() -> None:
-    """Layers 0, 1 and 2 take 19, 6 and 6 ms of kernels."""
-    made = made_up_trace.trace()
-    kernels = made.cleaned.kernels
-    kernels["module"] = kernels["module"].replace({"layer0": "net.0.fc", "layer1": "net.1.fc", "layer2": "Conv2d_2"})
-    heads, *rows = rows_of(to_html(made), "modules-table")
-    shown = {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
-    assert (shown["net.*.fc"]["modules"], shown["net.*.fc"]["time"]) == ("2", "25.0 ms")
-    assert (shown["Conv2d_2"]["modules"], shown["Conv2d_2"]["time"]) == ("1", "6.00 ms")
 
 
 US = 1000

@@ -1,5 +1,5 @@
 """What every command shows: a table of 100 columns with a sentence that says what it means, CSV that pipes, JSON that
-is one document, all of the same numbers, and the same whatever the terminal says it is.
+is one document, all of the same numbers; and pages as narrow as was asked for.
 
 Commands run in this process; of those that measure, what a made-up worker measured is told.
 """
@@ -21,20 +21,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from results.printable import letters
 from runners.__main__ import installed
+from tests.support.fakes.commands import module_of
 
 ROOT = Path(__file__).parents[3]
 TRACE = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
 H100 = ("--device", "NVIDIA H100 80GB HBM3")
-FORMATS = ("table", "csv", "json")
 
 Told = Callable[[str], Any]
 """A format → prints."""
-
-
-def module_of(name: str) -> str:
-    """A command's module: of its package, or the file that it is."""
-    return f"runners.{name}.command" if (ROOT / "runners" / name / "command.py").is_file() else f"runners.{name}"
 
 
 def command(name: str, *arguments: object) -> Told:
@@ -48,10 +44,9 @@ def command(name: str, *arguments: object) -> Told:
 
 def report(form: str) -> None:
     from runners.report.command import show
-    from tests.reports.shared.test_reports import built, failed, fraction, view
+    from tests.support.made_up import made_up_page
 
-    cells = [view(fraction(0.6), intensity=30), view(fraction(0.06, model="mobilenet_v2"), intensity=2), failed()]
-    show(built(*cells), form, ROOT)
+    show(made_up_page.suite(("resnet18", "mobilenet_v2"), (8,), ("fp32",)), form, ROOT)
 
 
 def ceiling(form: str) -> None:
@@ -94,7 +89,7 @@ def count(form: str) -> None:
 
 
 CASES: dict[str, tuple[Told, str]] = {
-    "report": (report, r"^At fp32, batch 8, resnet18 uses 60 % of the datasheet peak"),
+    "report": (report, r"^At fp32, batch 8, mobilenet_v2 uses 5.7 % of the datasheet peak"),
     "doctor": (command("doctor"), r"^(Fit|Not fit) to measure"),
     "doctor peaks": (command("doctor", "--peaks", "NVIDIA L40S"), r"^Utilization divides by the dense peak"),
     "project": (command("project", "word_lm"), r"^An epoch takes 33,609 days in steps of 117\.8 s, bound by arith"),
@@ -161,13 +156,10 @@ def test_a_table_fits_and_says_what_it_means(case: str, outputs: Callable[[str, 
     assert re.search(CASES[case][1], text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("case", ["report", "doctor peaks", "profile", "ceiling"])
-def test_a_pipe_gets_the_same_whatever_the_terminal_is(
-    case: str, outputs: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"TERM": "dumb", "NO_COLOR": "1", "LINES": "10"}.items():
-        monkeypatch.setenv(name, value)
-    assert printed(CASES[case][0], "table") == outputs(case, "table")
+@pytest.mark.parametrize("case", ["report", "doctor peaks", "project paper", "count", "characterize", "ceiling"])
+def test_a_narrow_page_is_as_wide_as_was_asked_for(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert [line for line in printed(CASES[case][0], "table").splitlines() if letters(line) > 60] == []
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -213,11 +205,3 @@ def _leaves(document: Any) -> Iterator[Any]:
             yield from _leaves(each)
     else:
         yield document
-
-
-def test_every_command_ends_at_the_edge_that_knows_closed_pipes() -> None:
-    """tests/runners/cli/test_exits.py shows what that edge does."""
-    for name in [*installed(), "__main__"]:
-        file = f"{name}/__main__.py" if (ROOT / "runners" / name).is_dir() else f"{name}.py"
-        source = (ROOT / "runners" / file).read_text(encoding="utf-8")
-        assert source.endswith('if __name__ == "__main__":\n    sys.exit(exit_code(main))\n'), name

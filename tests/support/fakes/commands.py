@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Answer = tuple[int, str, str]
@@ -20,6 +22,24 @@ def running(main: Callable[[list[str]], int], capsys: Any) -> Callable[..., Answ
         return (code, *capsys.readouterr())
 
     return run
+
+
+def module_of(name: str) -> str:
+    """A command's module: of its package, or the file that it is."""
+    package = Path(__file__).parents[3] / "runners" / name / "command.py"
+    return f"runners.{name}.command" if package.is_file() else f"runners.{name}"
+
+
+def telling(main: Callable[[list[str]], int], capsys: Any) -> Callable[..., Any]:
+    """A function of a command's arguments: the JSON document that it answers with."""
+    run = running(main, capsys)
+
+    def document(*arguments: object) -> Any:
+        code, out, err = run(*arguments, "--format", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return document
 
 
 def code_without(forbidden: str, module: str, warnings: bool = False) -> str:

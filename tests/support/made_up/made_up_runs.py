@@ -149,9 +149,12 @@ class Mortal(Unsynced):
             os.close(fd)
         raise Died
 
-    def open(self, path: Path, flags: int) -> int:
-        if not self._live(f"open {path.name}"):
+    def _call(self, name: str) -> None:
+        if not self._live(name):
             self._die()
+
+    def open(self, path: Path, flags: int) -> int:
+        self._call(f"open {path.name}")
         fd = super().open(path, flags)
         self.held.add(fd)
         return fd
@@ -164,33 +167,27 @@ class Mortal(Unsynced):
         return super().write(fd, data)
 
     def fsync(self, fd: int) -> None:
-        if not self._live("fsync"):
-            self._die()
+        self._call("fsync")
 
     def truncate(self, fd: int, size: int) -> None:
-        if not self._live("truncate"):
-            self._die()
+        self._call("truncate")
         super().truncate(fd, size)
 
     def close(self, fd: int) -> None:
-        if not self._live("close"):
-            self._die()
+        self._call("close")
         super().close(fd)
         self.held.discard(fd)
 
     def replace(self, source: Path, target: Path) -> None:
-        if not self._live(f"replace {target.name}"):
-            self._die()
+        self._call(f"replace {target.name}")
         super().replace(source, target)
 
     def unlink(self, path: Path) -> None:
-        if not self._live("unlink"):
-            self._die()
+        self._call("unlink")
         super().unlink(path)
 
     def mkdir(self, path: Path) -> None:
-        if not self._live("mkdir"):
-            self._die()
+        self._call("mkdir")
         super().mkdir(path)
 
 

@@ -113,12 +113,12 @@ def write_run(path: Path, device_name: str = H100, peak_tflops: float | None = N
     return path
 
 
-def write_profiled_run(path: Path, device_name: str = H100, peak_tflops: float | None = None) -> Path:
+def write_profiled_run(path: Path, peak_tflops: float | None = None) -> Path:
     """resnet18 at batch 8: in fp32 with every profile, in amp-bf16 with none of one sample."""
     options = {} if peak_tflops is None else {"peak_tflops": peak_tflops}
     manifest = Manifest(name="made-up-profiled", created_at="2026-01-02T03:04:05Z", options=options)
     with Store.create(path, manifest, Unsynced()) as store:
-        store.append_sitting(_sitting("s1", device_name))
+        store.append_sitting(_sitting("s1", H100))
         store.append_ceilings([_ceiling(*row) for row in CEILINGS if row[0] == "s1"])
         for precision in PEAK:
             _commit_profiled(
