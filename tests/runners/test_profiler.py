@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,16 +64,6 @@ def test_numbers_and_words():
     assert profile_model(mlp(), (3, 8), print_profile=False) == ("1.26 kFLOP", "576 MAC", "212")
 
 
-def test_the_report_is_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    profile_model(mlp(), (3, 8))
-    shown = capsys.readouterr().out
-    assert "(2): Sequential" in shown
-    assert "(0): Linear" in shown
-    profile_model(mlp(), (3, 8), detailed=False, output_file=tmp_path / "profile.txt")
-    assert capsys.readouterr().out == ""
-    assert "(2): Sequential" not in (tmp_path / "profile.txt").read_text()
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -90,21 +78,22 @@ def test_ways_to_give_inputs(given: dict[str, Any]):
     assert profile_model(mlp(), print_profile=False, as_strings=False, **given)[1] == 2 * MLP_MACS
 
 
-def test_what_is_no_module_and_a_shape_that_is_the_constructors_own():
-    for ask in (lambda: profile_model(torch.sin, (2, 4)), lambda: Profiler(torch.sin)):  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module, got builtin_function_or_method"):
-            ask()
-    made = lambda shape: torch.ones(shape["batch"], 8)  # noqa: E731
-    found = profile_model(mlp(), {"batch": 2}, input_constructor=made, print_profile=False, as_strings=False)  # type: ignore[arg-type]
-    assert found[1] == 2 * MLP_MACS
-
-
 def test_generation_is_profiled():
     class Generating(nn.Linear):
         def generate(self, x: torch.Tensor) -> torch.Tensor:
             return self(self(x))
 
     assert counted(Generating(4, 4), torch.ones(1, 4), mode="generate")[1] == 2 * 16
+
+
+def listened(model: nn.Module, *batches: torch.Tensor, ignored: Any = None) -> Profiler:
+    """A profiler over a forward of each batch."""
+    profiler = Profiler(model)
+    profiler.start_profile(ignored)
+    for batch in batches:
+        model(batch)
+    profiler.stop_profile()
+    return profiler
 
 
 # --- inside of a loop ---
@@ -125,10 +114,6 @@ def test_a_training_loop():
     assert profiler.get_total_flops() == 2 * 3 * MLP_MACS + 3 * (16 + 16 + 4)
     assert profiler.get_total_params() == 212
     assert (profiler.get_total_macs(True), profiler.get_total_params(True)) == ("576 MAC", "212")
-    assert str(profiler.get_total_duration(True)).endswith("s")
-    profiler.end_profile()
-    with pytest.raises(ValueError, match="expected a finished profile"):
-        profiler.get_total_macs()
 
 
 def test_several_forwards_are_averaged():
@@ -140,26 +125,15 @@ def test_several_forwards_are_averaged():
         return model.layer(x)
 
     model = Calls(forward, layer=nn.Linear(4, 4))
-    profiler = Profiler(model)
-    profiler.start_profile()
-    for _ in range(3):
-        model(torch.ones(2, 4))
-    profiler.stop_profile()
-    assert 0.03 <= profiler.get_total_duration() < 0.06
+    assert 0.03 <= listened(model, *[torch.ones(2, 4)] * 3).get_total_duration() < 0.06
 
 
 def test_forwards_of_other_sizes_are_left_out_and_told(capsys: pytest.CaptureFixture[str]):
-    model = mlp()
-    profiler = Profiler(model)
-    profiler.start_profile()
-    for size in (3, 2, 3):
-        model(torch.ones(size, 8))
-    profiler.stop_profile()
+    profiler = listened(mlp(), *(torch.ones(size, 8) for size in (3, 2, 3)))
     assert profiler.get_total_macs() == 3 * MLP_MACS
+    assert len(profiler._finished_profile().step_times_s) == 2
     profiler.print_model_profile(profile_step=7)
-    shown = capsys.readouterr().out
-    assert "Profile at step 7" in shown
-    assert "1 of 3 forwards are left out" in shown
+    assert "1 of 3 forwards are left out" in capsys.readouterr().out
 
 
 def test_a_model_that_calls_itself_gives_nothing_back_and_runs_while_an_error_is_handled():
@@ -181,7 +155,6 @@ def test_a_model_that_calls_itself_gives_nothing_back_and_runs_while_an_error_is
 
 def test_out_of_order():
     model = mlp()
-    before, all_functions = state(model), functions()
     profiler = Profiler(model)
     with pytest.raises(ValueError, match="the profile was not started"):
         profiler.stop_profile()
@@ -192,12 +165,6 @@ def test_out_of_order():
         profiler.start_profile()
     with pytest.raises(ValueError, match="expected at least one whole forward"):
         profiler.stop_profile()
-    profiler.end_profile()
-    profiler.end_profile()
-    profiler.start_profile()
-    profiler.end_profile()
-    assert state(model) == before
-    assert functions() == all_functions
 
 
 def test_two_profilers_at_once_are_refused_and_count_nothing_twice():
@@ -230,29 +197,15 @@ def test_the_root_has_a_time_and_what_it_does_itself_is_counted():
 
 
 def test_the_innermost_depth_is_in_the_aggregate(capsys: pytest.CaptureFixture[str]):
-    model = mlp()
-    profiler = Profiler(model)
-    profiler.start_profile()
-    model(torch.ones(3, 8))
-    profiler.stop_profile()
-    profiler.print_model_aggregated_profile()
-    shown = capsys.readouterr().out
-    assert "depth 2" in shown
-    assert "Linear" in shown.split("depth 2")[1]
-    profiler.print_model_aggregated_profile(module_depth=1, top_modules=3)
-    shown = capsys.readouterr().out
-    assert "depth 1" in shown
-    assert "depth 2" not in shown
+    listened(mlp(), torch.ones(3, 8)).print_model_aggregated_profile()
+    assert "Linear" in capsys.readouterr().out.split("depth 2")[1]
 
 
 @pytest.mark.parametrize("ignored", ["2", nn.ReLU])
 def test_ignored_modules_reduce_the_total(ignored: Any):
     """DeepSpeed moves their FLOP to the parent."""
     model = mlp()
-    profiler = Profiler(model)
-    profiler.start_profile([ignored])
-    model(torch.ones(3, 8))
-    profiler.stop_profile()
+    profiler = listened(model, torch.ones(3, 8), ignored=[ignored])
     left = {"2": (3 * 8 * 16, 3 * 16 + 3 * 16, 8 * 16 + 16), nn.ReLU: (3 * MLP_MACS, 3 * 16 + 3 * 4, 212)}[ignored]
     assert profiler.get_total_macs() == left[0]
     assert profiler.get_total_flops() == 2 * left[0] + left[1]
@@ -378,19 +331,6 @@ def test_modes_are_kept_and_no_gradient_is_made():
     assert model.layer.training
 
 
-def test_the_parameters_of_a_model_in_parts_are_the_parts_together(capsys: pytest.CaptureFixture[str]):
-    """DeepSpeed, standalone: "params of model = params per GPU * mp_size: 0"."""
-    profile_model(mlp(), (3, 8))
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("parameters"))
-    assert line.split()[-1] == "212"
-    model = mlp()
-    profiler = Profiler(model)
-    profiler.start_profile()
-    model(torch.ones(3, 8))
-    profiler.stop_profile()
-    assert "848" in tree_text(replace(profiler._finished_profile(), world_size=4, model_parallel=4))
-
-
 class Engine:
     """What DeepSpeed's profiler asks an engine: eight devices, four a model, batches of 3; times in ms."""
 
@@ -431,23 +371,3 @@ def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: p
     assert said["samples/second"] == str(8 * 3 / 3)
     assert mine._finished_profile().samples == 2 * 3
     assert "world size 8 = 2 data parallel × 4 model parallel" in told
-
-
-def test_the_factor_and_both_words_for_strings_are_deepspeeds(capsys: pytest.CaptureFixture[str]):
-    profiler = Profiler(mlp(), recompute_fwd_factor=0.75)
-    profiler.start_profile()
-    profiler._watch._model(torch.ones(3, 8))
-    profiler.stop_profile()
-    assert profiler._finished_profile().recompute_fwd_factor == 0.75
-    for words in ({"as_string": False}, {"as_strings": False}):
-        assert profile_model(mlp(), (3, 8), print_profile=False, **words)[1] == 3 * MLP_MACS
-
-
-def test_a_forward_pass_of_other_sizes_is_no_step_of_the_profile():
-    model = mlp()
-    profiler = Profiler(model)
-    profiler.start_profile()
-    for size in (3, 2, 3):
-        model(torch.ones(size, 8))
-    profiler.stop_profile()
-    assert len(profiler._finished_profile().step_times_s) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
@@ -15,15 +14,14 @@ import pytest
 from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
 from measure.device.environment import DeviceProperties, Environment, TorchFacts
-from results.records.rows import header
 from results.records.samples import Ceiling
 from runners.ceiling import command as ceiling_command
 from runners.ceiling import output as ceiling_output
-from runners.ceiling import search as ceiling_search
 from runners.ceiling.search import Search
 from runners.workers import pool
 from runners.workers.devices import ProbeResult
 from runners.workers.worker import WorkerFault
+from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_ceilings
 
 ROOT = Path(__file__).parents[3]
@@ -95,12 +93,7 @@ def run(monkeypatch, capsys):
 
     def command(worker: Scripted, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(pool, "Worker", lambda *_, **__: worker)
-        try:
-            code = ceiling_command.main(arguments)
-        except SystemExit as ended:
-            code = int(str(ended.code))
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        return running(ceiling_command.main, capsys)(*arguments)
 
     return command
 
@@ -126,16 +119,6 @@ def test_what_a_profile_needs_is_asked_for_first():
     assert shares[-1] == pytest.approx(60, rel=0.05)  # what nobody used is the last one's
 
 
-def test_a_spent_budget_asks_for_nothing_more(monkeypatch):
-    monkeypatch.setattr(ceiling_search.Stopwatch, "elapsed_s", 5.0)
-    worker = Scripted()
-    found = search(worker)
-    found.run(("fp32",), (None,), 5.0)
-    assert worker.count("kernel") == worker.count("copy") == worker.count("launch") == 0
-    assert {row.status for row in found.rows} == {"unavailable"}
-    assert {row.reason for row in found.rows} == {"the time for ceilings was spent before this shape"}
-
-
 def test_faults_are_rows_and_the_search_goes_on():
     worker = Scripted(
         {"kernel": lambda w: WorkerFault("crashed", "the worker died of SIGSEGV") if w.count("kernel") == 2 else None}
@@ -149,35 +132,13 @@ def test_faults_are_rows_and_the_search_goes_on():
     assert worker.count("launch") == 1
 
 
-@pytest.mark.parametrize(
-    ("task", "operations"), [("plan", ["matmul", "convolution"]), ("copies", ["copy"]), ("views", ["call"])]
-)
-def test_without_a_plan_rows_say_why(task: str, operations: list[str]):
-    found = search(Scripted({task: WorkerFault("unavailable", "no units")}))
-    found.run(("fp32",), (None,), 60.0)
-    failed = [row for row in found.rows if row.status != "ok"]
-    assert [(row.operation, row.reason) for row in failed] == [(operation, "no units") for operation in operations]
-    assert any(row.status == "ok" for row in found.rows)
-
-
 # --- the command ---
 
 
-def test_the_table_and_its_exit_code(run):
+def test_threads_are_torchs_own_number_unless_said(run):
     worker = Scripted()
-    code, out, err = run(worker, "--budget", "60", "--precisions", "fp32")
-    assert (code, err) == (0, "")
-    assert out.startswith("Some CPU · cpu · torch 2.15.0\n")
-    assert "fp32 product" in out
-    assert {row[1][0].threads for row in worker.asked if row[0] == "kernel"} == {2}  # torch's own number
-    assert worker.stopped == 1
-
-
-def test_csv_is_the_records(run):
-    _, out, _ = run(Scripted(), "--precisions", "fp32", "--threads", "3", "--format", "csv")
-    rows = list(csv.DictReader(out.splitlines()))
-    assert tuple(rows[0]) == header(Ceiling)
-    assert {row["threads"] for row in rows} == {"3"}
+    assert run(worker, "--budget", "60", "--precisions", "fp32")[0] == 0
+    assert {row[1][0].threads for row in worker.asked if row[0] == "kernel"} == {2}
 
 
 @pytest.mark.parametrize(
@@ -194,16 +155,7 @@ def test_csv_is_the_records(run):
     ],
 )
 def test_a_mistake_is_one_line(run, arguments: tuple[str, ...], said: str):
-    code, out, err = run(Scripted(), *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert said in err
-
-
-def test_a_device_that_is_not_there_is_a_mistake(run):
-    code, _, err = run(Scripted({"probe": WorkerFault("invalid", "--device: there is none")}))
-    assert (code, err) == (2, "error: --device: there is none\n")
+    refused(run(Scripted(), *arguments), said)
 
 
 @pytest.mark.parametrize(
@@ -255,15 +207,6 @@ def test_the_file_reads_back_and_makes_a_machine(tmp_path: Path):
     assert {row.operation for row in ceiling_output.read(published)} == {"matmul", "convolution", "issue"}
 
 
-@pytest.mark.parametrize(("text", "said"), [(None, "could not be read"), ("a,b\n1,2\n", "is no ceilings.csv")])
-def test_what_is_no_such_file_is_said(tmp_path: Path, text: str | None, said: str):
-    path = tmp_path / "ceilings.csv"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ValueError, match=said):
-        ceiling_output.read(path)
-
-
 def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
     code = "import sys; from runners.ceiling.command import main; code = main(sys.argv[1:])\n"
     code += "print('torch' in sys.modules, file=sys.stderr); sys.exit(code)"
@@ -273,12 +216,8 @@ def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
     )
     assert done.stderr.splitlines()[-1] == "False", done.stderr
     found = json.loads(done.stdout)
-    assert found["device"] == "cpu"
     ok = {row["operation"] for row in found["rows"] if row["status"] == "ok"}
     assert {"matmul", "convolution"} <= ok
-    assert {row["threads"] for row in found["rows"]} == {1}
     assert all(0 < row["best_s"] <= row["median_s"] for row in found["rows"] if row["status"] == "ok")
-    rows = ceiling_output.read(tmp_path / "ceilings.csv")
-    assert len(rows) == len(found["rows"])
-    machine = machine_of(rows, "cpu", found["device_name"])
+    machine = machine_of(ceiling_output.read(tmp_path / "ceilings.csv"), "cpu", found["device_name"])
     assert 1e8 < machine.peak_by_unit["fp32"] < 1e14

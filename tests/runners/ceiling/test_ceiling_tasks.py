@@ -1,8 +1,6 @@
-"""What the worker of `runners.ceiling` does for one row: flags, threads and share of time, on this CPU."""
+"""What the worker of `runners.ceiling` does for one row: flags and threads, on this CPU."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 import torch
@@ -40,17 +38,6 @@ def test_a_product_in_fp8_is_that_of_its_rounded_operands():
     assert set(bench.prepared(Trial("matmul", (16, 32, 64), unit="fp8"))().flatten().tolist()) == {64.0}
 
 
-def test_the_share_begins_when_the_device_has_started(monkeypatch):
-    applied = precision.apply
-
-    def slowly(*arguments):
-        time.sleep(0.3)
-        applied(*arguments)
-
-    monkeypatch.setattr(precision, "apply", slowly)
-    assert ceiling_tasks.kernel(blank(), Trial("matmul", (8, 8, 8)), 0.2).status == "ok"
-
-
 def test_each_row_has_its_number_of_threads(threads: int):
     ceiling_tasks.kernel(blank(threads=threads + 1), Trial("matmul", (8, 8, 8)), 1.0)
     assert torch.get_num_threads() == threads + 1
@@ -77,17 +64,3 @@ def test_flags_that_do_not_take_are_refused(monkeypatch):
     monkeypatch.setattr(precision, "check", lambda *_: ["a: expected b, found c"])
     with pytest.raises(ValueError, match="a: expected b, found c"):
         ceiling_tasks.kernel(blank(), Trial("matmul", (8, 8, 8)), 1.0)
-
-
-def test_the_plan_is_the_sweep_at_the_rate_that_was_probed(monkeypatch):
-    monkeypatch.setattr("measure.ceiling.ceilings.Bench.probe", lambda self: 200e9)
-    assert ceiling_tasks.plan(blank()) == ceiling_tasks.sweep("cpu", 200e9)
-
-
-def test_what_a_profile_needs_in_one_call(monkeypatch):
-    asked = []
-    monkeypatch.setattr("measure.ceiling.quick.measure_machine", lambda *told: asked.append(told) or ["rows"])
-    assert ceiling_tasks.quick("cpu", ("amp-bf16",), 3.0) == ["rows"]
-    device, precisions, clock, budget_s = asked[0]
-    assert (device, precisions, budget_s) == ("cpu", ("amp-bf16",), 3.0)
-    assert clock.wall_s() > 0

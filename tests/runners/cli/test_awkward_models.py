@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from results.library_words import plain_words
 from runners.footprint import command
 from runners.formula import command as formula_command
 from tests.support.fakes.commands import running
@@ -98,22 +97,3 @@ def test_one_line_says_what_was_expected(
         assert SAID[name] in err
     if which == "formula" and name in ON_REAL_TENSORS:
         assert "answers for one batch" in err
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("Tensor.item() cannot be called on meta tensors", "read from a tensor"),
-        ("fake tensors cannot run aten.nonzero.default", "depends on values"),
-        ("RuntimeError: addmm: mat1 and mat2 shapes cannot be multiplied (2x9 and 8x4)", "sizes 2x9 and 8x4 make no"),
-        (
-            "RuntimeError: storage_device.is_cpu() || storage_device.is_cuda() INTERNAL ASSERT FAILED",
-            "one size for the",
-        ),
-        ("ValueError: optimizer got an empty parameter list", "expected a parameter that is trained, got none"),
-    ],
-)
-def test_words_of_a_library(said: str, told: str) -> None:
-    assert told in plain_words(said)
-    assert not LEAKS.search(plain_words(said))
-    assert plain_words("what it does not know stays") == "what it does not know stays"

@@ -8,7 +8,7 @@ import pytest
 
 from results.records.cell import Cell, Run
 from runners.cli import progress
-from runners.cli.progress import Progress, title
+from runners.cli.progress import Progress
 
 CELL = Cell(model="resnet18", batch_size=8, device="cpu")
 
@@ -35,11 +35,6 @@ def clock(monkeypatch):
     now = {"s": 100.0}
     monkeypatch.setattr(progress.time, "monotonic", lambda: now["s"])
     return now
-
-
-def test_a_title_names_what_sets_a_cell_apart():
-    assert title(CELL) == "resnet18 batch 8 fp32"
-    assert title(run(precision="tf32", repeat=2)) == "resnet18 batch 8 tf32 repeat 2"
 
 
 def test_a_log_has_a_line_for_each_cell_with_the_time_left(clock, capsys):
@@ -99,30 +94,3 @@ def test_the_time_left_is_a_number_from_the_first_cell_on(clock):
     said.done(run())
     assert said.left_s() == (12.0, False)
     assert said.line(100).endswith(" 2/3 0:00:42 ETA 0:00:12")
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 160])
-def test_a_narrow_terminal_has_a_whole_line_with_what_narrows(width):
-    """Words are left out from the left; none is cut."""
-    said = Progress(128, Terminal())
-    said.expect([3600.0] * 128)
-    for model in ("resnet18", "timm:swinv2_cr_giant_384"):
-        cell = Cell(model=model, batch_size=8, device="cpu")
-        said.stage(cell, "block 7, ±6 %, stops at ±3 %, at most 40 s more")
-        line = said.line(width)
-        assert len(line) <= width
-        assert line.endswith("0/128 0:00:00 ETA ≥ 128:00:00")
-        assert ("block 7, ±6 %, stops at ±3 %, at most 40 s more" in line) == (width > 60)
-        assert title(cell) in line or width < 160
-
-
-def test_the_line_is_taken_away_when_the_sweep_is_interrupted():
-    def interrupted() -> None:
-        with Progress(3, stream) as said:
-            said.stage(CELL, "counting")
-            raise KeyboardInterrupt
-
-    stream = Terminal()
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert stream.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K"), "the cursor is back, the line is cleared"

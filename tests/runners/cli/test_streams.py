@@ -19,7 +19,6 @@ from results.records.answers import Utilization
 from results.store.tables import read_records
 from results.text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
 from runners.ceiling import output
-from runners.report.check import self_test_of
 
 ROOT = Path(__file__).parents[3]
 CODE = "import sys\nfrom runners.cli.exits import exit_code, guarded\n"
@@ -48,12 +47,6 @@ def test_a_full_output_is_exit_code_3_and_a_line():
     code, _, said = shell("> /dev/full")
     assert code == 3
     assert said.decode() == "β × 3\nerror: the output could not be written: No space left on device\n"
-
-
-@pytest.mark.parametrize("debug", ["None", "False", "True"])
-def test_a_full_output_inside_of_a_command_too(debug):
-    code = CODE + f"sys.exit(exit_code(lambda: guarded(lambda: (print('x' * 10**6), 0)[1], {debug})))"
-    assert shell("> /dev/full", code=code)[0] == 3
 
 
 def test_a_full_output_of_an_answer_says_where_the_answer_is():
@@ -185,8 +178,3 @@ def test_no_reader_waits_for_a_pipe(tmp_path, reader):
     os.mkfifo(tmp_path / name)
     with pytest.raises(ValueError, match="is no regular file"):
         read(tmp_path / name)
-
-
-def test_a_self_test_without_end_is_told_in_words(tmp_path):
-    (tmp_path / "self_test.json").write_text(DEEP)
-    assert self_test_of(tmp_path) == "cannot be read: JSON that is nested too deeply"

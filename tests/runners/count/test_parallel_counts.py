@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from argparse import Namespace
 
 import pytest
 
-from analysis.parallel.rank_grid import RankGrid
-from measure.parallel.rank_trace import RankStep
-from runners.count import command, parallel
-from tests.support.fakes.commands import refused, running
+from runners.count import command
+from tests.support.fakes.commands import refused, running, telling
 
 NETS = """
 from tests.support.nets.parallel_nets import BlockNet
@@ -38,6 +35,11 @@ def count(capsys):
 
 
 @pytest.fixture
+def document(capsys):
+    return telling(command.main, capsys)
+
+
+@pytest.fixture
 def net(tmp_path):
     (tmp_path / "nets.py").write_text(NETS)
     return f"{tmp_path / 'nets.py'}:blocks"
@@ -55,13 +57,10 @@ def llama(tmp_path):
     return f"hf:{tmp_path / 'llama.json'}"
 
 
-def test_a_model_with_a_plan_of_its_own_adds_up_to_the_formula(count, llama):
+def test_a_model_with_a_plan_of_its_own_adds_up_to_the_formula(document, llama):
     """Llama by the sizes of its config. A token's products of a block: q and o 2·32², k and v 2·32·16, gate, up and
     down 3·32·64; scores and values 2·16·32; then 32·98 logits. Backward twice as much."""
-    arguments = ("--parallel", "dp=2,tp=2,pp=2", "--size", f"seq={SEQUENCE}", "--batch-size", 4, "--format", "json")
-    code, out, _ = count(llama, *arguments)
-    assert code == 0
-    found = json.loads(out)
+    found = document(llama, "--parallel", "dp=2,tp=2,pp=2", "--size", f"seq={SEQUENCE}", "--batch-size", 4)
     block = 2 * 32**2 + 2 * 32 * 16 + 3 * 32 * 64 + 2 * SEQUENCE * 32
     assert found["single_device_model_flop"] == 3 * 2 * 4 * SEQUENCE * (2 * block + 32 * 98)
     rest = found["replicated_flop"], found["recomputed_flop"], found["unexplained_flop"]
@@ -75,31 +74,22 @@ def test_a_model_with_a_plan_of_its_own_adds_up_to_the_formula(count, llama):
     assert set(found["ranks"][0]["collectives"][0]) == {"kind", "group", "size", "calls", "bytes"}
 
 
-def test_sequences_over_ranks_add_up_to_the_formula_but_for_masked_blocks(count, llama):
+def test_sequences_over_ranks_add_up_to_the_formula_but_for_masked_blocks(document, llama):
     """Of the attention of each block, 2 · 2 · 16² · 32 FLOP of a sample forward, a quarter is one of 2 × 2 blocks."""
-    arguments = ("--parallel", "dp=2,cp=2", "--size", f"seq={SEQUENCE}", "--batch-size", 2, "--format", "json")
-    code, out, _ = count(llama, *arguments)
-    assert code == 0
-    found = json.loads(out)
+    found = document(llama, "--parallel", "dp=2,cp=2", "--size", f"seq={SEQUENCE}", "--batch-size", 2)
     attention = 3 * 2 * 2 * 2 * 2 * SEQUENCE**2 * 32
     assert found["skipped_flop"] == attention // 4
     assert {each["kind"] for each in found["skipped"]} == {"attention"}
     assert found["sum_model_flop"] == found["single_device_model_flop"] + found["replicated_flop"] - attention // 4
     assert found["unexplained_flop"] == 0
     assert found["ranks"][1]["coordinates"] == {"pp": 0, "dp": 0, "cp": 1, "tp": 0}
-    code, out, _ = count(llama, *arguments[:-2])
-    assert code == 0
-    assert "over 4 ranks (pp 1 × dp 2 × cp 2 × tp 1)" in " ".join(out.split())
-    assert "blocks of attention that the causal mask hides" in " ".join(out.split())
 
 
-def test_all_axes_together_and_experts_by_the_models_own_plan(count, tmp_path):
+def test_all_axes_together_and_experts_by_the_models_own_plan(document, tmp_path):
     """The axes of a mixture of experts: 32 ranks, four of which share the experts of a stage."""
     (tmp_path / "mixtral.json").write_text(json.dumps(MIXTRAL))
-    arguments = ("--parallel", "dp=2,tp=4,pp=2,cp=2,ep=4", "--size", f"seq={SEQUENCE}", "--format", "json")
-    code, out, _ = count(f"hf:{tmp_path / 'mixtral.json'}", *arguments)
-    found = json.loads(out)
-    assert code == 0
+    arguments = ("--parallel", "dp=2,tp=4,pp=2,cp=2,ep=4", "--size", f"seq={SEQUENCE}")
+    found = document(f"hf:{tmp_path / 'mixtral.json'}", *arguments)
     assert (found["world"], found["axes"]) == (32, {"pp": 2, "dp": 2, "cp": 2, "tp": 4, "ep": 4})
     rest = found["replicated_flop"] + found["recomputed_flop"] - found["skipped_flop"]
     assert found["sum_model_flop"] == found["single_device_model_flop"] + rest
@@ -109,21 +99,11 @@ def test_all_axes_together_and_experts_by_the_models_own_plan(count, tmp_path):
     assert {("all_to_all", "ep", 4), ("all_gather", "cp", 2), ("all_reduce", "experts", 4)} <= groups
 
 
-def test_a_plan_from_a_file_and_what_it_leaves_whole(count, net, plan):
-    code, out, _ = count(net, "--input", 8, "--parallel", "tp=2", "--plan", plan, "--batch-size", 4, "--format", "json")
-    found = json.loads(out)
-    assert code == 0
+def test_a_plan_from_a_file_and_what_it_leaves_whole(document, net, plan):
+    found = document(net, "--input", 8, "--parallel", "tp=2", "--plan", plan, "--batch-size", 4)
     assert {(each["module"], each["times"]) for each in found["replicated"]} == {("first", 2), ("head", 2)}
     assert found["replicated_flop"] == 2 * (2 * 4 * 8 * 16) + 3 * (2 * 4 * 16 * 3)
     assert found["unexplained_flop"] == 0
-
-
-def test_the_table_has_each_distinct_rank_once(count, net, plan):
-    code, out, _ = count(net, "--input", 8, "--parallel", "dp=2,tp=2", "--plan", plan)
-    assert code == 0
-    assert "batch 2 over 4 ranks (pp 1 × dp 2 × tp 2)" in " ".join(out.split())
-    assert out.count("all_reduce") == 2
-    assert "head, matmul, backward: 2 times over tp" in out
 
 
 def test_a_row_a_rank_as_csv(count, net):
@@ -136,45 +116,35 @@ def test_a_row_a_rank_as_csv(count, net):
     assert reduction == {"kind": "all_reduce", "group": "dp", "size": 3, "calls": 1, "bytes": 4 * parameters}
 
 
-def test_checkpointed_layers_are_recomputed_and_named_apart(count, net):
-    arguments = ("--input", 8, "--parallel", "dp=2", "--checkpoint", "layers.*", "--format", "json")
-    code, out, _ = count(net, *arguments)
-    found = json.loads(out)
-    assert code == 0
+def test_checkpointed_layers_are_recomputed_and_named_apart(document, net):
+    found = document(net, "--input", 8, "--parallel", "dp=2", "--checkpoint", "layers.*")
     # two samples, the first product of two blocks: torch ends when it has what the backward pass needs
     assert found["recomputed_flop"] == 2 * 2 * 2 * 16 * 32
     assert found["unexplained_flop"] == 0
 
 
 def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
-    net = (net, "--input", 8, "--parallel")
-    refused(count(*net, "dp=2,tp"), "--parallel: expected AXIS=N")
-    refused(count(*net, "dp=2,ep=4"), "expected ep to divide dp · cp = 2, got ep=4; nearest 2")
-    refused(count(*net, "dp=2,ep=2"), "has no ep_plan of its own: expected --plan FILE with ep=2")
-    refused(count(*net, "dp=2,ep=2", "--plan", plan), "the plan file has no style for ep: expected one with ep=2")
-    refused(count(*net, "cp=2"), "expected attention by scaled_dot_product_attention, got none in one kernel")
-    refused(count(llama, "--parallel", "cp=3", "--size", "seq=16"), "multiple of cp=3, got 16 tokens; nearest 15")
-    refused(count(*net, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3")
-    refused(count(*net, "dp=2", "--law"), "--parallel: goes without --law")
-    refused(count(*net, "tp=2"), "has no tp_plan of its own: expected --plan FILE")
-    refused(count(*net, "pp=3"), "expected at least pp=3 layers, numbered children of one module; got 2")
-    refused(count(*net, "dp=2", "--counters", "exact"), "--parallel: goes without --counters")
-    refused(count(net[0], "--schedule", "gpipe"), "--schedule: goes with --parallel only")
-    refused(count(net[0], "--plan", plan), "--plan: goes with --parallel only")
-    refused(count(llama, "--parallel", "tp=3"), "expected tp to divide 4 num_attention_heads, got tp=3; nearest")
-    refused(count(llama, "--parallel", "tp=4"), "expected tp to divide 2 num_key_value_heads, got tp=4; nearest 2")
     (tmp_path / "bad.toml").write_text('"layers.*.ups" = "colwise"\n')
-    refused(count(*net, "tp=2", "--plan", tmp_path / "bad.toml"), "layers.*.ups", "means none")
     (tmp_path / "list.json").write_text("[1]")
-    refused(count(*net, "tp=2", "--plan", tmp_path / "list.json"), "--plan: expected lines like")
-    refused(count(*net, "tp=2", "--plan", tmp_path / "none.toml"), "--plan: expected a TOML or JSON file")
-
-
-def test_a_plan_file_that_has_all_styles_needs_no_model():
-    """Patterns of each axis, of a model that is none."""
-    styles = {"mlp": "colwise", "experts": "ep_dispatch_experts", "experts.up": "grouped_gemm"}
-    step = RankStep(lambda: pytest.fail("built"), ())
-    asked = Namespace(grid=RankGrid(dp=2, tp=2, ep=2), styles=styles)
-    planned = parallel._planned(step, None, asked)
-    assert (planned.plan, planned.strict) == ({"mlp": "colwise"}, True)
-    assert planned.experts == {"experts": "ep_dispatch_experts", "experts.up": "grouped_gemm"}
+    here = (net, "--input", 8, "--parallel")
+    mistakes = [
+        ((*here, "dp=2,tp"), "--parallel: expected AXIS=N"),
+        ((*here, "dp=2,ep=4"), "expected ep to divide dp · cp = 2, got ep=4; nearest 2"),
+        ((*here, "dp=2,ep=2"), "has no ep_plan of its own: expected --plan FILE with ep=2"),
+        ((*here, "dp=2,ep=2", "--plan", plan), "the plan file has no style for ep: expected one with ep=2"),
+        ((*here, "cp=2"), "expected attention by scaled_dot_product_attention, got none in one kernel"),
+        ((llama, "--parallel", "cp=3", "--size", "seq=16"), "multiple of cp=3, got 16 tokens; nearest 15"),
+        ((*here, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3"),
+        ((*here, "dp=2", "--law"), "--parallel: goes without --law"),
+        ((*here, "pp=3"), "expected at least pp=3 layers, numbered children of one module; got 2"),
+        ((*here, "dp=2", "--counters", "exact"), "--parallel: goes without --counters"),
+        ((net, "--schedule", "gpipe"), "--schedule: goes with --parallel only"),
+        ((net, "--plan", plan), "--plan: goes with --parallel only"),
+        ((llama, "--parallel", "tp=3"), "expected tp to divide 4 num_attention_heads, got tp=3; nearest"),
+        ((llama, "--parallel", "tp=4"), "expected tp to divide 2 num_key_value_heads, got tp=4; nearest 2"),
+        ((*here, "tp=2", "--plan", tmp_path / "bad.toml"), "layers.*.ups"),
+        ((*here, "tp=2", "--plan", tmp_path / "list.json"), "--plan: expected lines like"),
+        ((*here, "tp=2", "--plan", tmp_path / "none.toml"), "--plan: expected a TOML or JSON file"),
+    ]
+    for arguments, words in mistakes:
+        refused(count(*arguments), words)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import functools
 import json
-import platform
 from dataclasses import replace
 
 import pytest
-import torch
 
-import measure.device
 from analysis.devices.processors import Processor
-from measure.device import product_instructions
 from measure.device.cpu_identity import Allowance
 from results.records.samples import Ceiling
 from runners.doctor import command, processor
-from runners.doctor.processor import cache_checks, identity_check, peak_checks, product_checks
+from runners.doctor.processor import identity_check, peak_checks
+from tests.support.fakes.commands import refused, running
 
 XEON = Processor("GenuineIntel", "6", "85", "4", "Intel(R) Xeon(R) Silver 4114 CPU", frozenset({"fma", "avx512f"}))
 ALLOWED = Allowance((0, 1, 2, 3), (0, 1), 2, 1, 1.5)
@@ -60,56 +55,6 @@ def test_peaks_and_their_refusals() -> None:
     assert none.cost == "no derived peak: a core issued 1 of 2"
 
 
-def test_products_as_libraries_say(monkeypatch) -> None:
-    """One dtype that has instructions, one that has none, one that this torch does not run."""
-    lines = {
-        "float32": ["MKL_VERBOSE oneMKL Intel(R) Advanced Vector Extensions 2", "MKL_VERBOSE SGEMM(N,N,1) 1ms"],
-        "bfloat16": [
-            f"onednn_verbose,v1,primitive,exec,cpu,{kind}:avx2,fwd,src:bf16::ab::f0 wei:bf16::ab::f0,,,1"
-            for kind in ("matmul,brg", "convolution,brg")
-        ],
-        "float16": [],
-    }
-    log = product_instructions.Log()
-
-    def run(dtype: str) -> None:
-        if not lines[dtype]:
-            raise RuntimeError('"addmm" not implemented\nfor Half')
-        log.lines[:] = lines[dtype]
-
-    monkeypatch.setattr(product_instructions, "_mkl_instructions", [])
-    monkeypatch.setattr(product_instructions, "log", lambda: contextlib.nullcontext(log))
-    monkeypatch.setattr(product_instructions, "PRODUCTS", {dtype: functools.partial(run, dtype) for dtype in lines})
-    known, slow, none = product_checks()
-    assert (known.state, known.cost) == ("ok", "")
-    assert known.fact == "float32: matmul by fma, convolution by a library that does not say"
-    assert (slow.state, slow.fact) == ("warn", "bfloat16: matmul emulated, convolution emulated")
-    assert slow.cost == "converted around float32: no faster than that"
-    assert none.cost == '"addmm" not implemented for Half'
-
-
-def test_products_here() -> None:
-    """Of float32 at least: both kinds, by the instructions that this processor is known to have."""
-    checks = {check.fact.partition(":")[0]: check for check in product_checks()}
-    assert list(checks) == ["float32", "bfloat16", "float16", "int8"]
-    if torch.backends.mkl.is_available() or torch.backends.mkldnn.is_available():
-        assert "matmul by a library" not in checks["float32"].fact
-    flags = measure.device.cpu_identity.processor().flags if platform.machine() == "x86_64" else frozenset()
-    if "avx512f" in flags:
-        assert "avx512f" in checks["float32"].fact
-    if "amx_bf16" not in flags:
-        assert "amx" not in checks["bfloat16"].fact
-
-
-def test_caches() -> None:
-    levels = [
-        replace(ROW, operation="read", family=name, bytes_per_s=rate) for name, rate in (("L1d", 9e11), ("L2", 4e11))
-    ]
-    assert cache_checks(levels)[0].fact == "loads by 2 threads: L1d 900 GB/s, L2 400 GB/s"
-    lost = replace(ROW, operation="read", status="unavailable", reason="no C compiler")
-    assert (cache_checks([lost])[0].state, cache_checks([lost])[0].cost) == ("missing", "no C compiler")
-
-
 def test_peaks_of_a_microarchitecture(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--peaks", "neoverse v2"]) == 0
     out = capsys.readouterr().out
@@ -133,7 +78,5 @@ def test_peaks_of_this_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert [row["derived_flop_per_s"] for row in rows if row["unit"] == "fp32"] == ["240000000000.0", ""]
     hidden = replace(XEON, name="Intel Xeon Processor")
     monkeypatch.setattr("measure.device.cpu_identity.processor", lambda: hidden)
-    with pytest.raises(SystemExit) as ended:
-        command.main(["--peaks", "cpu"])
-    assert ended.value.code == 2
-    assert "parts of GenuineIntel family 6 model 85 have one FMA unit or two" in capsys.readouterr().err
+    words = "parts of GenuineIntel family 6 model 85 have one FMA unit or two"
+    refused(running(command.main, capsys)("--peaks", "cpu"), words)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.profile.module_tree import conservation, tree
-from analysis.profile.roofline import step_roof
 from measure.device.environment import DeviceProperties
 from reports.sweep.table import to_csv
 from results.records.samples import Ceiling
 from runners.cli.exits import Mistake
 from runners.profile import command, deepspeed_config
 from runners.profile.task import ProfileRequest
-from runners.profile.task import profile as task
 from runners.workers import pool
 from runners.workers.devices import ProbeResult
 from runners.workers.worker import WorkerFault
 from runners.workers.worker import run as worker_run
-from tests.support.made_up.made_up_profile import MACHINE, PROFILE, profile
+from tests.support.fakes.commands import refused, running
+from tests.support.made_up.made_up_profile import PROFILE, profile
 
 ROOT = Path(__file__).parents[3]
 
@@ -172,56 +166,11 @@ def test_the_command_line_comes_first(tmp_path: Path) -> None:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
-def test_the_report_is_text_csv_or_json(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["resnet18", "--ceiling-budget", "0", "--operations"]) == 0
-    text = capsys.readouterr().out
-    assert "(body): Sequential" in text
-    assert "The 8 longest of 8 kinds of operation" in text
-    for more, first in (([], "module"), (["--operations"], "index")):
-        assert command.main(["resnet18", "--ceiling-budget", "0", "--format", "csv", *more]) == 0
-        assert next(csv.reader(io.StringIO(capsys.readouterr().out)))[0] == first
-    assert command.main(["resnet18", "--ceiling-budget", "0", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["step"]["model_flop"] == 30_000
-
-
-def test_a_terminal_gets_rich_text_of_its_width(
-    worker: type[Scripted], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A file does not, whatever stdout is."""
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    for name, value in {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "xterm"}.items():
-        monkeypatch.setenv(name, value)
-    assert command.main(["resnet18", "--ceiling-budget", "0"]) == 0
-    text = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
-    assert "├ body: Sequential" in text
-    assert max(map(len, text.splitlines())) <= 90
-    file = tmp_path / "report.txt"
-    assert command.main(["resnet18", "--ceiling-budget", "0", "--output-file", str(file)]) == 0
-    assert "(body): Sequential" in file.read_text()
-
-
-def test_depth_and_rankings_reach_the_report(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["resnet18", "--ceiling-budget", "0", "--module-depth", "1", "--top-modules", "1", "--world-size", "4"]
-    assert command.main([*words, "--recompute-fwd-factor", "0.5", "--model-parallel", "2"]) == 0
-    text = capsys.readouterr().out
-    assert "Conv2d" not in text
-    assert "Sequential 80.0\n" in text
-    assert "backward with 0.5 × forward again" in text
-    assert "parameters of the model (× 2)" in text
-    assert "4 = 2 data parallel × 2 model parallel" in text
-    assert command.main(["resnet18", "--ceiling-budget", "0", "--model-parallel", "3"]) == 0
-    assert "3 = 1 data parallel × 3 model parallel" in capsys.readouterr().out
-    assert command.main([*words, "--no-detailed"]) == 0
-    assert "(body)" not in capsys.readouterr().out
-
-
 def test_files(worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, report = tmp_path / "new" / "out", tmp_path / "report.txt"
     words = ["resnet18", "--ceiling-budget", "0", "--out", str(out), "--output-file", str(report)]
     assert command.main(words) == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert f"written to {report}" in told.err
+    assert capsys.readouterr().out == ""
     assert {path.name for path in out.iterdir()} == {
         "profile.html", "profile.json", "profile.txt", "modules.csv", "operations.csv", "roofline.png", "roofline.svg",
     }  # fmt: skip
@@ -273,14 +222,7 @@ def test_ceilings_of_a_file_are_used(
 def test_mistakes_are_one_line(
     worker: type[Scripted], words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command.main(words)
-    assert ended.value.code == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    (only,) = told.err.strip().splitlines()
-    assert only.startswith("error: ")
-    assert said in only
+    refused(running(command.main, capsys)(*words), said)
 
 
 @pytest.mark.parametrize(
@@ -296,23 +238,9 @@ def test_how_a_worker_ends_is_how_the_command_ends(
     worker: type[Scripted], fault: Any, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker.answers = {"profile": fault}
-    assert command.main(["resnet18", "--ceiling-budget", "0"]) == code
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert len(told.err.strip().splitlines()) == 1
-    assert ("interrupted" if code == 130 else fault.reason) in told.err
+    answer = running(command.main, capsys)("resnet18", "--ceiling-budget", "0")
+    refused(answer, "interrupted" if code == 130 else fault.reason, code=code)
     assert worker.asked[-1][0] == "stop"
-
-
-def test_a_model_that_fails_is_the_callers_mistake(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    worker.answers = {"profile": WorkerFault("invalid", "the model failed in module head", "Traceback: here")}
-    with pytest.raises(SystemExit) as ended:
-        command.main(["resnet18", "--ceiling-budget", "0"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "error: resnet18: the model failed in module head\n"
-    with pytest.raises(SystemExit):
-        command.main(["resnet18", "--ceiling-budget", "0", "--debug"])
-    assert "Traceback: here" in capsys.readouterr().err
 
 
 def test_without_ceilings_there_is_a_profile_and_a_warning(
@@ -366,17 +294,3 @@ def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
     fault = worker_run("runners.profile.task:profile", (request,))
     assert fault.status == "invalid"
     assert "module head (Linear), which got (1, 16)" in fault.reason
-
-
-def test_mobilenet_small_is_conserved_and_far_from_its_peak() -> None:
-    """With made-up ceilings of a machine that calculates 20 FLOP in the time of a byte."""
-    small = {"image_size": 64}
-    found = task(ProfileRequest("mobilenet_v2", 2, "cpu", steps=1, warm_up=0, compare_steps=0, hyper=small))
-    found = replace(found, machine=replace(MACHINE, peak_by_unit={"fp32": 2e11}, bytes_per_s=1e10))
-    nodes, roof = tree(found), step_roof(found)
-    assert conservation(found, nodes).holds
-    assert nodes[""].parameters == 3_504_872  # torchvision's documentation
-    unfused, attainable = roof.ceiling.unfused_estimate_ratio, roof.ceiling.attainable_ratio
-    assert unfused is not None
-    assert attainable is not None
-    assert unfused < attainable < 0.7

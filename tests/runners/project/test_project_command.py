@@ -1,23 +1,31 @@
-"""`python -m runners.project`: its modes, formats and figures, files of one's own, each mistake in one line."""
+"""`python -m runners.project`: its modes, formats and figures, files of one's own, each mistake in one line.
+
+`runners.project FILE` by draws: a utilization for the assumed shares, many devices, and the interval of each.
+
+`runners.project --compute` from end to end: GPU-hours into FLOP and back, an interval, mistakes in one line.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.project import domain as domains
+from analysis.project import frontier, monte_carlo
+from analysis.project.accelerator import Accelerator, ring_all_reduce_s
 from analysis.project.domain import Formulas, shipped_formulas
+from analysis.stats.intervals import Ends, answers
 from reports.project import figures as project_figures
 from runners.project import command, model
+from tests.support.fakes.commands import refused, running, telling
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,60 +46,40 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as caught:
-        command.main(arguments)
-    assert caught.value.code == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    return err
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = telling(command.main, capsys)(*arguments)
+    return found
 
 
-def test_a_domain_is_projected_as_table_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, "word_lm")
-    assert text.startswith("word language model: wordlm, hidden 38,427, sub-batch 128\n")
-    assert max(map(len, text.splitlines())) <= 100
-    document = json.loads(told(capsys, "word_lm", "--format", "json"))
+def test_a_domain_is_projected_as_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = document(capsys, "word_lm")
     rows = {row["quantity"]: row for row in csv.DictReader(io.StringIO(told(capsys, "word_lm", "--format", "csv")))}
-    assert set(rows) == set(document["projection"]) - {"bound"}
-    assert float(rows["epoch_s"]["value"]) == document["projection"]["epoch_s"]["value"]
-    assert document["projection"]["grown"]["value"] == document["sizes"]["hidden"] == 38427
-    assert document["accelerators_for_memory"] == 7, "202 GB of footprint, 32 GB each"
-    assert document["laws"]["limits"]["gamma"] == pytest.approx(480.65, rel=1e-5)
+    assert set(rows) == set(answer["projection"]) - {"bound"}
+    assert float(rows["epoch_s"]["value"]) == answer["projection"]["epoch_s"]["value"]
+    assert answer["projection"]["grown"]["value"] == answer["sizes"]["hidden"] == 38427
+    assert answer["accelerators_for_memory"] == 7, "202 GB of footprint, 32 GB each"
+    assert answer["laws"]["limits"]["gamma"] == pytest.approx(480.65, rel=1e-5)
 
 
 def test_the_target_the_batch_and_the_accelerator_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("word_lm", "--target", "3", "--sub-batch", "64", "--format", "json")
-    near = json.loads(told(capsys, *words))
+    words = ("word_lm", "--target", "3", "--sub-batch", "64")
+    near = document(capsys, *words)
     assert near["sub_batch"] == 64
     assert near["projection"]["data_scale"]["value"] == pytest.approx((3 / 3.37) ** (1 / -0.066))
-    device = json.loads(told(capsys, *words, "--device", "NVIDIA A100-SXM4-80GB", "--dtype", "bf16"))
+    device = document(capsys, *words, "--device", "NVIDIA A100-SXM4-80GB", "--dtype", "bf16")
     assert device["target"]["peak_flop_per_s"] == 312e12
     assert device["projection"]["moved_bytes"]["value"] == near["projection"]["moved_bytes"]["value"] / 2
     assert device["target"]["memory_bytes"] == 80e9, "of the table of memories"
     assert device["accelerators_for_memory"] == -(-device["projection"]["footprint_bytes"]["value"] // 80e9)
     own = ("--peak-tflops", "100", "--bandwidth-gbs", "1e9", "--memory-gib", "1e6", "--compute-ratio", "0.5")
-    mine = json.loads(told(capsys, *words, *own))
+    mine = document(capsys, *words, *own)
     assert mine["projection"]["step_s"]["value"] == pytest.approx(near["projection"]["flop"]["value"] / 50e12)
     assert mine["target"]["memory_bytes"] == 1e6 * 2**30
     assert mine["accelerators_for_memory"] == 1
 
 
-def test_a_known_devices_memory_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --memory-gib it is said, as of the paper's target; with it, refused."""
-    small, large = (
-        " ".join(told(capsys, "image", "--device", name).split())
-        for name in ("Tesla P100-PCIE-16GB", "NVIDIA A100-SXM4-80GB")
-    )
-    assert "has 16 GB: it does not hold the sub-batch of 32, at most one of " in small
-    assert "has 80 GB: it holds a sub-batch of up to " in large
-    assert "not hold the sub-batch of 128, nor one of 1; the footprint is" in " ".join(told(capsys, "word_lm").split())
-
-
 def test_the_rules_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
-    theirs, ours = (json.loads(told(capsys, "word_lm", "--rules", r, "--format", "json")) for r in model.RULES)
+    theirs, ours = (document(capsys, "word_lm", "--rules", r) for r in model.RULES)
     assert (theirs["rules"], ours["rules"]) == model.RULES
     many, few = theirs["projection"]["moved_bytes"]["value"], ours["projection"]["moved_bytes"]["at_least"]
     assert many > 10 * few, "a while loop adds up gradients at every step, and PyTorch has one product"
@@ -100,15 +88,11 @@ def test_the_rules_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bytes_without_what_onednns_lstm_keeps_are_at_least(capsys: pytest.CaptureFixture[str]) -> None:
     """Its workspace has no known size: no total of bytes, and nothing that is divided by one."""
     words = ("word_lm", "--rules", "flopledger")
-    projection = json.loads(told(capsys, *words, "--format", "json"))["projection"]
+    projection = document(capsys, *words)["projection"]
     hanging = {name: each for name, each in projection.items() if name != "bound" and each["value"] is None}
     assert set(hanging) == {"moved_bytes", "intensity", "footprint_bytes", "step_s", "utilization_ratio", "epoch_s"}
     assert hanging["intensity"]["at_most"] > 0
-    text = told(capsys, *words)
-    assert "bytes of a step, at least" in text
-    assert "utilization by the roofline, at most" in text
     assert "at_least_moved_bytes," in told(capsys, *words, "--format", "csv")
-    assert "at least" not in told(capsys, "char_lm", "--rules", "flopledger").partition("first-order")[0]
 
 
 def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(
@@ -117,12 +101,10 @@ def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(
     """The same model once from its own operation tables and once from the shipped rows: as many parameters."""
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)
-    assert len(TEN_LINES.strip().splitlines()) <= 10
-    with_rows = json.loads(told(capsys, str(file), "--format", "json"))
+    with_rows = document(capsys, str(file))
     assert with_rows["rules"] == "catamount"
-    assert "no confidence interval" in " ".join(told(capsys, str(file)).split())
     monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
-    derived = json.loads(told(capsys, str(file), "--format", "json"))
+    derived = document(capsys, str(file))
     assert derived["rules"] == "flopledger"
     ours, theirs = (each["projection"] for each in (derived, with_rows))
     assert ours["grown"]["value"] == theirs["grown"]["value"]
@@ -134,16 +116,14 @@ def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(
     assert ours["data_scale"] == {"value": None, "low": None, "high": None, "unit": ""}
 
 
-def test_a_paper_is_reproduced_in_three_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(told(capsys, "--reproduce", "ppopp2019", "--format", "json"))
+def test_a_paper_is_reproduced_as_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = document(capsys, "--reproduce", "ppopp2019")["cells"]
     keys = {"table", "row", "column", "paper", "ours", "deviation_ratio", "verdict", "assumption"}
-    assert all(keys <= set(cell) for cell in document["cells"])
-    assert sum(document["verdicts"].values()) == len(document["cells"])
+    assert all(keys <= set(cell) for cell in cells)
     rows = list(csv.DictReader(io.StringIO(told(capsys, "--reproduce=ppopp2019", "--format", "csv"))))
-    assert [row["verdict"] for row in rows] == [cell["verdict"] for cell in document["cells"]]
-    empty = next(cell for cell in document["cells"] if cell["table"] == "Figure 8")
+    assert [row["verdict"] for row in rows] == [cell["verdict"] for cell in cells]
+    empty = next(cell for cell in cells if cell["table"] == "Figure 8")
     assert (empty["paper"], empty["ours"], empty["deviation_ratio"]) == (None, None, None)
-    assert "Table 5" in told(capsys, "--reproduce", "ppopp2019")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +145,7 @@ def test_a_paper_is_reproduced_in_three_formats(tmp_path: Path, capsys: pytest.C
     ],
 )
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert words in refused(capsys, *arguments)
+    refused(running(command.main, capsys)(*arguments), words)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +166,7 @@ def test_a_file_with_a_mistake_is_one_line(
     file = tmp_path / "mine.toml"
     assert old in TEN_LINES
     file.write_text(TEN_LINES.replace(old, new))
-    assert words in refused(capsys, str(file))
+    refused(running(command.main, capsys)(file), words)
 
 
 @pytest.mark.parametrize("model", ["{folder}/evil.py:build", "evil:build"])
@@ -201,33 +181,12 @@ def test_code_that_a_file_names_runs_only_if_it_is_allowed(
     lines = TEN_LINES.splitlines()
     lines = [f'model = "{name}"' if line.startswith("model =") else line for line in lines]
     (tmp_path / "mine.toml").write_text("\n".join(lines))
-    line = refused(capsys, str(tmp_path / "mine.toml"))
-    assert f"mine.toml names code, which would run as you: {name}; read it, then add --allow-code" in line
+    run = running(command.main, capsys)
+    words = f"mine.toml names code, which would run as you: {name}; read it, then add --allow-code"
+    refused(run(tmp_path / "mine.toml"), words)
     assert not (tmp_path / "ran").exists()
-    assert "takes no image_size" in refused(capsys, str(tmp_path / "mine.toml"), "--allow-code")
+    refused(run(tmp_path / "mine.toml", "--allow-code"), "takes no image_size")
     assert (tmp_path / "ran").exists()
-
-
-def test_two_questions_at_once_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "MODES", {"--one": ("a:b", "?"), "--two": ("c:d", "?")})
-    assert command.main(["--one", "--two=3"]) == 2
-    assert capsys.readouterr().err == "error: expected one of --one, --two, got --one and --two\n"
-
-
-def test_a_model_without_formulas_ends_with_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from runners.formula.points import NotBuilt
-
-    def fail(_options: Any) -> None:
-        raise NotBuilt("it cannot be built")
-
-    monkeypatch.setattr("runners.formula.command.answer", fail)
-    monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
-    file = tmp_path / "mine.toml"
-    file.write_text(TEN_LINES)
-    assert command.main([str(file)]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "error: it cannot be built"
 
 
 def test_a_model_of_which_a_part_is_counted_is_not_projected(
@@ -244,28 +203,6 @@ def test_a_model_of_which_a_part_is_counted_is_not_projected(
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.splitlines()[-1].endswith("no rule counts their.product: a part of its FLOP is no projection")
-
-
-def test_products_that_stand_for_all_arithmetic_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the model's own formulas that of all FLOP is taken away: nobody knows the other arithmetic."""
-    from runners.formula import command as formula_command
-
-    monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
-    file = tmp_path / "mine.toml"
-    file.write_text(TEN_LINES)
-    words = "FLOP are those of products alone"
-    whole = " ".join(told(capsys, str(file)).split())
-    answer = formula_command.answer
-
-    def without(options: Any) -> Any:
-        found = answer(options)
-        return replace(found, totals={**found.totals, "all_flop": None})
-
-    monkeypatch.setattr("runners.formula.command.answer", without)
-    part = " ".join(told(capsys, str(file)).split())
-    assert (words in whole, words in part) == (False, True)
 
 
 def test_a_projection_needs_no_torch() -> None:
@@ -306,10 +243,186 @@ def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.Mo
     assert (at[1024], at[512]) == pytest.approx((6.21, 11.16), rel=2e-3)
 
 
-def test_figures_land_in_their_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+# --- by draws, and compute ---
+
+A100 = ("--device", "NVIDIA A100-SXM4-80GB", "--dtype", "bf16")
+TARGET = Accelerator("a", 1e13, 1e11)
+
+
+def mine(tmp_path: Path) -> str:
+    file = tmp_path / "mine.toml"
+    file.write_text(TEN_LINES)
+    return str(file)
+
+
+def test_the_ends_of_a_number_are_never_left_and_its_value_is_in_the_middle() -> None:
+    ends = Ends(3.0, 1.0, 9.0)
+    assert ends.at(np.asarray([0.0, 0.25, 0.5, 0.75, 1.0])).tolist() == [1.0, 2.0, 3.0, 6.0, 9.0]
+    assert ends.median == 3.0
+    assert Ends(3.0, 3.0, 9.0).at(np.asarray([0.25, 0.75])).tolist() == [3.0, 6.0]
+
+
+@pytest.mark.parametrize("name", ["word_lm", "image"])
+def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
+    """And at others, as near as reading between sizes that are √2 apart is."""
+    domain = domains.shipped(name)
+    formulas = shipped_formulas()[domain.model]
+    function = monte_carlo.projected(domain, formulas, TARGET)
+    for share, near in ((1.0, 1e-9), (1.07, 3e-3), (0.9, 3e-3)):
+        numbers = {**domain.values(), "error_target": share * domain.values()["error_target"]}
+        exact = frontier.project(domain, formulas, TARGET, numbers)
+        found = function({"error_target": np.asarray([numbers["error_target"]])})
+        for quantity in ("data_scale", "data", "parameters", "steps"):
+            assert found[quantity][0] == pytest.approx(getattr(exact, quantity))
+        read = ("flop", "moved_bytes", "intensity", "footprint_bytes", "step_s", "epoch_s", "utilization_ratio")
+        for quantity in read:
+            assert found[quantity][0] == pytest.approx(getattr(exact, quantity), rel=near), (quantity, share)
+
+
+def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> None:
+    import tomllib
+
+    domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
+    formulas = shipped_formulas()[domain.model]
+    domain_box = frontier.spread(domain, formulas, TARGET)
+    function = monte_carlo.projected(domain, formulas, TARGET)
+    found = answers(function, monte_carlo.domain_inputs(domain), 0.9)
+    assert "data_scale" not in found
+    assert found["data"].value == pytest.approx((0.2 / 15) ** (1 / -0.3))
+    # 5 % of the draws of beta_g are beyond the tenth of the way from each end to the value
+    assert found["data"].low == pytest.approx((0.2 / 15) ** (1 / -0.318), rel=1e-3)
+    assert found["data"].high == pytest.approx((0.2 / 15) ** (1 / -0.282), rel=1e-3)
+    assert domain_box.low["epoch_s"] < found["epoch_s"].low < found["epoch_s"].high < domain_box.high["epoch_s"]
+
+
+def test_a_utilization_takes_the_place_of_both_shares(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "image", *A100, "--utilization", "0.2..0.4")
+    used = found["time"]["reached"]["utilization"]
+    assert (found["time"]["by"], found["projection"]["bound"]) == ("utilization", None)
+    assert (used["low_ratio"], used["high_ratio"]) == pytest.approx((0.2, 0.4))
+    model_flop = shipped_formulas()["resnet152"].at(
+        "model_flop", width=found["sizes"]["width"], image=224, classes=1000, batch=32
+    )
+    step, other = found["projection"]["step_s"], {"value": "ratio", "low": "high_ratio", "high": "low_ratio"}
+    for end, ratio in other.items():
+        assert step[end] == pytest.approx(model_flop / (used[ratio] * 312e12), rel=2e-3), end
+    value = {name: each["value"] for name, each in found["projection"].items() if name != "bound"}
+    assert value["gpu_hours"] == pytest.approx(value["steps"] * value["step_s"] / 3600)
+    assert value["flop_trained"] == pytest.approx(3600 * value["gpu_hours"] * 312e12 * value["utilization_ratio"])
+    by_roofline = document(capsys, "image", *A100)
+    assert by_roofline["time"] is None
+    assert found["time"]["roofline_step_s"] == by_roofline["projection"]["step_s"]["value"]
+
+
+def test_devices_add_up_their_gradients_in_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
+    """2 · 7/8 of the gradients' bytes over 300 GB/s, of which 0.8 is reached, and 14 steps of 3.4 µs."""
+    one, eight = document(capsys, "image", *A100, "--utilization", "0.2"), ("--utilization", "0.2", "--devices", "8")
+    many = document(capsys, "image", *A100, *eight)
+    model = shipped_formulas()["resnet152"].at("parameters", **many["sizes"])
+    value = {name: each["value"] for name, each in many["projection"].items() if name != "bound"}
+    alone = {name: each["value"] for name, each in one["projection"].items() if name != "bound"}
+    assert value["reduce_s"] == pytest.approx(ring_all_reduce_s(2 * model, 8, 0.8 * 300e9) + 14 * 3.4e-6)
+    assert value["step_s"] == pytest.approx(alone["step_s"] + value["reduce_s"])
+    assert value["steps"] == pytest.approx(alone["steps"] / 8)
+    assert value["gpu_hours"] == pytest.approx(8 * value["epoch_s"] / 3600)
+    assert value["flop_trained"] == pytest.approx(alone["flop_trained"])
+    assert value["utilization_ratio"] == pytest.approx(0.2 * alone["step_s"] / value["step_s"])
+    assert many["time"]["link"] == "NVLink 3 at 0.8 of the rate"
+    slow = document(capsys, "image", *A100, *eight, "--node", "1")
+    assert slow["projection"]["reduce_s"]["value"] == pytest.approx(
+        ring_all_reduce_s(2 * model, 8, 0.8 * 25e9) + 14 * 9.6e-6
+    )
+    assert slow["time"]["link"] == "InfiniBand HDR at 0.8 of the rate"
+    more = document(capsys, "image", *A100, "--utilization", "0.2", "--devices", "16")["time"]
+    assert more["link"] == "NVLink 3 in nodes of 8 and InfiniBand HDR between them at 0.8 of the rate"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("image", *A100, "--utilization", "0.3", "--compute-ratio", "0.5"),
+            "--compute-ratio: expected without --utilization",
+        ),
+        (("image", *A100, "--utilization", "1.5"), "--utilization: expected less than 1"),
+        (("image", "--devices", "8"), "--devices: expected --device with it"),
+        (("image", *A100, "--devices", "12"), "--devices: expected a multiple of 8, the devices of a --node, got 12"),
+        (
+            ("image", "--device", "A100", "--devices", "8"),
+            "several devices are called 'A100': NVIDIA A100-PCIE-40GB (bf16",
+        ),
+        (("image", *A100, "--node", "4"), "--node: expected --devices of 2 or more with it"),
+        (
+            ("image", *A100, "--target", "0.19", "--devices", "800000"),
+            "--devices: expected a batch of at most all data",
+        ),
+    ],
+)
+def test_a_mistake_of_a_projection_by_draws_is_one_line(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("reports.shared.figure_style.render", lambda _figure: {"png": b"p", "svg": b"s"})
-    told(capsys, "image", "--figures", str(tmp_path / "drawn"))
-    names = {path.name for path in (tmp_path / "drawn").iterdir()}
-    assert names == {f"{n}.{e}" for n in ("learning_curve", "growth", "sub_batch", "roofline") for e in ("png", "svg")}
+    refused(running(command.main, capsys)(*arguments), words)
+
+
+ASKED = ("--compute", "--device", "NVIDIA A100-SXM4-80GB", "--precision", "amp-bf16")
+USED = ("--utilization", "0.2..0.4")
+H200 = ("--gpu-hours", "3", "--device", "NVIDIA H200")
+
+
+def test_hours_times_peak_times_utilization(capsys: pytest.CaptureFixture[str]) -> None:
+    """300 h × 3600 s × 312e12 FLOP/s × 0.25 = 8.424e19; an interval of the utilization is one of the compute."""
+    exact = document(capsys, *ASKED, "--gpu-hours", "300", "--utilization", "0.25")["answers"]["flop"]
+    assert exact == {name: pytest.approx(8.424e19) for name in ("value", "low", "high")}
+    found = document(capsys, *ASKED, "--gpu-hours", "300", *USED)
+    flop, used = found["answers"]["flop"], found["utilization"]
+    assert (used["low_ratio"], used["high_ratio"]) == pytest.approx((0.2, 0.4))
+    for end, ratio in (("value", "ratio"), ("low", "low_ratio"), ("high", "high_ratio")):
+        assert flop[end] == pytest.approx(300 * 3600 * 312e12 * used[ratio], rel=0.01)
+    assert found["peak_flop_per_s"] == 312e12
+
+
+def test_the_inverse_gives_the_hours_back(capsys: pytest.CaptureFixture[str]) -> None:
+    flop = document(capsys, *ASKED, "--gpu-hours", "300", *USED)["answers"]["flop"]["value"]
+    back = document(capsys, *ASKED, "--flop", repr(flop), *USED)
+    assert back["answer"] == "gpu_hours"
+    assert back["answers"]["gpu_hours"]["value"] == pytest.approx(300)
+    assert back["answers"]["flop"]["low"] == flop == back["answers"]["flop"]["high"]
+
+
+def test_confidence_is_that_of_the_callers_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    for confidence in ("0.95", "0.5"):
+        flop = document(capsys, *ASKED, "--gpu-hours", "1", *USED, "--confidence", confidence)["answers"]["flop"]
+        assert (flop["low"], flop["high"]) == pytest.approx((3600 * 312e12 * 0.2, 3600 * 312e12 * 0.4), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--gpu-hours", "3", "--device", "A100", *USED), "several devices are called 'A100'"),
+        (("--gpu-hours", "3", "--device", "Tesla T4", *USED), "no bf16 peak: expected fp32 or amp-fp16"),
+        (("--gpu-hours", "-3", "--device", "NVIDIA H200", *USED), "a number above 0, from 1e-09 to 1e+60, got '-3'"),
+        (("--gpu-hours", "1e400", "--device", "NVIDIA H200", *USED), "a number above 0"),
+        (("--flop", "nan", "--device", "NVIDIA H200", *USED), "a number above 0"),
+        (H200, "the following arguments are required: --utilization"),
+        (("--device", "NVIDIA H200", *USED), "one of the arguments --gpu-hours --flop is required"),
+        ((*H200, "--utilization", "0.3..1.2"), "expected less than 1 on bf16 units"),
+        ((*H200, "--utilization", "1.5"), "expected less than 1 on bf16 units"),
+        ((*H200, "--utilization", "0.4..0.3"), "LOW..HIGH with LOW first"),
+    ],
+)
+def test_a_mistake_of_compute_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    refused(running(command.main, capsys)("--compute", *arguments), words)
+
+
+def test_ieee_units_may_go_beyond_their_peak(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--compute", *H200, "--precision", "fp32", "--utilization", "0.8..1.25")["utilization"]
+    assert (found["ratio"], found["scale"]) == (pytest.approx(1), "log")
+
+
+def test_a_device_of_the_callers_needs_a_peak(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--compute", "--gpu-hours", "1", "--device", "Mine", *USED)
+    refused(running(command.main, capsys)(*asked), "or give its --peak-tflops")
+    found = document(capsys, *asked, "--peak-tflops", "1000")
+    assert (found["device"], found["peak_flop_per_s"], found["peak_source"]) == ("Mine", 1e15, "given")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 
 import pytest
@@ -16,7 +15,7 @@ from runners.footprint.command import Steps
 from runners.footprint.fit import moments
 from runners.footprint.step import StepOptions
 from runners.reach import _largest, main, operations_of, trace_forward
-from tests.support.fakes.commands import refused, running
+from tests.support.fakes.commands import refused, running, telling
 
 DEVICE = "NVIDIA GeForce RTX 3090"
 WIDTH, BATCH = 64, 8
@@ -30,13 +29,8 @@ def reach(capsys):
 
 
 @pytest.fixture
-def document(reach):
-    def answer(*words):
-        code, out, _ = reach(*words, "--format", "json")
-        assert code == 0
-        return json.loads(out)
-
-    return answer
+def document(capsys):
+    return telling(main, capsys)
 
 
 def test_the_forward_pass_of_one_product_by_hand(document):
@@ -92,14 +86,12 @@ def test_a_least_time_that_is_none_is_not_printed(reach, document):
     assert (found["bound_time_s"], found["attainable_ratio"], found["bound_by"]) == (None, None, {})
     assert found["unfused_time_s"] > 0
     assert found["step_time_s"] > 0
-    assert not found["raised_to_bound"]
     text = reach(*words)[1]
     assert "The least time of a step is not known." in text
-    assert "No bound: attention is in parts" in text
     assert not {"at best", "least time", "bound by"} & {line.strip().partition("  ")[0] for line in text.splitlines()}
 
 
-def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach, document):
+def test_memory_without_what_onednns_lstm_keeps_is_at_least(document):
     """Its workspace has no known size: no memory of the step, and no largest batch."""
     words = ("wordlm", "--device", "NVIDIA H100 80GB HBM3", "--batch-sizes", "2")
     words += ("--size", "hidden=8,vocab=20,seq=4")
@@ -108,10 +100,6 @@ def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach, document):
     assert [found[name] for name in unknown] == [None] * 4
     assert found["at_least_eager_peak_bytes"] > 0
     assert found["at_most_largest_batch"] > 2
-    text = reach(*words)[1]
-    assert "memory         at least " in text
-    assert "largest batch  at most " in text
-    assert "has no known size" in text
 
 
 def test_the_same_numbers_as_text_csv_and_json(reach, document):
@@ -127,11 +115,7 @@ def test_the_same_numbers_as_text_csv_and_json(reach, document):
     assert float(row["step_time_s"]) == found["step_time_s"]
     assert float(row["bound_time_s"]) == found["bound_time_s"]
     assert float(row["bound_by_memory_ratio"]) == found["bound_by"]["memory"]
-    text = reach(*RESNET)[1]
-    assert max(map(len, text.splitlines())) <= 100
-    for words in ("No step of it can use more than", "A step takes about", "The interval held", "this model:"):
-        assert words in text
-    assert f"{found['model_flop']:,}" in text
+    assert f"{found['model_flop']:,}" in reach(*RESNET)[1]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +138,7 @@ def test_a_forward_pass_of_a_compiled_model(document):
     assert found["device_status"] == "not measured", "compiled steps were published of other cards"
     assert found["eager_peak_bytes"] is None
     assert any(part["name"].startswith("fused") for part in found["parts"])
-    assert any("eager and compiled" in note for note in found["notes"])
-    assert found["published_are"] == "this model on other devices"
     assert all("compiled" in row["framework"] for row in found["published"])
-    assert found["relatives"] == []
 
 
 def test_what_others_measured_of_this_model_on_this_device(document):
@@ -171,16 +152,8 @@ def test_what_others_measured_of_this_model_on_this_device(document):
         assert row["source"].startswith("timm: benchmark-train-amp-")
 
 
-def test_a_card_whose_power_limit_binds_says_so(reach):
-    words = ("synthetic_matmul", "--precision", "amp-fp16", "--device")
-    assert "power limit" in reach(*words, "Tesla T4")[1]
-    assert "power limit" not in reach(*words, DEVICE)[1]
-
-
 def test_what_cannot_be_asked(reach, tmp_path):
     refused(reach("synthetic_matmul", "--device", "RTX 3O90"), "expected a device", "'RTX 3O90'", "GeForce RTX 3090")
-    refused(reach("synthetic_matmull", "--device", DEVICE), "synthetic_matmul")
-    refused(reach(*MATMUL, "--precision", "fp8"), "fp8")
     refused(reach(*RESNET, "--batch-size", 0), "--batch-size")
     refused(
         reach(*MATMUL[:-2], "--device", "Tesla P100-PCIE-16GB", "--precision", "amp-bf16"),

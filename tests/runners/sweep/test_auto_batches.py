@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from runners.sweep import auto_batches, auto_memory
 from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
 from runners.sweep.options import as_options, grid_of, parser
 from runners.sweep.plan import Grid, cells, remaining
-from runners.workers.devices import DeviceProperties, ProbeResult
+from runners.workers.devices import ProbeResult
 from runners.workers.worker import WorkerFault
 from tests.support.fakes.fake_session import MEASURE, Scene, measured
-from tests.support.fakes.real_sweeps import QUICK, here
 
 MB = 10**6
 ANY = ProbeResult(device="cpu")
@@ -92,11 +90,6 @@ def test_batches_that_lie_ready_are_counted() -> None:
     assert (found.largest, found.least) == (2, 1)
 
 
-def test_what_cannot_be_predicted_is_the_callers_to_say() -> None:
-    with pytest.raises(ValueError, match="alexnet: fake tensors cannot run it; say sizes instead"):
-        resolved(grid(), MB, 0.1, lambda model, precision: "fake tensors cannot run it")
-
-
 class TestResuming:
     def stored(self, before: Grid) -> dict[str, Any]:
         """What a manifest gives back of a grid."""
@@ -121,13 +114,6 @@ class TestOutOfMemory:
         assert after.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 16, 32)
         assert after.batches_of("vgg11", "fp32") == (1, 2, 4, 8, 16, 32, 35), "what was tried keeps its row"
         assert words == "vgg11 fp32 ran out of memory at batch 35, predicted to need 42.92 MiB: the margin is now 15 %"
-
-    def test_other_cells_change_nothing(self) -> None:
-        before = planned()
-        elsewhere = replace(cells(before)[0], model="resnet18")
-        assert corrected(before, elsewhere, []) == (before, "")
-        sized = grid(batch_sizes=(4,))
-        assert corrected(sized, cells(sized)[0], []) == (sized, "")
 
     def test_a_sitting_goes_on_with_what_fits(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whatever needs more than 30 samples fails: the first such cell corrects all that come after it, and the
@@ -164,31 +150,3 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
     for name, text in limits.items():
         (tmp_path / f"memory.{name}").write_text(text)
     assert auto_memory.host_bytes(tmp_path / "meminfo", tmp_path) == free
-
-
-def test_memory_that_nobody_knows(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="say sizes instead"):
-        auto_memory.host_bytes(tmp_path / "none", tmp_path)
-
-
-@pytest.mark.slow
-def test_a_real_sweep_and_its_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """synthetic_convolution: a sample is an image of 64 channels of 64 × 64 floats, 1 MiB, of which ten are there or
-    lie ready: 27 MB hold two samples. The second session has nothing to do."""
-    words = (*QUICK, "--models", "synthetic_convolution", "--methods", "exact", "--batch-sizes", "auto")
-    monkeypatch.setattr(auto_memory, "host_bytes", lambda: 30 * MB)
-    first = here(*words, "--out", "run", cwd=tmp_path, figures=False)
-    assert first.returncode == 0, first.stderr
-    assert "synthetic_convolution fp32: batch 1, 2 (predicted to fit into 28.61 MiB, 10 %" in first.stderr
-    assert sorted(run.batch_size for run in read_run(tmp_path / "run").runs) == [1, 2]
-    again = here("--resume", "run", cwd=tmp_path, figures=False)
-    assert again.returncode == 0, again.stderr
-    assert "2 of 2 cells are there already" in again.stderr
-
-
-def test_the_memory_of_a_cuda_device_is_its_own_and_of_a_cpu_what_is_free(monkeypatch):
-    def of(device: str, memory: int | None) -> int:
-        return auto_memory.memory_bytes(ProbeResult(device=device, properties=DeviceProperties(memory_bytes=memory)))
-
-    monkeypatch.setattr(auto_memory, "host_bytes", lambda: 7)
-    assert [of("cuda:0", 50 * MB), of("cuda", None), of("cpu", 50 * MB)] == [50 * MB, 0, 7]

@@ -14,8 +14,8 @@ import torch
 
 from analysis.utilization.step_times import ASIDE
 from measure.device import cpu_contention
-from measure.native import malloc
-from measure.timing.protocols import CUDA_PROTOCOL, Protocol
+from measure.profiler import work_profiles
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellFindings
@@ -47,48 +47,14 @@ class TestProbe:
     def test_a_cpu_and_what_it_lacks(self):
         probed = probe("cpu")
         assert probed.device == probed.properties.device == "cpu"
-        assert probed.environment.torch.torch == torch.__version__
         assert "fp32" not in probed.refused
         assert "a CPU has none" in probed.refused["tf32"]
-        assert "amp-fp16" in probed.refused
         assert pickle.loads(pickle.dumps(probed)) == probed
-
-    @pytest.fixture
-    def cuda(self, monkeypatch):
-        """Two cards, as far as torch says."""
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-
-    @pytest.mark.parametrize(("asked", "found"), [("cuda", "cuda"), ("cuda:0", "cuda"), ("cuda:1", "cuda:1")])
-    def test_one_card_has_one_name(self, cuda, asked, found):
-        assert _cuda_device(asked) == found
 
     def test_no_card_at_all(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ValueError, match="it sees none; --device cpu"):
             _cuda_device("cuda")
-
-
-def test_where_memory_is_retained_only_steps_are_laid_out_in_the_heap(monkeypatch):
-    """What timing loads comes before the first step, the room after it; without it, neither."""
-    order: list[str] = []
-
-    def noted(name, function):
-        def call(*given, **named):
-            order.append(name)
-            return function(*given, **named)
-
-        return call
-
-    monkeypatch.setattr(sweep_cell, "set_malloc", lambda setting: order.append(setting))
-    monkeypatch.setattr(malloc, "extend_heap", lambda ratio: order.append(f"room of {ratio}"))
-    for name in ("load_timing", "first_step", "time_cell"):
-        monkeypatch.setattr(sweep_cell, name, noted(name, getattr(sweep_cell, name)))
-    measure(cell(malloc="retain"))
-    assert order == ["load_timing", "retain", "first_step", "time_cell", "room of 0.25"]
-    order.clear()
-    measure(cell())
-    assert order == ["default", "first_step", "time_cell"]
 
 
 class TestReferenceTrace:
@@ -114,12 +80,6 @@ class TestReferenceTrace:
     def test_sizes_that_a_model_cannot_take_are_one_line(self, monkeypatch):
         monkeypatch.setattr(sweep_cell, "_traced_parts", raising(RuntimeError("Kernel size\n can't be greater")))
         with pytest.raises(ValueError, match="resnet18 cannot take this batch and these sizes: Kernel size can't be"):
-            sweep_cell.reference_trace(cell("resnet18"))
-
-    def test_no_memory_is_not_the_models_fault(self, monkeypatch):
-        fault = torch.OutOfMemoryError("CUDA out of memory")
-        monkeypatch.setattr(sweep_cell, "_traced_parts", raising(fault))
-        with pytest.raises(torch.OutOfMemoryError):
             sweep_cell.reference_trace(cell("resnet18"))
 
 
@@ -175,23 +135,16 @@ class TestStep:
         assert (step.scaler is not None) == scaled
         assert isinstance(optimizer, torch.optim.SGD)
 
-    def test_the_optimizer_is_the_cells(self):
-        assert isinstance(self.parts(cell(optimizer="adamw"))[2][1], torch.optim.AdamW)
-
 
 class TestMeasureOnTheProcessor:
     def test_a_cell_trains_for_real_and_says_what_it_did(self):
         found = measure(cell())
         known = answer("synthetic_convolution", {"image_size": 64, "channels": 64}, 2)
         fields = found.findings
-        assert found.status in ("ok", "not_converged")
         assert fields.executed == {"convolution/float32": known.forward_flop + known.backward_flop}
-        assert fields.parameters == 9 * 64**2
-        assert fields.items_per_step == 2
+        assert (fields.parameters, fields.items_per_step) == (9 * 64**2, 2)
+        assert (fields.host_bound, fields.peak_memory_bytes) == (None, None)
         assert fields.flags_before == fields.flags_after
-        assert fields.window_end_s > fields.window_start_s
-        assert fields.host_bound is None
-        assert fields.peak_memory_bytes is None
         assert math.isfinite(fields.last_loss)
         assert {block.part for block in found.blocks} - {*ASIDE} == {"warmup", "measure", "phase"}
         assert pickle.loads(pickle.dumps(found)) == found
@@ -199,11 +152,9 @@ class TestMeasureOnTheProcessor:
     def test_a_step_that_sleeps_takes_as_long_as_it_sleeps(self):
         """20 ms a forward pass: no block can be faster a step, and the phase pass gives them to the forward phase."""
         found = measure(cell("synthetic_sleep", batch_size=1))
-        timed = [block for block in found.blocks if block.part == "measure"]
+        timed = [block for block in found.blocks if block.part == "measure" or block.phase == "forward"]
         assert all(block.wall_s / block.steps >= 0.02 for block in timed)
         assert min(block.wall_s / block.steps for block in timed) < 0.2
-        forward = [block for block in found.blocks if block.phase == "forward"]
-        assert all(block.wall_s / block.steps >= 0.02 for block in forward)
 
     def test_a_precision_that_the_device_lacks_is_unavailable(self):
         from results.errors import Unavailable
@@ -231,10 +182,7 @@ class TestMeasureOnTheProcessor:
         monkeypatch.setattr(sweep_cell, "_workload", lambda of: built)
         found = measure(cell())
         assert found.status == "invalid"
-        assert "flags read back after the cell disagree" in found.reason
         assert "expected highest, found high" in found.reason
-        assert found.findings.flags_before["float32_matmul_precision"] == "highest"
-        assert found.findings.flags_after["float32_matmul_precision"] == "high"
         assert found.blocks, "raw is kept"
 
 
@@ -330,3 +278,32 @@ class TestMeasureOnASimulatedGpu:
         found = self.timed(monkeypatch, loss=math.inf)
         assert found.warnings == ("loss: the last loss was inf",)
         assert found.findings.last_loss is None
+
+
+class Chosen(Exception):
+    """The driver was told which card is the current one; nothing after that is asked here."""
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda", 0), ("cuda:1", 1)])
+def test_the_cells_card_becomes_the_current_one(monkeypatch, device, number):
+    """torch.cuda.set_device refuses "cuda" without a number, which is what a cell of the first card says."""
+
+    def choose(index: int) -> None:
+        raise Chosen(index)
+
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", choose, raising=False)  # a CPU build has none
+    monkeypatch.setattr("measure.device.apply_precision.supported", lambda *_: None)
+    with pytest.raises(Chosen) as said:
+        sweep_cell.measure(Cell(model="synthetic_convolution", batch_size=2, device=device), CPU_PROTOCOL)
+    assert said.value.args == (number,)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "kernels", "device"), [(True, True, "cuda"), (True, False, None), (False, True, None)]
+)
+def test_the_profiler_is_asked_for_kernels_where_it_can_record_them(monkeypatch, cuda, kernels, device):
+    """Asked for them in vain, it puts two events around each call and times those (KINETO_GPU_FALLBACK)."""
+    activities = torch.profiler.ProfilerActivity
+    supported = {activities.CPU, activities.CUDA} if kernels else {activities.CPU}
+    monkeypatch.setattr(torch.profiler, "supported_activities", lambda: supported)
+    assert work_profiles.kernel_device(cuda) == device

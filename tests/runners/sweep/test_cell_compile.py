@@ -1,9 +1,8 @@
-"""Compiled cells of one worker: each is compiled for its own sizes, whatever was compiled before it."""
+"""A compiled cell of a worker: what its row says is of the compiled step."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,9 +15,6 @@ from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement
 
-ORDER = (("resnet18", 2), ("resnet18", 3), ("resnet34", 2), ("resnet18", 2))
-"""A second batch size, another model of the same class, and a cell that came before (in a repeat)."""
-
 
 @pytest.fixture
 def untimed(monkeypatch):
@@ -28,32 +24,6 @@ def untimed(monkeypatch):
         return CellMeasurement("ok", "", (), findings=found)
 
     monkeypatch.setattr(sweep_cell, "time_cell", time_cell)
-
-
-@pytest.fixture
-def graphs(untimed, monkeypatch):
-    """For each graph that a backend is given: whether all its sizes are numbers."""
-    given = []
-
-    def backend(graph, inputs):
-        sizes = [size for tensor in inputs if isinstance(tensor, torch.Tensor) for size in tensor.shape]
-        given.append(not any(isinstance(value, torch.SymInt) for value in (*inputs, *sizes)))
-        return graph.forward
-
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    yield given
-    torch.compiler.reset()
-
-
-@pytest.mark.slow
-def test_every_cell_is_compiled_for_its_own_sizes(graphs):
-    seen = []
-    for model, batch_size in ORDER:
-        of = Cell(model=model, batch_size=batch_size, device="cpu", image_size=32, num_classes=10, compile=True)
-        sweep_cell.measure(of, CPU_PROTOCOL)
-        seen.append(graphs.copy())
-        graphs.clear()
-    assert seen == [[True]] * len(ORDER), "one graph a cell, of plain sizes"
 
 
 def test_the_instructions_of_a_compiled_cell_are_those_of_its_compiled_step(untimed, monkeypatch):

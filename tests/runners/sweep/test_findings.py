@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-
-from results.records.cell import Cell, Run
+from results.records.cell import Cell
 from results.records.samples import Sample
 from runners.sweep.findings import (
     Attempt,
@@ -23,30 +20,6 @@ CELL = Cell(model="resnet18", batch_size=2, device="cpu", precision="amp-bf16")
 
 def attempt(**more: object) -> Attempt:
     return Attempt(cell=CELL, number=3, sitting="s1", started_at="2026-01-01T00:00:00Z", **more)
-
-
-def test_findings_are_fields_of_a_run_with_its_types_and_its_defaults():
-    columns = {f.name: f for f in dataclasses.fields(Run)}
-    hints = typing.get_type_hints(Run)
-    for f in dataclasses.fields(CellFindings):
-        column = columns[f.name]
-        assert (f.default, f.default_factory) == (column.default, column.default_factory), f.name
-        kind = typing.get_type_hints(CellFindings)[f.name]
-        assert typing.get_origin(kind) is typing.get_origin(hints[f.name]), f.name
-        assert kind == hints[f.name] or "Mapping" in str(kind), f.name
-
-
-def test_a_row_of_nothing_found_is_a_run_with_defaults():
-    (outcome, row) = (CellOutcome("crashed", "why"), attempt().run(CellOutcome("crashed", "why")))
-    assert row == Run(
-        **vars(CELL),
-        cell_id=CELL.cell_id,
-        attempt=3,
-        sitting="s1",
-        status=outcome.status,
-        reason="why",
-        started_at="2026-01-01T00:00:00Z",
-    )
 
 
 def test_everything_found_is_in_the_row():

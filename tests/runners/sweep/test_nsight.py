@@ -24,7 +24,7 @@ from runners import nvtx_step
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.worker import WorkerFault
-from tests.support.fakes.fake_nsys import VERSION
+from tests.support.fakes.commands import refused, running
 from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives
 
@@ -71,11 +71,6 @@ def test_what_cannot_record_is_a_mistake_that_says_what_to_do(tmp_path: Path) ->
     broken.write_text("no program")
     with pytest.raises(ValueError, match=r"--version to answer: .*Exec format error"):
         nsight.check([CUDA], lambda _: str(broken))
-
-
-def test_what_records_is_said_with_its_version(fake: Any) -> None:
-    path = fake()
-    assert nsight.check([CUDA]) == f"recording with {VERSION} ({path})"
 
 
 # --- one recording ---------------------------------------------------------------------------------------------------
@@ -131,11 +126,6 @@ def _environ(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-def test_a_command_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"^nowhere/nsys could not be started: No such file"):
-        profiler_nsight.record(["nowhere/nsys", "profile"], tmp_path, 5.0)
-
-
 # --- a cell's works --------------------------------------------------------------------------------------------------
 
 
@@ -170,13 +160,6 @@ def test_each_work_has_a_command_a_recording_or_a_reason() -> None:
     assert not any(Path(folder).exists() for _, _, folder, _ in worker.asked)
 
 
-def test_ctrl_c_leaves_no_folder() -> None:
-    worker = Recorder(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        nsight.record(CUDA, ("one",), worker, lambda line: None, lambda: 100.0)
-    assert not Path(worker.asked[0][2]).exists()
-
-
 def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recorded(tmp_path, monkeypatch) -> None:
     scene = Scene(tmp_path / "run", monkeypatch)
     scene.answers[nsight.TASK] = lambda command, folder, limit_s: b"recording of " + command[-1].encode()
@@ -201,17 +184,8 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": "alexnet"}', '{"no_such": 1}'])
 def test_what_is_no_cell_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        nvtx_step.main(["--cell", text, "--work", "one"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: --cell: expected the parameters of a cell as a JSON object")
-
-
-def test_a_step_that_fails_says_why_in_one_line(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    monkeypatch.setattr(nvtx_step, "run", lambda cell, work: 1 / 0)
-    told = json.dumps(non_default(CUDA))
-    assert nvtx_step.main(["--cell", told, "--work", "one"]) == 1
-    assert capsys.readouterr().err == "error: ZeroDivisionError: division by zero\n"
+    answer = running(nvtx_step.main, capsys)("--cell", text, "--work", "one")
+    refused(answer, "error: --cell: expected the parameters of a cell as a JSON object")
 
 
 def test_it_ends_when_the_process_that_wanted_it_is_gone() -> None:

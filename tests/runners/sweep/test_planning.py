@@ -5,10 +5,6 @@ import pytest
 from runners.sweep.planning import REMEMBERED, SPARE_RATIO, Planning
 
 
-def test_without_a_cell_before_it_is_the_least() -> None:
-    assert Planning().needs_s(True, 10.0) == pytest.approx(SPARE_RATIO * 10.0)
-
-
 def test_cells_in_a_fresh_process_are_learnt_apart() -> None:
     planning = Planning()
     planning.learn(True, 14.0, 40.0)

@@ -13,7 +13,7 @@ from results.records.cell import Cell
 from runners.sweep import models
 from runners.sweep import options as sweep_options
 from runners.sweep.cell import reference_trace
-from runners.sweep.plan import Grid, cells, check, reason_against
+from runners.sweep.plan import Grid, cells, reason_against
 from runners.workers.batches import hyper_of_cell
 from runners.workers.devices import ProbeResult
 from tests.support.fakes.real_sweeps import QUICK, here
@@ -117,20 +117,6 @@ def test_what_is_frozen_is_no_part_of_a_step(options: tuple[str, ...], flop: int
     assert total([each for each in found.operations if each.phase != "recompute"]).model_flop == flop
 
 
-def test_a_pattern_that_matches_nothing_is_one_line_before_anything_is_measured(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    done = here("--models", "resnet18", "--frozen", "leyer1", "--quick", "--out", out, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "error: --frozen: no parameter matches 'leyer1', nearest layer1"
-    assert not out.exists()
-
-
-def test_images_of_cifar_are_for_models_of_the_catalogue(net: str) -> None:
-    cell = cells(replace(grid("--models", net), data="cifar10:somewhere"))[0]
-    assert reason_against(cell) == f"{net} brings inputs of its own; CIFAR-10 has images and one label each"
-    check(grid("--models", net, "--optimizer", "own"))  # which only building it can refuse
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -144,18 +130,6 @@ def test_images_of_cifar_are_for_models_of_the_catalogue(net: str) -> None:
 def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         grid(*arguments)
-
-
-def test_a_change_of_a_file_or_of_what_it_imports_is_seen(net: str) -> None:
-    before = grid("--models", net)
-    models.check_unchanged(grid("--models", net), [before])
-    (Path(net.partition(":")[0]).parent / "helper.py").write_text("WIDTH = 9\n")
-    now = grid("--models", net)
-    assert cells(now)[0].cell_id != cells(before)[0].cell_id
-    with pytest.raises(ValueError, match=r"net.py:build: its file is not the one that this run measured"):
-        models.check_unchanged(now, [before])
-    with pytest.raises(ValueError, match="its file is not the one"):
-        models.check_unchanged(grid("--models", "resnet18"), [before])
 
 
 def test_one_is_measured_resumed_and_refused_when_it_changed(net: str, tmp_path: Path) -> None:
@@ -175,14 +149,3 @@ def test_one_is_measured_resumed_and_refused_when_it_changed(net: str, tmp_path:
     refused = here(*QUICK, "--models", net.replace(":build", ":untrained"), cwd=tmp_path)
     assert refused.returncode == 2
     assert "cannot be trained: it has no parameter that needs a gradient" in refused.stderr
-
-
-def test_a_maker_of_batches_is_checked_with_its_model(tmp_path):
-    net = tmp_path / "net.py"
-    net.write_text("def build(): pass\n")
-    models.check_model(f"{net}:build", "", f"{net}:build")
-    for maker in (str(net), f"{tmp_path}/gone.py:batches"):
-        with pytest.raises(ValueError, match=r"expected|no file"):
-            models.check_model(f"{net}:build", "", maker)
-    with pytest.raises(ValueError, match="--batch: resnet18 makes its own batches"):
-        models.check_model("resnet18", "", f"{net}:build")

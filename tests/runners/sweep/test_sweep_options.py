@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
+from measure.device.environment import DeviceProperties
 from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
-from runners.sweep.plan import Grid, cells, check, remaining
+from runners.sweep.plan import Grid, cells
 from runners.workers.devices import ProbeResult
-from runners.workers.pool import Worker
-from runners.workers.worker import WorkerFault
 
 CPU = ProbeResult(device="cpu", refused={"tf32": "tf32 on cpu: a CPU has none"})
 H100 = ProbeResult(device="cuda")
@@ -54,6 +53,13 @@ def test_on_a_cpu_freed_memory_is_retained_and_the_ceiling_is_paired(monkeypatch
     assert settings(grid()) == {("default", True)}, "a C library that cannot retain it"
 
 
+def test_notes_of_a_stand_in_device_say_that_no_hardware_was_measured() -> None:
+    name = "Stand-in of NVIDIA H100 80GB HBM3"
+    (note,) = sweep_command._notes(ProbeResult(device="cuda", properties=DeviceProperties(name=name, stand_in=True)))
+    assert note == f"stand_in: {name} computes nothing: no hardware was measured"
+    assert sweep_command._notes(ProbeResult(device="cuda", properties=DeviceProperties(name=name))) == ()
+
+
 def test_a_precision_that_the_device_lacks_is_a_mistake_with_the_ones_it_has() -> None:
     with pytest.raises(ValueError, match=r"a CPU has none; expected of fp32, amp-bf16, amp-fp16, got tf32"):
         grid("--precisions", "fp32,tf32")
@@ -68,31 +74,6 @@ def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     resumed = grid("--suite", "post2021", stored=grid("--models", "vgg11").as_json())
     assert resumed.counters == grid().counters == ("fvcore", "ptflops"), "what the run had goes first"
     assert grid("--suite", "post2021", "--models", "vit_b_16").models[-1] == "vit_b_16"
-
-
-def test_a_resumed_run_says_what_it_measures_that_these_options_do_not_ask_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Three models at two batches, of which one cell is there, then one model at a third batch."""
-    before, now = (
-        grid("--models", "vgg11,alexnet,resnet18", "--batch-sizes", "1,2"),
-        grid("--models", "alexnet", "--batch-sizes", "2,4"),
-    )
-    planned = sweep_options.union(now, [before])
-    assert len(planned) == 7
-    done = {cells(before)[0].cell_id: "ok"}
-    todo = remaining(planned, done)
-    sweep_command._say_what_is_left(planned, todo, cells(now))
-    there, owed = capsys.readouterr().err.splitlines()
-    asked = {cell.cell_id for cell in cells(now)} - set(done)
-    assert there == "1 of 7 cells are there already"
-    assert owed == (
-        f"6 cells to measure: {len(asked)} that these options ask for, then {6 - len(asked)} that earlier sessions of "
-        "this run asked for and left"
-    )
-    assert {cell.cell_id for cell in todo[: len(asked)]} == asked, "these first"
-    sweep_command._say_what_is_left(cells(now), cells(now), cells(now))
-    assert capsys.readouterr().err == ""
 
 
 def test_the_suite_of_fathom_brings_each_workload_with_its_own_batch_and_optimizer() -> None:
@@ -131,20 +112,6 @@ def test_the_suite_of_a_gpu_measures_what_is_worth_most_first() -> None:
     assert {(cell.model, cell.compile) for cell in planned[-2:]} == {("mobilenet_v2", True), ("efficientnet_b0", True)}
 
 
-def test_stages_of_a_suite_follow_the_device_and_the_options() -> None:
-    of_v100 = sweep_options.grids_of(parsed("--suite", "gpu"), {}, V100)
-    assert {each.precisions for each in of_v100} == {("fp32",)}
-    given = sweep_options.grids_of(parsed("--suite", "gpu", "--precisions", "amp-fp16", "--quick"), {}, V100)
-    assert len(given) == 14
-    assert {(each.precisions, each.quick) for each in given} == {(("amp-fp16",), True)}
-    for words in (("--models", "vgg11"), ("--batch-sizes", "auto")):
-        with pytest.raises(ValueError, match=f"{words[0]}.*: expected without --suite gpu"):
-            sweep_options.grids_of(parsed("--suite", "gpu", *words), {}, H100)
-    old = ProbeResult(device="cuda", refused=dict.fromkeys(("fp32", "tf32", "amp-bf16"), "no"))
-    with pytest.raises(ValueError, match="expected a device with one of its precisions"):
-        sweep_options.grids_of(parsed("--suite", "gpu"), {}, old)
-
-
 def test_a_suite_in_stages_is_resumed_with_or_without_its_name() -> None:
     first, *others = sweep_options.grids_of(parsed("--suite", "gpu", "--quick"), {}, H100)
     stored = sweep_options.as_options(first, others)
@@ -153,64 +120,6 @@ def test_a_suite_in_stages_is_resumed_with_or_without_its_name() -> None:
         again = sweep_options.grids_of(parsed(*words), stored, H100)
         earlier = sweep_command._earlier(again, stored)
         assert [cell.cell_id for cell in sweep_options.union(again[0], earlier)] == planned
-
-
-def test_a_model_without_batch_or_optimizer_of_its_own_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="--batch-sizes: expected sizes, as resnet18 has none of its own"):
-        cells(grid("--suite", "fathom", "--models", "resnet18"))
-    with pytest.raises(ValueError, match="--optimizer: resnet18 has none of its own; expected sgd, "):
-        check(grid("--models", "memnet,resnet18", "--optimizer", "own"))
-    check(grid("--suite", "fathom-small"))
-
-
-def test_recordings_are_kept_where_they_are_asked_for_and_stay_so_on_resuming() -> None:
-    asked = grid("--methods", "batch", "--profile", "kineto")
-    assert [cell.profile for cell in cells(asked)] == ["kineto"] * 2
-    assert {cell.cell_id for cell in cells(asked)}.isdisjoint(c.cell_id for c in cells(grid("--methods", "batch")))
-    assert grid(stored=asked.as_json()) == asked
-    assert grid().profile == ""
-    old = {name: value for name, value in grid("--methods", "batch").as_json().items() if name != "profile"}
-    assert grid(stored=old) == grid("--methods", "batch"), "a run of before there was the option"
-
-
-def test_sizes_by_name_reach_the_cells_and_stay_on_resuming() -> None:
-    asked = grid("--models", "wordlm,charlm", "--size", "hidden=8,seq=3")
-    assert [cell.hyper for cell in cells(asked)] == [{"hidden": 8, "seq": 3}] * 2
-    assert grid(stored=asked.as_json()) == asked
-    assert grid("--models", "wordlm").hyper == {}
-    old = {name: value for name, value in grid().as_json().items() if name != "hyper"}
-    assert grid(stored=old) == grid(), "a run of before there was the option"
-
-
-def test_lists_of_layouts_compilers_and_optimizers() -> None:
-    asked = grid("--layout", "channels_last,channels_first", "--compile", "off,on", "--optimizer", "adam,sgd")
-    assert (asked.layout, asked.compile, asked.optimizer) == (
-        ("channels_last", "channels_first"), (False, True), ("adam", "sgd"),
-    )  # fmt: skip
-    assert len(cells(asked)) == 2 * 2 * 2 * 2
-    with pytest.raises(SystemExit):
-        parsed("--compile", "maybe")
-
-
-def test_epoch_pipeline_and_methods_reach_the_cells() -> None:
-    asked = grid("--methods", "exact,epoch,one", "--epoch-images", "50", "--input-pipeline")
-    assert (asked.methods, asked.epoch_images, asked.input_pipeline) == (("exact", "epoch", "one"), 50, True)
-    assert {(cell.methods, cell.epoch_images, cell.input_pipeline) for cell in cells(asked)} == {
-        (("one", "epoch", "exact"), 50, True)
-    }
-    assert (grid().epoch_images, grid().input_pipeline) == (10_000, False)
-    assert grid(stored=asked.as_json()) == asked
-
-
-def test_images_are_asked_of_a_process_and_held_to_the_grid(monkeypatch) -> None:
-    asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(sweep_command, "_worker_answer", lambda *task: asked.append(task) or 20)
-    sweep_command._check_data(grid("--batch-sizes", "64"))
-    assert asked == [], "random data have no end"
-    sweep_command._check_data(grid("--batch-sizes", "20", "--data", "cifar10:here"))
-    assert asked == [("runners.workers.batches:images", "cifar10:here")]
-    with pytest.raises(ValueError, match="--epoch-images: expected at most 20"):
-        sweep_command._check_data(grid("--batch-sizes", "4", "--data", "cifar10:here", "--methods", "epoch"))
 
 
 def test_resuming_without_options_plans_the_same_cells() -> None:
@@ -242,14 +151,6 @@ def test_compiling_for_a_cpu_without_a_compiler_is_one_line_before_anything_is_m
     assert asked == ["some++"]
     sweep_command._check_compiler(compiled, lambda name: f"/usr/bin/{name}")
     sweep_command._check_compiler(grid("--models", "vgg11", "--batch-sizes", "1"), lambda _: None)
-
-
-def test_a_probe_that_is_killed_is_no_mistake_of_the_callers(monkeypatch, capsys, tmp_path):
-    died = WorkerFault("crashed", "the worker died of SIGKILL")
-    monkeypatch.setattr(Worker, "call", lambda *_arguments, **_options: died)
-    assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "error: the worker died of SIGKILL; nothing was measured"
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("ended", "code"), [(KeyboardInterrupt, 130), (sweep_command.Terminated, 143)])

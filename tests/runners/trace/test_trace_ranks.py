@@ -5,18 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import re
 import shutil
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
 
-from reports.shared.numbers import percent
-from reports.trace.ranks import WIDTH_PT
 from runners import trace
+from tests.support.fakes.commands import refused, running, telling
 from tests.support.recordings import record_ranks
 
 RANKS = Path(__file__).parents[2] / "data" / "ranks"
@@ -27,18 +24,11 @@ STEP_FLOP = FORWARD + 2 * FORWARD - FORWARD // record_ranks.LAYERS
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    try:
-        code = trace.main([str(word) for word in words])
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return running(trace.main, capsys)(*words)
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    code, out, err = run(capsys, *words, "--format", "json")
-    assert (code, err) == (0, "")
-    found: dict[str, Any] = json.loads(out)
+    found: dict[str, Any] = telling(trace.main, capsys)(*words)
     return found
 
 
@@ -60,21 +50,6 @@ def test_flop_of_each_rank_are_those_of_its_share_of_the_batch(capsys: pytest.Ca
     assert found["utilization_ratio"] is None, "a CPU has no peak"
 
 
-def test_times_alone_leave_flop_out(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, RANKS, "--times-only")
-    assert [row["flop"] for row in found["ranks"]] == [None] * record_ranks.RANKS
-    assert found["straggler"]["rank"] == record_ranks.SLOW
-
-
-def test_the_table_begins_with_what_a_step_is_spent_on(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, RANKS, "--times-only")
-    assert (code, err) == (0, "")
-    assert out.startswith("3 ranks, 5 steps\nA step takes ")
-    assert f"Rank {record_ranks.SLOW} is waited for" in out
-    assert f"in each step from {record_ranks.FROM_STEP} on" in " ".join(out.split())
-    assert "Without a device, computing is the operator calls on the host." in out
-
-
 def test_clocks_an_hour_apart_change_no_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = document(capsys, RANKS, "--times-only")
     folder = shutil.copytree(RANKS, tmp_path / "ranks")
@@ -87,39 +62,14 @@ def test_clocks_an_hour_apart_change_no_wait(tmp_path: Path, capsys: pytest.Capt
     waits = [{(each["rank"], each["for_rank"]): each["wait_s"] for each in one["waits"]} for one in (here, there)]
     # the ends of gloo's all_reduce are some ms apart here, which is what a clock can be set to
     assert waits[1][2, 1] == pytest.approx(waits[0][2, 1], abs=0.005)
-    _, out, _ = run(capsys, folder, "--times-only")
-    assert "Clocks of 1 ranks were set by the ends of collectives" in " ".join(out.split())
 
 
 def test_a_missing_rank_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = shutil.copytree(RANKS, tmp_path / "ranks")
     (folder / "rank2.json.gz").unlink()
     code, out, _ = run(capsys, folder, "--times-only")
-    assert code == 0
-    assert out.startswith("2 of 3 ranks")
+    assert (code, out.startswith("2 of 3 ranks")) == (0, True)
     assert "Waits for the 1 ranks without a recording are not known." in out
-
-
-def test_the_page_has_the_tables_and_a_bar_a_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The bars of a rank add up to the width of its step; a host's name is text."""
-    folder = shutil.copytree(RANKS, tmp_path / "ranks")
-    held = json.loads(gzip.decompress((folder / "rank2.json.gz").read_bytes()))
-    (folder / "rank2.json.gz").write_bytes(gzip.compress(json.dumps(held | {"host_name": "<script>"}).encode()))
-    code, _, err = run(capsys, folder, "--times-only", "--html", tmp_path / "page.html")
-    assert (code, err) == (0, f"written: {tmp_path / 'page.html'}\n")
-    page = (tmp_path / "page.html").read_text()
-    assert f"Rank {record_ranks.SLOW} is waited for" in page
-    assert "&lt;script&gt;" in page
-    cells = [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
-    idle = {row["rank"]: row["idle_s"] / row["window_s"] for row in document(capsys, folder, "--times-only")["ranks"]}
-    assert [row[0] for row in cells if len(row) == 7][1:] == ["0", "1", "2"]
-    assert [row[-1] for row in cells if len(row) == 7][1:] == [percent(idle[rank]) for rank in range(3)]
-    (drawn,) = re.findall(r"src='data:image/svg\+xml,([^']*)'", page)
-    bars = re.findall(
-        r"<title>rank (\d) [^<]*</title><rect x=\"([\d.]+)\" y=\"[\d.]+\" width=\"([\d.]+)\"", unquote(drawn)
-    )
-    ends = {int(rank): float(left) + float(width) for rank, left, width in bars}
-    assert ends == {rank: pytest.approx(WIDTH_PT, abs=0.1) for rank in range(3)}
 
 
 REFUSED = {
@@ -131,9 +81,7 @@ REFUSED = {
 @pytest.mark.parametrize("how", REFUSED)
 def test_options_of_a_file_are_refused(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     words, says = REFUSED[how]
-    code, out, err = run(capsys, RANKS, *words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert says in err
+    refused(run(capsys, RANKS, *words), says)
 
 
 def test_a_trace_twice_or_cut_and_a_folder_without_any_are_one_line(
@@ -141,17 +89,13 @@ def test_a_trace_twice_or_cut_and_a_folder_without_any_are_one_line(
 ) -> None:
     folder = shutil.copytree(RANKS, tmp_path / "ranks")
     shutil.copy(folder / "rank0.json.gz", folder / "again.json.gz")
+    refused(run(capsys, folder), "two of rank 0")
+    (folder / "again.json.gz").unlink()
     whole = (folder / "rank1.json.gz").read_bytes()
-    for words in ("two of rank 0", "rank1.json.gz", "one a rank"):
-        code, out, err = run(capsys, folder)
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert words in err
-        if words == "two of rank 0":
-            (folder / "again.json.gz").unlink()
-            (folder / "rank1.json.gz").write_bytes(whole[: len(whole) // 2])
-        else:
-            for file in folder.iterdir():
-                file.unlink()
+    (folder / "rank1.json.gz").write_bytes(whole[: len(whole) // 2])
+    refused(run(capsys, folder), "rank1.json.gz")
+    (tmp_path / "empty").mkdir()
+    refused(run(capsys, tmp_path / "empty"), "one a rank")
 
 
 COLLECTIVE_KERNELS = (

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -40,13 +39,6 @@ def call(worker: Worker, task: str, *arguments: object, timeout_s: float = SOON_
     return worker.call(f"tests.support.fakes.planted_tasks:{task}", *arguments, timeout_s=timeout_s)
 
 
-def raising(fault: BaseException) -> Callable[..., object]:
-    def function(*_: object, **__: object) -> object:
-        raise fault
-
-    return function
-
-
 def read_pids(mark: Path, within_s: float = SOON_S) -> list[int]:
     """What a task wrote of itself."""
     end_s = time.monotonic() + within_s
@@ -60,14 +52,6 @@ class TestResults:
     def test_a_result_comes_back(self, worker):
         assert call(worker, "echo", 1, "two", {"three": (4.5, None)}) == (1, "two", {"three": (4.5, None)})
 
-    def test_what_a_task_tells_before_its_result_is_heard(self, worker):
-        worker.on_message = (heard := []).append
-        assert worker.call("runners.workers.worker:send_message", "block 7", timeout_s=SOON_S) is None
-        assert heard == ["block 7"]
-
-    def test_a_result_larger_than_a_pipe(self, worker):
-        assert len(call(worker, "large", 5_000_000)) == 5_000_000
-
     def test_one_process_serves_all_calls_and_is_not_this_one(self, worker):
         pids = {call(worker, "pid") for _ in range(3)}
         assert len(pids) == worker.started == 1
@@ -78,28 +62,9 @@ class TestResults:
         worker.stop()
         assert capfd.readouterr() == ("", "")
 
-    def test_without_quiet_its_noise_is_on_stderr_and_never_on_stdout(self):
-        """In a process of its own, because the server keeps the streams of the one that started it."""
-        code = "from runners.workers.pool import Worker; w = Worker('loud', quiet=False)\n"
-        code += "w.call('tests.support.fakes.planted_tasks:shout', 'noise', timeout_s=60); w.stop(); print('document')"
-        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True
-        )
-        assert done.stdout == "document\n"
-        assert sorted(done.stderr.splitlines()) == ["noise child", "noise err", "noise out"]
-
-    def test_it_leads_a_session_of_its_own(self, worker):
-        pid, group, session = call(worker, "group")
-        assert pid == group == session
-        assert session != os.getsid(0)
-
     @pytest.mark.skipif(not LINUX, reason="Linux decides who dies when memory runs out")
     def test_the_kernel_takes_it_before_its_parent(self, worker):
         assert call(worker, "sacrifice") > int(Path("/proc/self/oom_score_adj").read_text())
-
-    def test_ctrl_c_is_the_parents_to_decide(self, worker):
-        assert call(worker, "on_interrupt") == "still here"
 
 
 class TestFaults:
@@ -160,26 +125,6 @@ class TestFaults:
         assert time.monotonic() - start_s < 20
         wait_until_gone(*read_pids(tmp_path / "pids"))
 
-    def test_a_server_that_is_still_dying_is_asked_again(self, worker, monkeypatch):
-        honest, faults = Worker._start, [ConnectionRefusedError("the last of it")]
-
-        def start(self):
-            if faults:
-                raise faults.pop()
-            honest(self)
-
-        monkeypatch.setattr(Worker, "_start", start)
-        assert call(worker, "echo", "again") == ("again",)
-        assert worker.started == 1
-
-    def test_last_words_are_the_end_of_what_it_printed_in_this_call(self, worker):
-        call(worker, "say", "before, " * 100)
-        fault = call(worker, "kill_me", signal.SIGKILL, "first\nand " + "x" * 1000 + "\n last")
-        words = fault.reason.partition("; it printed: ")[2]
-        assert len(words) == processes.LAST_WORDS
-        assert words.endswith("xxx last")
-        assert "before" not in words
-
     def test_one_that_died_between_two_calls_costs_nothing(self, worker):
         first = call(worker, "pid")
         os.kill(first, signal.SIGKILL)
@@ -187,10 +132,6 @@ class TestFaults:
             time.sleep(0.01)
         assert call(worker, "echo", 1) == (1,)
         assert worker.started == 2
-
-    def test_a_server_whose_imports_fail_is_a_fault(self, worker, monkeypatch):
-        monkeypatch.setattr(worker, "_start", raising(EOFError("no server")))
-        assert call(worker, "nothing") == WorkerFault("crashed", "no worker could be started: EOFError no server")
 
     def test_no_room_for_a_process_is_not_the_cells_fault(self, worker, monkeypatch):
         monkeypatch.setattr(pool.tempfile, "NamedTemporaryFile", lambda **_: (_ for _ in ()).throw(OSError(28, "full")))
@@ -228,16 +169,14 @@ class TestInterruption:
 
 PARENT = """
 import sys
-from runners.workers.pool import Worker, prepare
-if sys.argv[3]:
-    prepare()
+from runners.workers.pool import Worker
 Worker("orphan").call(sys.argv[1], sys.argv[2], timeout_s=600)
 """
 
 
-def start_parent(task: str, mark: Path, imports: str = "") -> subprocess.Popen[bytes]:
+def start_parent(task: str, mark: Path) -> subprocess.Popen[bytes]:
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    command = [sys.executable, "-c", PARENT, f"tests.support.fakes.planted_tasks:{task}", str(mark), imports]
+    command = [sys.executable, "-c", PARENT, f"tests.support.fakes.planted_tasks:{task}", str(mark)]
     return subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True, stderr=subprocess.PIPE)
 
 
@@ -280,17 +219,6 @@ worker.stop()
             [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True
         )
         assert said.stdout.splitlines() == ["crashed", "('again',)"]
-
-    def test_ctrl_c_while_the_server_imports_prints_no_traceback_of_it(self, tmp_path):
-        """The whole process group gets the signal, as from a terminal; the parent alone answers."""
-        with start_parent("hang", tmp_path / "pids", "imports") as parent:
-            assert parent.stderr is not None
-            time.sleep(0.5)
-            os.killpg(parent.pid, signal.SIGINT)
-            said = parent.stderr.read().decode()
-        assert parent.returncode in (-signal.SIGINT, 130, 1)
-        assert said.count("Traceback") == 1, said
-        assert "forkserver" not in said.splitlines()[2], said
 
 
 @pytest.mark.skipif(not LINUX, reason="limits of open files")

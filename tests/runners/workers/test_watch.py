@@ -80,33 +80,6 @@ def test_a_cpu_without_readable_energy_has_no_telemetry_and_no_complaint(monkeyp
     watch.close()
 
 
-def test_a_cpu_whose_energy_can_be_read_has_it_in_its_rows(monkeypatch, tmp_path):
-    package = tmp_path / "sys/class/powercap/intel-rapl:0"
-    package.mkdir(parents=True)
-    for name, text in (("name", "package-0"), ("energy_uj", "7000000"), ("max_energy_range_uj", "262143328850")):
-        (package / name).write_text(text)
-    monkeypatch.setattr(telemetry, "open_device", lambda device: open_cpu(root=tmp_path))
-    watch = TelemetryWatch("cpu")
-    watch.start()
-    start_s = time.monotonic()
-    until(lambda: watch.window(start_s, time.monotonic()))
-    (package / "energy_uj").write_text("9000000")
-    until(lambda: watch.window(start_s, time.monotonic())[-1].energy_j == 9.0)
-    rows = watch.window(start_s, time.monotonic())
-    watch.close()
-    assert rows[0].energy_j == 7.0
-    assert rows[-1].energy_j == 9.0
-    assert {(row.sm_clock_hz, row.power_w, row.event_reasons) for row in rows} == {(None, None, None)}
-
-
-@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:3", "cpu"])
-def test_the_device_decides_which_one_is_asked(monkeypatch, device):
-    asked = []
-    monkeypatch.setattr(telemetry, "open_device", lambda device: asked.append(device) or Card())
-    TelemetryWatch(device).close()
-    assert asked == [device]
-
-
 def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
     def refused(device):
         raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
@@ -126,16 +99,12 @@ def test_energy_of_a_window_is_power_times_time(card):
     watch = TelemetryWatch("cuda")
     watch.start()
     start_s, end_s = polled(watch)
-    found = watch.energy(start_s, end_s)
-    rows = watch.window(start_s, end_s)
+    found, rows = watch.energy(start_s, end_s), watch.window(start_s, end_s)
     watch.close()
     assert (found.energy_j, found.energy_method) == (pytest.approx(WATTS * (end_s - start_s)), "polled")
-    assert len(found.warnings) == 1  # no counter, and a window of half a second
-    assert found.warnings[0].startswith("energy: no energy counter")
-    assert "shorter than 5 s" in found.warnings[0]
-    assert rows[0].time_s <= start_s
-    assert rows[-1].time_s >= end_s
-    assert [row.time_s for row in rows] == sorted(row.time_s for row in rows)
+    (warning,) = found.warnings  # no counter, and a window of half a second
+    assert warning.startswith("energy: no energy counter")
+    assert rows[0].time_s <= start_s < end_s <= rows[-1].time_s
     assert len(rows) >= 1 + 3 + 1
 
 
@@ -184,18 +153,6 @@ def test_telemetry_that_ends_does_not_end_the_sweep(card):
     watch.close()
 
 
-def test_closing_ends_the_polls_and_lets_go_of_the_card(card):
-    watch = TelemetryWatch("cuda")
-    watch.start()
-    watch.close()
-    assert card.said[-1] == "close"
-    said = len(card.said)
-    time.sleep(0.25)
-    assert len(card.said) == said
-    watch.close()
-    assert card.said.count("close") == 1
-
-
 def test_processes_that_came_since_are_a_warning_but_for_the_worker(card, monkeypatch):
     """77 was there before; the first that comes is the worker that measures."""
     watch = TelemetryWatch("cuda")
@@ -213,15 +170,3 @@ def test_processes_that_came_since_are_a_warning_but_for_the_worker(card, monkey
         (77, 1, 2): ["shared_device: 1 process of others came since the session began"],
         (1, 2, 3): ["shared_device: 2 processes of others came since the session began"],
     }
-
-
-def test_energy_of_a_slice_is_said_to_be_the_whole_gpu_s(card, monkeypatch):
-    monkeypatch.setattr(card, "preflight", lambda baseline: {"mig": True})
-    watch = TelemetryWatch("cuda")
-    watch.preflight()
-    watch.start()
-    start_s, end_s = polled(watch)
-    found = watch.energy(start_s, end_s)
-    watch.close()
-    assert found.energy_j is not None
-    assert telemetry.OF_A_SLICE in found.warnings

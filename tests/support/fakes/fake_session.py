@@ -11,6 +11,7 @@ from typing import Any
 from analysis.devices.telemetry import Reading
 from results.records.cell import Cell
 from results.records.counts import FlopCount
+from results.records.operations import ProfiledOperation
 from results.records.samples import Ceiling, Sample
 from results.store.disk import Disk
 from results.store.store import Store
@@ -164,6 +165,26 @@ class Scene:
 def ceiling(sitting: str, device: str, precision: str) -> Ceiling:
     return Ceiling(
         sitting=sitting, device=device, precision=precision, unit="fp32", operation="matmul", shape="8x8x8", flop=1024
+    )
+
+
+def operation(work: str) -> ProfiledOperation:
+    return ProfiledOperation(
+        work=work,
+        index=0,
+        parent=None,
+        name="aten::mul",
+        phase="forward",
+        module="",
+        sequence_nr=1,
+        forward_index=None,
+        thread=1,
+        input_shapes=((4,),),
+        input_dtypes=("float",),
+        concrete_inputs=(None,),
+        found_flop=4,
+        start_s=0.0,
+        time_s=0.1,
     )
 
 

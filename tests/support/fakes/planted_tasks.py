@@ -20,17 +20,8 @@ def pid():
     return os.getpid()
 
 
-def group():
-    return os.getpid(), os.getpgid(0), os.getsid(0)
-
-
 def nothing():
     return None
-
-
-def say(text, result="said"):
-    print(text)
-    return result
 
 
 def shout(text):
@@ -111,10 +102,6 @@ def unreadable():
     return Unreadable()
 
 
-def large(count):
-    return b"x" * count
-
-
 def die_while_answering(count):
     """The answer does not fit into the pipe at once, and the process dies while it is being sent."""
     signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -124,12 +111,6 @@ def die_while_answering(count):
 
 def sacrifice():
     return int(Path("/proc/self/oom_score_adj").read_text())
-
-
-def on_interrupt():
-    """What this process does at Ctrl-C."""
-    os.kill(os.getpid(), signal.SIGINT)
-    return "still here"
 
 
 class Treacherous:

@@ -1,11 +1,10 @@
 """Works and profiles on a CUDA device: what is counted, timed, kept and given back. Needs a GPU that CUPTI can record.
 
-Each test says what only a GPU can show; the same code without one is in test_cuda_calls, test_passes and test_profiles.
+Each test says what only a GPU can show; the same code without one is in test_passes and test_profiles.
 """
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections.abc import Iterator
 
@@ -25,18 +24,14 @@ from measure.timing.clocks import clock_for
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import step_time_s
 from results.records.cell import Cell, Run
-from results.store.store import read_run
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement, merge_findings
 from runners.sweep.plan import METHODS
-from tests.support.fakes.real_sweeps import sweep
-from tests.support.made_up.made_up_cifar import made
 from tests.support.nets.small_steps import fake_trace, parts
 from tests.support.recordings.recorded_nets import cnn
 from tests.support.recordings.recordings import a_run
 from workloads.catalogue.base import Batch
 from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import cifar
 
 pytestmark = pytest.mark.gpu
 
@@ -192,28 +187,3 @@ def test_a_profile_leaves_later_times_as_they_were():
     before_s = step_s()
     profile_step(step, step.model, clock, work="batch", cuda=True)
     assert step_s() == pytest.approx(before_s, rel=0.1)
-
-
-def test_images_from_the_pipeline_come_to_the_device_in_the_cells_layout(tmp_path, monkeypatch, nothing_left):
-    monkeypatch.setattr(cifar, "dataset", functools.partial(cifar.dataset, kind=made(tmp_path)))
-    words = {"data": f"cifar10:{tmp_path}", "num_classes": 10, "image_size": 64, "batch_size": 6, "epoch_images": 20}
-    cell = resnet("amp-bf16", layout="channels_last", input_pipeline=True, **words)
-    source = sweep_cell.Batches(cell, sweep_cell._workload(cell), torch.device(DEVICE))
-    (images,) = next(source.endless(6)).inputs
-    assert images.is_cuda
-    assert images.is_contiguous(memory_format=torch.channels_last)
-    measured = whole(cell)
-    assert measured.findings.unprofiled == {}
-    assert measured.findings.host_bound is True, "the device waits for a processor that resizes images"
-
-
-def test_a_compiled_cell_has_all_its_works(tmp_path):
-    words = ("--device", "cuda", "--quick", "--compile", "on", "--models", "synthetic_matmul", "--batch-sizes", "16")
-    methods = ("--precisions", "tf32", "--methods", "one,batch,epoch,exact", "--epoch-images", "200")
-    done = sweep(*words, *methods, "--out", "run", cwd=tmp_path, timeout_s=200)
-    assert done.returncode == 0, done.stderr
-    data = read_run(tmp_path / "run")
-    (run,) = data.runs
-    assert run.unprofiled == {}
-    assert run.profiled == ("one", "batch", "last")
-    assert "profiled" not in set(data.samples["part"])

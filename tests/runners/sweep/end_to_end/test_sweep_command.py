@@ -1,10 +1,9 @@
-"""The sweep's command line: at once where nothing is measured; a mistake is one line, exit 2, and leaves nothing."""
+"""The sweep's command line: a mistake is one line, exit 2, and leaves nothing."""
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,19 +19,8 @@ from tests.support.fakes.real_sweeps import here
 from tests.support.made_up.made_up_cifar import made
 
 ROOT = Path(__file__).parents[4]
-AT_ONCE_S = 0.8
 
 Refused = Callable[..., str]
-
-LOADED = """
-import sys
-try:
-    import runners.sweep.command
-    runners.sweep.command.main(sys.argv[1:])
-except SystemExit:
-    pass
-print(",".join(name for name in ("torch", "torchvision", "pandas", "numpy", "rich", "sympy") if name in sys.modules))
-"""
 
 
 def sweep(*arguments: str, cwd: Path, code: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -90,36 +78,6 @@ def refused_process(place: Path, *arguments: str) -> str:
     before = files(place)
     done = sweep(*arguments, cwd=place)
     return one_line(done.returncode, done.stdout, done.stderr, before, files(place))
-
-
-def of_children_s() -> float:
-    """Processor time of all processes that this one has waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-class TestAtOnce:
-    @pytest.mark.parametrize(
-        "arguments",
-        [("--help",), ("--batch-sizes", "0"), ("--fromat", "json"), ("--models", "resnet5O"), ("--precisions", "fp33")],
-    )
-    def test_it_answers_at_once_without_torch(self, tmp_path, arguments):
-        taken_s = []
-        for _ in range(3):  # processor time, and the best of three: other work shares the cores
-            start_s = of_children_s()
-            done = sweep(*arguments, cwd=tmp_path)
-            taken_s.append(of_children_s() - start_s)
-        assert done.returncode == (0 if arguments == ("--help",) else 2)
-        assert min(taken_s) < AT_ONCE_S
-        assert sweep(*arguments, cwd=tmp_path, code=LOADED).stdout.splitlines()[-1] == ""
-
-    def test_help_names_every_option(self, tmp_path):
-        done = sweep("--help", "all", cwd=tmp_path)
-        wanted = "models suite batch-sizes precisions device layout compile optimizer size retry methods "
-        wanted += "counters data peak-tflops quick out resume repeat seed target-ci time-budget cudnn-benchmark "
-        wanted += "deterministic format convention epoch-images input-pipeline"
-        assert [option for option in wanted.split() if f"--{option}" not in done.stdout] == []
-        assert done.stderr == ""
 
 
 NUMBER = "expected a whole number of at least 1, got"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +18,7 @@ from results.records.rows import header
 from results.records.vocabulary import MEASURED
 from results.store.store import RunData, read_operations, read_run
 from tests.support.fakes.commands import code_without
-from tests.support.fakes.real_sweeps import ENVIRON, QUICK, command, here, sweep
+from tests.support.fakes.real_sweeps import ENVIRON, QUICK, here
 
 BATCH = 2
 WIDTH, DEPTH = 1024, 4
@@ -61,11 +58,9 @@ class Done:
             "3",
         ]
         words = [sys.executable, "-c", WITHOUT_TORCH, *QUICK, *words, "--format", "json", "--out", str(self.path)]
-        self.began_s = time.monotonic()
         self.answer = subprocess.run(
             words, cwd=folder, env=ENVIRON, capture_output=True, text=True, timeout=240, check=False
         )
-        self.ended_s = time.monotonic()
         self.data: RunData = read_run(self.path)
         with open(self.path / "utilization.csv", newline="") as file:
             self.utilization = list(csv.DictReader(file))
@@ -83,26 +78,16 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done(tmp_path_factory.mktemp("sweep"))
 
 
-def test_it_succeeds_and_says_each_cell_on_stderr(done):
-    assert done.answer.returncode == 0, done.answer.stderr
-    lines = done.answer.stderr.splitlines()
-    assert sum(line.startswith(f"[{i}/4] synthetic_") for i in range(1, 5) for line in lines) == 4
-    assert "measuring on the CPU" in done.answer.stderr
-    assert "Traceback" not in done.answer.stderr
-    assert "arning" not in done.answer.stderr
-
-
 def test_every_file_is_there(done):
+    assert done.answer.returncode == 0, done.answer.stderr
+    assert "arning" not in done.answer.stderr
     found = {str(file.relative_to(done.path)) for file in done.path.rglob("*") if file.is_file()}
     traces = {run.trace_id for run in done.data.runs}
-    assert len(traces) == 2
     wanted = {"manifest.json", "runs.csv", "samples.csv", "flop_counts.csv", "sittings.csv", "ceilings.csv"}
     wanted |= {f"operations/{trace}{ending}" for trace in traces for ending in (".csv.gz", ".storages.csv.gz")}
     wanted |= {"utilization.csv", "step_times.csv", "cleaned/flop_counts.csv", "cleaned/cleaning_log.csv"}
     assert wanted <= found
     assert {Path(name).suffix for name in found if name.startswith("figures/")} == {".png", ".svg"}
-    assert not [name for name in found if name.endswith(".tmp")]
-    assert "telemetry.csv" not in found, "a CPU has none"
 
 
 def test_each_cell_is_one_whole_row(done):
@@ -113,14 +98,10 @@ def test_each_cell_is_one_whole_row(done):
     for run in done.data.runs:
         assert (run.status, run.reason) == ("ok", "")
         assert (run.attempt, run.sitting, run.quick, run.seed) == (1, "s0", True, 3)
-        assert run.parameters == PARAMETERS[run.model]
-        assert run.items_per_step == BATCH
-        assert run.cell_id == run.cell.cell_id
+        assert (run.parameters, run.items_per_step) == (PARAMETERS[run.model], BATCH)
         assert (run.convolution_unit, run.matmul_unit) == ("fp32", "fp32")
         assert run.flags_before == run.flags_after
-        assert run.flags_before["float32_matmul_precision"] == "highest"
-        assert run.energy_j is None
-        assert run.host_bound is None
+        assert (run.energy_j, run.host_bound) == (None, None)
         assert 0 < run.last_loss < 100
         assert run.last_loss != run.first_loss, "it learns on more than one batch"
 
@@ -149,19 +130,15 @@ def test_samples_lie_where_the_row_says_and_nowhere_else(done):
         assert parts.map(PARTS).is_monotonic_increasing, "warm-up, blocks of steps and of the ceiling, phases"
         blocks = mine[mine["part"] == "measure"]
         assert len(blocks) >= 3
-        assert done.began_s < mine["start_s"].min()
         assert run.window_start_s == blocks["start_s"].iloc[0]
         assert run.window_end_s == pytest.approx(blocks["start_s"].iloc[-1] + blocks["wall_s"].iloc[-1])
-        assert run.window_end_s < done.ended_s
         assert 0.4 <= blocks["wall_s"].sum() <= run.window_end_s - run.window_start_s
-        assert (mine["wall_s"] > 0).all()
         warm = mine[mine["part"] == "warmup"]
         assert run.warmup_steps == warm["steps"].sum()
         assert warm["start_s"].max() < run.window_start_s
         phases = mine[mine["part"] == "phase"]
         assert set(phases["phase"]) == {"forward", "loss", "backward", "optimizer"}
         assert phases["start_s"].min() >= run.window_end_s
-        assert run.duration_s >= run.window_end_s - run.window_start_s
 
 
 def step_s(done: Done, run: Run) -> float:
@@ -189,11 +166,9 @@ def test_utilization_is_flop_over_time_times_peak(done):
                 assert float(row["time_s"]) == pytest.approx(time_s)
                 assert float(row["peak_flop_per_s"]) == pytest.approx(peak)
                 assert float(row["utilization_ratio"]) == pytest.approx(flop[run.model] / (time_s * peak))
-                assert float(row["achieved_flop_per_s"]) == pytest.approx(flop[run.model] / time_s)
                 assert float(row["items_per_s"]) == pytest.approx(BATCH / time_s)
                 low, high = float(row["utilization_low_ratio"]), float(row["utilization_high_ratio"])
                 assert low < float(row["utilization_ratio"]) < high
-                assert row["status"] == "ok"
 
 
 def test_what_a_cpu_lacks_is_a_row_with_a_reason(done):
@@ -202,20 +177,6 @@ def test_what_a_cpu_lacks_is_a_row_with_a_reason(done):
             (row,) = done.rows(run, method="exact", denominator=denominator)
             assert (row["status"], row["utilization_ratio"], row["peak_flop_per_s"]) == ("unavailable", "", "")
             assert row["reason"]
-
-
-def test_a_quick_row_says_so(done):
-    assert all("quick: measured for a fifth" in row["warnings"] for row in done.utilization)
-
-
-def test_where_stdout_is_full_the_run_is_whole(done, tmp_path):
-    again = shutil.copytree(done.path, tmp_path / "run")
-    with open("/dev/full", "w") as full:
-        words = command("--resume", again)
-        ended = subprocess.run(words, cwd=tmp_path, env=ENVIRON, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert ended.returncode == 3
-    said = "error: the output could not be written: No space left on device; the run is whole, and "
-    assert ended.stderr.splitlines()[-1] == f"{said}python -m runners.report {again} prints it"
 
 
 def test_stdout_is_one_json_document_of_the_same_rows(done):
@@ -235,17 +196,11 @@ def test_stdout_is_one_json_document_of_the_same_rows(done):
 
 
 def test_the_manifest_says_how_it_was_asked_for(done):
-    manifest = done.data.manifest
-    assert manifest.name == "run"
-    assert manifest.options["models"] == list(MODEL_FLOP)
-    assert (manifest.options["repeat"], manifest.options["seed"], manifest.options["quick"]) == (2, 3, True)
-    assert manifest.options["peak_tflops"] == 0.5
-    assert manifest.peak_row is None
-    (line,) = manifest.commands
+    options = done.data.manifest.options
+    assert options["models"] == list(MODEL_FLOP)
+    assert (options["repeat"], options["seed"], options["quick"], options["peak_tflops"]) == (2, 3, True, 0.5)
+    (line,) = done.data.manifest.commands
     assert line.startswith("python -m runners.sweep --device cpu --quick")
-    (sitting,) = done.data.sittings
-    assert (sitting.sitting, sitting.device) == ("s0", "cpu")
-    assert sitting.environment["torch"] == sitting.torch_version
 
 
 def test_ceilings_are_found_once(done):
@@ -271,33 +226,10 @@ def test_a_planned_cell_that_cannot_train_is_a_row_and_the_others_are_measured(t
     words = (*QUICK, "--models", "resnet18", "--size", "image_size=32,num_classes=10", "--batch-sizes", "1,2")
     done = here(*words, "--out", "run", cwd=tmp_path, figures=False)
     assert done.returncode == 1, done.stderr
-    assert "could not be made" not in done.stderr
-    data = read_run(tmp_path / "run")
-    found = {run.batch_size: run for run in data.runs}
+    found = {run.batch_size: run for run in read_run(tmp_path / "run").runs}
     assert found[1].status == "invalid"
     assert "needs a batch of at least 2" in found[1].reason
     assert found[2].status in MEASURED
     assert found[2].first_loss == pytest.approx(2.3, abs=1.5), "about ln 10 at the start"
-    assert "resnet18" in done.stdout
-    assert "invalid" in done.stdout or "at least 2" in done.stdout
-    with open(tmp_path / "run" / "utilization.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["status"] for row in rows if row["batch_size"] == "1"} == {"invalid"}
-    exact = [row for row in rows if (row["batch_size"], row["method"], row["denominator"]) == ("2", "exact", "ceiling")]
-    assert float(exact[0]["utilization_ratio"]) > 0
     again = here("run", cwd=tmp_path, command="report", figures=False)
-    assert again.returncode == 0
-    assert again.stdout == done.stdout
-
-
-@pytest.mark.slow
-def test_the_default_directory_is_of_the_hour_and_the_device(tmp_path):
-    done = sweep(*QUICK, "--models", "synthetic_convolution", "--methods", "exact", "--batch-sizes", "1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (run,) = (tmp_path / "results" / "runs").iterdir()
-    assert run.name.endswith("-cpu")
-    assert os.listdir(tmp_path) == ["results"]
-    assert [row.status for row in read_run(run).runs] == ["ok"]
-    again = sweep("--resume", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "1 of 1 cells are there already" in again.stderr
+    assert (again.returncode, again.stdout) == (0, done.stdout)

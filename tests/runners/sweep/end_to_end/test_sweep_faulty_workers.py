@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
 
 import pytest
 
@@ -111,48 +110,8 @@ def test_a_loss_that_is_no_number_is_a_warning(betrayed):
 
 
 @pytest.mark.survival
-def test_a_fresh_worker_came_after_each_status_but_ok(betrayed):
-    runs = betrayed[0]
-    (measurer,) = [worker for worker in Betrayed.all if worker.name == "measure"]
-    assert measurer.started == 1 + sum(runs[size].status != "ok" for size in range(1, 17))
-    assert measurer._process is None, "and none is left"
-
-
-@pytest.mark.survival
 def test_the_samples_of_a_betrayed_cell_are_kept_only_where_it_was_measured(betrayed):
     samples = read_run(betrayed[1]).samples
     counts = samples.groupby("cell_id").size().to_dict()
     for size, run in betrayed[0].items():
         assert (run.cell_id in counts) == (run.status in (*MEASURED, "invalid")), size
-
-
-class Killed(Worker):
-    """A worker that dies in one work of each cell."""
-
-    def call(self, task: str, *arguments: object, timeout_s: float) -> object:
-        if task == "runners.sweep.cell:measure_work" and arguments[1] == "batch":
-            return super().call(
-                "tests.support.fakes.planted_tasks:kill_me", signal.SIGKILL, "no room", timeout_s=timeout_s
-            )
-        return super().call(task, *arguments, timeout_s=timeout_s)
-
-
-@pytest.mark.survival
-def test_a_worker_that_is_killed_in_a_work_costs_no_cell(tmp_path, monkeypatch):
-    """The kernel takes it when memory runs out: its own step was measured before, and one sample was, too."""
-    prepare()
-    common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9, "counters": ()}
-    cells = [Cell(**common, batch_size=size, methods=("one", "batch", "exact")) for size in (1, 2)]
-    monkeypatch.setattr(sweep_session, "Worker", Killed)
-    with Store.create(tmp_path / "run", MANIFEST) as store:
-        store.append_sitting(SITTING)
-        progress = Progress(len(cells), io.StringIO())
-        Session(store, "s1", "x", TelemetryWatch("cpu"), Limits(cell_timeout_s=120.0), progress).collect(cells)
-    data = read_run(tmp_path / "run")
-    assert len(data.runs) == 2
-    for run in data.runs:
-        assert run.status in MEASURED
-        assert run.profiled == ("one",)
-        died = "the worker died of SIGKILL, as the kernel does when memory runs out; it printed: no room"
-        assert run.unprofiled == {"batch": died}
-    assert set(data.samples["work"].fillna("")) == {"", "one"}

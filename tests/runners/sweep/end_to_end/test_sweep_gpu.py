@@ -1,4 +1,4 @@
-"""Real sweeps on a CUDA device: units, energy, clock, memory, host-bound, phases and works in the rows. Needs a GPU."""
+"""Real sweeps on a CUDA device: units, energy, clock, memory, host-bound and phases in the rows. Needs a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from results.records.cell import Run
 from results.records.vocabulary import MEASURED
-from results.store.store import RunData, read_profile, read_run
+from results.store.store import RunData, read_run
 from tests.support.fakes.real_sweeps import sweep
 
 pytestmark = pytest.mark.gpu
@@ -93,41 +93,3 @@ def test_the_state_before_the_run_is_kept(data):
     assert sitting.device_name
     assert sitting.driver
     assert "other_processes" in sitting.preflight
-
-
-@pytest.fixture(scope="module")
-def with_works(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunData]:
-    folder = tmp_path_factory.mktemp("gpu-works")
-    words = ("--device", "cuda", "--quick", "--models", "resnet18", "--batch-sizes", "64", "--size", "image_size=128")
-    methods = ("--precisions", "fp32", "--methods", "one,batch,epoch,exact", "--epoch-images", "1000")
-    done = sweep(*words, *methods, "--out", "run", cwd=folder, timeout_s=500)
-    assert done.returncode == 0, done.stderr
-    return folder / "run", read_run(folder / "run")
-
-
-def test_works_are_timed_on_the_device(with_works):
-    _, data = with_works
-    (run,) = data.runs
-    assert run.unprofiled == {}
-    rows = data.samples
-    timed = rows[(rows["part"] == "measure") & (rows["work"] != "")]
-    assert set(timed["work"]) == {"one", "last", "epoch"}
-    assert (timed["device_s"] > 0).all()
-    epoch = timed[timed["work"] == "epoch"]
-    assert epoch["steps"].sum() == 1000 // 64 + 1
-    own = rows[(rows["part"] == "measure") & (rows["work"] == "")]
-    batch_s = own["device_s"].sum() / own["steps"].sum()
-    last = timed[timed["work"] == "last"]
-    last_s = last["device_s"].sum() / last["steps"].sum()
-    assert epoch["device_s"].sum() == pytest.approx(1000 // 64 * batch_s + last_s, rel=0.2)
-
-
-def test_the_profile_has_device_time_in_forward_and_backward(with_works):
-    path, data = with_works
-    (run,) = data.runs
-    assert run.profiled == ("one", "batch", "last")
-    rows = read_profile(path, run.cell_id, run.attempt)
-    for work in run.profiled:
-        for phase in ("forward", "backward"):
-            calls = [row for row in rows if (row.work, row.phase) == (work, phase) and "conv" in row.name]
-            assert sum(row.device_time_s or 0.0 for row in calls) > 0, (work, phase)

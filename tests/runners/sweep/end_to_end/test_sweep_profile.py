@@ -6,16 +6,13 @@ import csv
 import gzip
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from results.store.layout import recording_file
 from results.store.store import read_run
-from tests.runners.sweep.end_to_end.test_sweep_end_to_end import WITHOUT_TORCH
-from tests.support.fakes.real_sweeps import ENVIRON, ROOT, WORKS, here, sweep
+from tests.support.fakes.real_sweeps import WORKS, here, sweep
 
 BATCH = 2
 SIDE, CHANNELS = 64, 64
@@ -73,28 +70,6 @@ def test_each_method_has_a_numerator_of_its_own_beside_the_profilers(path):
     operations = gzip.decompress((path / "cleaned/profiled_operations.csv.gz").read_bytes()).decode().splitlines()
     products = [row for row in csv.DictReader(operations) if row["source"] == "kineto"]
     assert {(row["dtype"], row["kind"]) for row in products} == {("float32", "convolution")}
-
-
-def test_the_three_states_are_drawn(path):
-    assert (path / "figures" / "profile_states.svg").is_file()
-    assert "three states of each profile" in (path / "report.html").read_text()
-
-
-def test_the_report_is_the_same_without_torch(path, tmp_path):
-    code = WITHOUT_TORCH.replace("runners.sweep", "runners.report")
-    command = [sys.executable, "-c", code, str(path), "--out", str(tmp_path / "again"), "--format", "csv"]
-    environ = {**ENVIRON, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    for name in ("utilization.csv", "cleaned/profile_counts.csv", "cleaned/ratios.csv", "cleaned/cleaning_log.csv"):
-        assert (tmp_path / "again" / name).read_bytes() == (path / name).read_bytes()
-
-
-def test_nothing_is_left_to_do_on_resuming(path, tmp_path):
-    shutil.copytree(path, tmp_path / "run")
-    done = here("--resume", tmp_path / "run", cwd=tmp_path, figures=False)
-    assert (done.returncode, "1 of 1 cells are there already" in done.stderr) == (0, True)
-    assert read_run(tmp_path / "run").runs == read_run(path).runs
 
 
 @pytest.mark.slow

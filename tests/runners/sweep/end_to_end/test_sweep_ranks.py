@@ -180,17 +180,6 @@ def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
     assert all(row["median_s"] > 1e-3 for row in rows if row["nbytes"] == largest), "64 MiB are no launch"
 
 
-@pytest.mark.slow
-def test_modules_split_over_ranks_do_the_single_devices_work(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
-    data = swept_config(torchrun, tmp_path, CONFIG, ("tp=2", "fsdp=2"))
-    found = {run.parallel: run for run in data.runs}
-    assert found["tp=2"].executed == found["fsdp=2"].executed
-    held = [row.parameters for row in rows(data, RankRow, found["tp=2"])]
-    assert held[0] == held[1] < 0.51 * found["tp=2"].parameters
-    calls = {row.kind: row.calls for row in rows(data, RankCollective, found["tp=2"])}
-    assert calls["all_reduce"] >= 2 * 2 * CONFIG["num_hidden_layers"], "two a layer, forward and backward"
-
-
 PAIRS = ("fsdp=2,tp=2", "ddp=2,tp=2", "ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "tp=2,cp=2", "ddp=2,cp=2")
 
 
@@ -218,28 +207,6 @@ def test_two_axes_together_do_the_single_devices_work_on_four_ranks(
     assert [row.parameters for row in rows(data, RankRow, found["ddp=2,tp=2"])] == [halves[0], halves[1]] * 2
     kinds = {row.kind for row in rows(data, RankCollective, found["fsdp=2,tp=2"])}
     assert {"all_gather", "all_reduce"} <= kinds
-
-
-TRIPLES = ("ddp=2,tp=2,pp=2,m=2", "fsdp=2,tp=2,pp=2,m=2", "ddp=2,tp=2,cp=2", "fsdp=2,tp=2,cp=2")
-
-
-@pytest.mark.slow
-def test_three_axes_together_do_the_single_devices_work_on_eight_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of causal attention two parts of each sequence leave out one block of four."""
-    sweep = real_sweeps.under_torchrun(monkeypatch, 8)
-    data = swept_config(sweep, tmp_path, {**CONFIG, "num_key_value_heads": 2}, ("ddp=1", *TRIPLES), 580)
-    found = {run.parallel: run for run in data.runs}
-    assert {plan: (run.status, run.reason) for plan, run in found.items()} == dict.fromkeys(
-        ("ddp=1", *TRIPLES), ("ok", "")
-    )
-    whole = found["ddp=1"].executed
-    ring = {**whole, "attention/float32": whole["attention/float32"] * 3 // 4}
-    assert {plan: run.executed for plan, run in found.items()} == {
-        plan: ring if "cp" in plan else whole for plan in found
-    }
-    assert [row.rank for row in rows(data, RankRow, found[TRIPLES[0]])] == list(range(8))
 
 
 @pytest.mark.gpu

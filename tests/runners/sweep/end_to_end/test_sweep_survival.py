@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import sys
@@ -17,7 +16,7 @@ from results.records.cell import Run
 from results.records.vocabulary import MEASURED
 from results.store.layout import profile_file
 from results.store.store import RunData, read_profile, read_run
-from tests.support.fakes.real_sweeps import QUICK, TINY, WORKS, Sweep, here, sweep
+from tests.support.fakes.real_sweeps import TINY, WORKS, Sweep, here, sweep
 
 
 def kept(path: Path) -> dict[str, Run]:
@@ -87,12 +86,6 @@ def test_kills_at_random_moments(tmp_path):
 
 
 @pytest.mark.slow
-def test_many_kills_at_random_moments_with_counters(tmp_path):
-    words = (*QUICK, "--models", "synthetic_convolution", "--repeat", "1")
-    kill_and_resume(tmp_path, words, [1, 2, 3, 4, 5, 6], kills=12, seed=7)
-
-
-@pytest.mark.slow
 def test_kills_at_random_moments_of_cells_with_works(tmp_path):
     """Most of such a cell's time is spent in its works; each cell ends up with the profile that its row commits."""
     kill_and_resume(tmp_path, WORKS, [2, 3, 4], kills=4, seed=11)
@@ -102,25 +95,6 @@ def test_kills_at_random_moments_of_cells_with_works(tmp_path):
         rows = read_profile(path, run.cell_id, run.attempt)
         assert {row.work for row in rows} == set(run.profiled) == {"one", "batch", "last"}
         assert run.committed[profile_file(run.cell_id, run.attempt)][0] == len(rows)
-
-
-@pytest.mark.slow
-def test_a_kill_in_the_midst_of_a_work(tmp_path):
-    """A second after the first commit the next cell is at its works: it is measured again, and the first is not."""
-    path = tmp_path / "run"
-    with Sweep(*WORKS, "--batch-sizes", "2,3", "--out", path, cwd=tmp_path) as running:
-        running.wait_for("[1/2]")
-        running.run_for(1.0)
-        running.send(signal.SIGKILL)
-        assert running.process.wait(30) == -signal.SIGKILL
-        running.no_survivors()
-    before = kept(path)
-    assert len(before) == 1
-    assert sweep("--resume", path, cwd=tmp_path).returncode == 0
-    check_complete(path, [2, 3])
-    after = kept(path)
-    assert {cell_id: after[cell_id] for cell_id in before} == before
-    assert all(len(list((path / "profiles").glob(f"{cell_id}-*.csv.gz"))) == 1 for cell_id in after)
 
 
 @pytest.mark.survival
@@ -206,28 +180,3 @@ def test_a_full_disk_keeps_whole_rows_and_goes_on_when_there_is_room(tmp_path):
     check_complete(path, [1, 2, 3])
     after = {run.cell_id: run for run in read_run(path).runs}
     assert {cell_id: after[cell_id] for cell_id in before} == before
-
-
-@pytest.mark.survival
-def test_a_time_budget_starts_no_cell_that_would_not_finish(tmp_path):
-    sizes = [*range(1, 41)]
-    start_s = time.monotonic()
-    words = ("--batch-sizes", ",".join(map(str, sizes)), "--time-budget", "9", "--format", "json", "--out", "run")
-    done = sweep(*TINY, *words, cwd=tmp_path)
-    taken_s = time.monotonic() - start_s
-    assert done.returncode == 0, done.stderr
-    data = read_run(tmp_path / "run")
-    assert 1 <= len(data.runs) < 40
-    assert f"time budget: {40 - len(data.runs)} of 40 cells not started; --resume goes on" in done.stderr
-    took_s = [run.duration_s for run in data.runs]
-    for begun in range(2, len(took_s)):  # the first one's process was fresh: it says nothing of the others
-        spent_s, longest_s = sum(took_s[:begun]), max(took_s[max(1, begun - 10) : begun])
-        assert 9 - spent_s >= 1.2 * longest_s, "begun with less left than the longest of the last ten and a fifth"
-    assert taken_s < 60
-    assert '"cell_id"' in done.stdout
-
-
-def test_no_process_of_these_sweeps_is_left():
-    mine = psutil.Process(os.getpid()).children(recursive=True)
-    names = [" ".join(child.cmdline()) for child in mine if child.status() != psutil.STATUS_ZOMBIE]
-    assert [name for name in names if "-m runners.sweep" in name] == []  # the server names modules that it imports

@@ -13,7 +13,7 @@ from results.records.cell import Cell, Run
 from results.store.manifest import Manifest
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
-from runners.sweep.executors.remote import MOST_LOSSES, Loss, Ready, Remote
+from runners.sweep.executors.remote import MOST_LOSSES, Ready, Remote
 from runners.sweep.session import Limits
 from tests.support.cluster.fake_slots import InMemorySlots, place
 from tests.support.made_up.made_up_runs import Unsynced
@@ -98,21 +98,6 @@ def test_without_a_slot_the_rest_is_not_started_and_it_is_said(sweep: Any) -> No
     assert "no device is left (b on two: its node died): 4 cells not started; --resume goes on" in made.said.getvalue()
 
 
-def test_resuming_measures_the_rest_alone(sweep: Any, tmp_path: Path) -> None:
-    made = sweep(*two(), answers={"a": 1, "b": 1})
-    made.rows(SIX)
-    made.store.close()
-    done = made.store.done()
-    again = Sweep.__new__(Sweep)
-    again.slots = InMemorySlots(*two())
-    again.remote, again.said = Remote(again.slots, "1.0"), io.StringIO()
-    again.store = Store.resume(tmp_path / "run", Unsynced())
-    again.rows([cell for cell in SIX if cell.cell_id not in done])
-    again.store.close()
-    assert len(again.slots.orders) == 4
-    assert sorted(run.batch_size for run in read_run(tmp_path / "run").all_runs) == [1, 2, 4, 8, 16, 32]
-
-
 def test_another_device_is_not_used(sweep: Any) -> None:
     """Its rows may not be in one run with those of the first."""
     made = sweep(*two(name="Another CPU"))
@@ -135,27 +120,6 @@ def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
     began = {sitting.sitting: sitting.started_at for sitting in data.sittings}
     assert all(run.started_at >= began[run.sitting] > "2026" for run in data.runs)
     assert [run.started_at for run in data.all_runs] == sorted(run.started_at for run in data.all_runs)
-
-
-def test_a_time_budget_starts_no_cell_that_would_not_finish(sweep: Any) -> None:
-    made = sweep(*two())
-    assert made.rows(SIX, time_budget_s=0.001) == []
-    assert "time budget: 6 cells not started; --resume goes on" in made.said.getvalue()
-    assert made.remote.unmeasured == 0
-
-
-def test_a_plan_may_change_while_cells_are_out(sweep: Any) -> None:
-    made = sweep(*two())
-    dropped = SIX[-1]
-    made.rows(SIX, lambda run, waiting: [cell for cell in waiting if cell != dropped])
-    assert sorted(run.batch_size for run in read_run(made.store.path).runs) == [1, 2, 4, 8, 16]
-
-
-def test_no_slot_at_all_is_the_callers_mistake(sweep: Any) -> None:
-    made = sweep(Loss("a", "not used: it is in use"))
-    made.slots.there.add("a")
-    with pytest.raises(ValueError, match=r"--executor ray: expected a device to measure on, got none \(a: not used"):
-        made.remote.probe("auto")
 
 
 def test_rows_that_cannot_be_kept_cost_their_cell(sweep: Any) -> None:

@@ -19,9 +19,8 @@ import pytest
 
 from results.records.vocabulary import MEASURED
 from results.store.store import RunData, read_run
-from runners.sweep.executors.ray_slots import RaySlots
-from tests.support.cluster.fake_slots import CELL_S, CLOCK_S, FULL, SETTINGS
-from tests.support.cluster.ray_driver import SLOT, sweep
+from tests.support.cluster.fake_slots import CELL_S, CLOCK_S, FULL
+from tests.support.cluster.ray_driver import sweep
 from tests.support.fakes.real_sweeps import ROOT, TINY, here
 
 pytestmark = [
@@ -142,12 +141,6 @@ def test_a_driver_that_is_killed_goes_on(machines: Machines, tmp_path: Path) -> 
     data = read_run(path)
     assert sorted(run.batch_size for run in data.runs) == list(range(1, CELLS + 1))
     assert len({run.cell_id for run in data.all_runs}) == len(data.all_runs), "a measured cell was measured again"
-
-
-def test_models_of_devices_are_chosen_by_name(machines: Machines) -> None:
-    machines.add("one")
-    with pytest.raises(ValueError, match=r"--accelerator: expected a model of the cluster \(none .*\), got H100"):
-        RaySlots(SETTINGS, ("H100",), SLOT)
 
 
 def test_a_real_sweep_holds_the_device_for_itself(

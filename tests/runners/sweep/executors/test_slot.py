@@ -20,6 +20,7 @@ from runners.sweep.executors.result import Order, SlotSettings, keep
 from runners.sweep.executors.slot import Slot, check_single_device, hold
 from runners.workers.worker import WorkerFault
 from tests.support.cluster.fake_slots import place
+from tests.support.fakes.commands import refused, running
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
 from tests.support.fakes.real_sweeps import free_port
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
@@ -141,15 +142,6 @@ def test_a_slot_says_what_is_here_and_refuses_what_is_not_its_own(machine: Any) 
         machine("cuda").place()
 
 
-def test_a_slot_has_the_threads_of_the_process_that_keeps_the_run(machine: Any) -> None:
-    machine().place()
-    assert "OMP_NUM_THREADS" not in os.environ
-    made = machine("cuda", threads="3")
-    with pytest.raises(ValueError, match="nobody else"):
-        made.place()
-    assert os.environ["OMP_NUM_THREADS"] == "3"
-
-
 def parsed(*words: str) -> argparse.Namespace:
     return sweep_options.parser().parse_args(words)
 
@@ -173,12 +165,8 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else honest(name, *more))
     from runners.sweep.command import main
 
-    with pytest.raises(SystemExit) as left:
-        main(["--executor", "ray"])
-    assert left.value.code == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1
-    assert "--executor ray: ray is not installed: python -m pip install 'ray>=" in said[0]
+    words = "--executor ray: ray is not installed: python -m pip install 'ray>="
+    refused(running(main, capsys)("--executor", "ray"), words)
 
 
 def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> None:
@@ -202,22 +190,6 @@ def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> Non
     again.begun = False
     each_model(again, tmp_path / "runs", sweep)
     assert [resume for _, _, resume in swept] == [str(tmp_path / "A100"), None]
-    swept.clear()
-    unnamed = parsed(*words)
-    unnamed.begun = False
-    each_model(unnamed, tmp_path / "runs", sweep)
-    assert {out.parent.parent for _, out, _ in swept} == {tmp_path / "runs"}
-    assert len({out.parent for _, out, _ in swept}) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [(("--format", "json"), "expected one model with --format json"), (("--resume",), "expected the directory")],
-)
-def test_several_models_need_a_directory_and_a_table(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
-    options = parsed("--executor", "ray", "--accelerator", "A100,H100", *words)
-    with pytest.raises(ValueError, match=expected):
-        each_model(options, tmp_path, lambda of_model: 0)
 
 
 def test_an_address_of_no_cluster_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from results.records.cell import Cell, Run
-from runners.sweep import command
 from runners.sweep.plan import Grid, cells
 from runners.sweep.ranks import exchange, options
 from runners.sweep.ranks import peers as ranks_peers
 from runners.sweep.ranks.joining import fault_of, is_followed
 from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
-from runners.sweep.ranks.session import RankSession
-from runners.sweep.session import Limits
 from runners.workers.devices import Place, ProbeResult, place_of
 from runners.workers.worker import WorkerFault
 
@@ -138,23 +133,6 @@ def test_a_store_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert orphan._worker.asked == 0  # type: ignore[attr-defined]
 
 
-def test_without_torchrun_no_further_cell_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "Worker", Dead)
-    said: list[str] = []
-    first = RankPeers(exchange.Exchange(TWO), ProbeResult(device="cpu"))  # type: ignore[arg-type]
-    progress = SimpleNamespace(say=said.append)
-    session = RankSession(first, None, "s0", "2.15", None, Limits(), progress)
-    fault = session._train(Cell(model="resnet18", batch_size=8, device="cpu", parallel="ddp=2"))
-    assert isinstance(fault, WorkerFault)
-    assert (fault.status, fault.reason.partition(":")[0]) == (
-        "crashed",
-        "torchrun is gone, and the other ranks with it",
-    )
-    run = Run(cell_id="a", attempt=1, model="m", batch_size=8, device="cpu", sitting="s0", status="crashed")
-    assert session._is_lost(run, 3)
-    assert said == ["torchrun is gone: 3 cells not started; --resume goes on under another"]
-
-
 def test_the_rank_that_failed_by_itself_is_the_reason() -> None:
     memory, lost = WorkerFault("out_of_memory", "no room"), WorkerFault("crashed", LOST)
     assert is_followed(lost)
@@ -186,19 +164,6 @@ def test_a_place_is_what_torchrun_says() -> None:
     assert place_of(ENVIRON) == Place(3, 4, 1, 2, ("host", 29500))
     assert place_of({**ENVIRON, "TORCHELASTIC_USE_AGENT_STORE": "False"}) is None
     assert place_of({}) is None
-
-
-def test_help_is_the_first_ranks_answer_and_the_others_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What is wrong is the first rank's to say, too: the others wait, and torchrun ends them."""
-    for name, value in ENVIRON.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("runners.sweep.ranks.follower.follow", lambda place: 40 + place.rank)
-    assert command.main(["--help"]) == 0
-    assert command.main(["--parallel", "none"]) == 43
-    assert command.main(["--parallel", "ddp=4"]) == 43
-    assert capsys.readouterr() == ("", "")
 
 
 TWO = Place(0, 2, 0, 2, ("host", 1))
