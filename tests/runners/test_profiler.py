@@ -19,7 +19,7 @@ from torch.nn.functional import linear as captured_linear
 from reports.profile.tree import tree_text
 from results.errors import Unavailable
 from runners.profiler import Profiler, profile_model
-from tests.measure.profile.test_step_profile import Fails, functions, state
+from tests.measure.profile.left_behind import Fails, functions, state
 from tests.support.nets.step_nets import Checkpointed
 
 

@@ -15,8 +15,7 @@ from analysis.utilization.utilization import MeanStepTime, Measurement, rows
 from measure.step.step_trace import step_trace
 from results.records.cell import Run
 from results.records.operations import Operation
-from tests.measure.model.test_batch_masks import BATCH, BATCHES
-from tests.measure.model.test_module_masks import LENGTH, model_of
+from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, model_of
 
 RUN = Run(
     model="m", batch_size=BATCH, device="cpu", precision="fp32", cell_id="c", attempt=1, sitting="s1", status="ok"

@@ -19,7 +19,7 @@ from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
 from measure.operations.tracer import trace
 from results.records.counts import FlopCount, Ratio
 from results.records.operations import Operation
-from tests.measure.operations.test_trace_zoo import parts as model_parts
+from tests.measure.operations.vision_steps import parts as model_parts
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.small_steps import Calls, parts, real_trace
 from tests.support.recordings.recorded_nets import NETS

@@ -8,7 +8,7 @@ import torch
 from measure.operations.cuda_dispatch import cuda_rules
 from runners.footprint.fit import check
 from runners.footprint.step import StepOptions
-from tests.measure.operations.test_cuda_rules import dtypes, saved_bytes
+from tests.measure.operations.cuda_casts import dtypes, saved_bytes
 
 pytestmark = [
     pytest.mark.gpu,

@@ -21,7 +21,7 @@ from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellFindings
 from runners.workers import batches as workers_batches
 from runners.workers.devices import _cuda_device, probe
-from tests.measure.timing.test_timing import FakeClock
+from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.hosts import without_neighbours
 from workloads.catalogue.base import Batch
 from workloads.synthetic import answer

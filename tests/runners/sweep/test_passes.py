@@ -25,7 +25,7 @@ from results.records.samples import Sample
 from runners.sweep import passes
 from runners.sweep.findings import WorkFindings, merge_findings
 from runners.sweep.plan import METHODS
-from tests.measure.timing.test_timing import FakeClock
+from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.fake_session import operation
 from workloads.catalogue.base import Batch
 from workloads.training.step import TrainingStep

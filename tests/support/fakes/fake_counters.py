@@ -3,7 +3,6 @@ by name."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,9 +11,6 @@ import threading
 import time
 
 from results.records.counts import FlopCount
-
-held = []
-"""What a counter keeps until its process ends."""
 
 
 def row(workload, batch_size, **fields):
@@ -32,11 +28,6 @@ def printing(model, inputs, *, workload, batch_size):
 def hungry(model, inputs, *, workload, batch_size):
     held = bytearray(b"x" * 100_000_000)  # written, so that it is resident
     return [row(workload, batch_size, native_value=len(held))]
-
-
-def shapes(model, inputs, *, workload, batch_size):
-    assert not model.training
-    return [row(workload, batch_size, native_value=inputs[0].numel())]
 
 
 def deep(model, inputs, *, workload, batch_size):
@@ -75,12 +66,6 @@ def orphaning(model, inputs, *, workload, batch_size):
     """Dies, while a process that it started holds all its files open."""
     subprocess.Popen(["sleep", "600"], close_fds=False)
     os.kill(os.getpid(), signal.SIGABRT)
-
-
-def sharing(model, inputs, *, workload, batch_size):
-    """Makes a lock between processes, as tqdm does, which its process frees when it ends by itself."""
-    held.append(multiprocessing.RLock())
-    return [row(workload, batch_size)]
 
 
 def lingering(model, inputs, *, workload, batch_size):

@@ -268,39 +268,3 @@ def run_trained_experts(rank: int, world: int, folder: str) -> None:
         errors[plan] = {name: _distance(_whole(each), alone[name]) for name, each in named.items()}
     (Path(folder) / f"trained-{rank}.json").write_text(json.dumps(errors))
     torch.distributed.destroy_process_group()
-
-
-def run_stage_rank(rank: int, world: int, folder: str) -> None:
-    """A step of a pipeline's stage on this process: stage-RANK.json, how far gradients and loss are from those of one
-    process with the whole net."""
-    from analysis.parallel.rank_grid import RankGrid
-    from analysis.parallel.stages import stage_starts
-    from measure.parallel.pipeline import pipeline_stage
-    from measure.parallel.rank_trace import RankStep, trace_single
-
-    torch.set_num_threads(1)
-    store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    torch.manual_seed(0)
-    net, inputs, weight = AttentionNet(), torch.randn(4, TOKENS, WIDTH), torch.randn(4, TOKENS, 3)
-
-    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return (output * target).mean()
-
-    alone = loss(net(inputs), weight)
-    alone.backward()
-    expected = {
-        name: parameter.grad.clone() for name, parameter in net.named_parameters() if parameter.grad is not None
-    }
-    net.zero_grad()
-    starts = stage_starts(trace_single(RankStep(AttentionNet, (inputs[:2],))), world)
-    stage = pipeline_stage(net, (inputs,), starts, RankGrid(pp=world, microbatches=2), loss, torch.device("cpu"))
-    found = stage.run((inputs,), weight)
-    errors = {
-        name: float((parameter.grad - expected[name]).abs().max() / expected[name].abs().max())
-        for name, parameter in stage.model.named_parameters()
-        if parameter.grad is not None
-    }
-    errors |= {} if found is None else {"loss": abs(float(found - alone.detach()))}
-    (Path(folder) / f"stage-{rank}.json").write_text(json.dumps(errors))
-    torch.distributed.destroy_process_group()

@@ -33,16 +33,16 @@ class Small(nn.Module):
 
 
 class Calls(nn.Module):
-    """A module around a function of itself and its input."""
+    """A module around a function of itself and its inputs, with children and parameters by name."""
 
-    def __init__(self, forward: Callable[[Any, torch.Tensor], torch.Tensor], **children: nn.Module) -> None:
+    def __init__(self, forward: Callable[..., Any], **parts: nn.Module | nn.Parameter) -> None:
         super().__init__()
         self.function = forward
-        for name, child in children.items():
-            self.add_module(name, child)
+        for name, part in parts.items():
+            setattr(self, name, part)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(self, x)
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(self, *inputs)
 
 
 def parts(
