@@ -3,8 +3,6 @@
 A fault that is mended upstream turns its row red: take it out of the page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,13 +1,12 @@
 """FlopCounterMode's rows: its numbers as they are, its known faults by name, and what it has no formula for."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from measure.counters.adapters import flop_counter_mode, own
+from measure.counters.adapters import flop_counter_mode
+from tests.support.nets.small_steps import Calls
 from tests.support.nets.zero_models import zeroed
 
 
@@ -58,52 +57,13 @@ def test_rows_of_a_model_of_known_sizes():
     assert total(rows, "forward").not_understood == total(rows, "backward").not_understood == {}
 
 
-def test_a_module_on_a_branch_is_given_backward_work_of_the_other():
-    """When upstream mends it, this fails. Backward of each linear layer but the shortcut: 2 × 2 · 16 MAC."""
-
-    class Branches(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second, self.shortcut = (nn.Linear(4, 4) for _ in range(3))
-            self.stem = nn.Linear(4, 4)
-
-        def forward(self, tokens):
-            tokens = self.stem(tokens)
-            return self.second(self.first(tokens)) + self.shortcut(tokens)
-
-    found, right = count(Branches(), torch.randn(2, 4)), count(Branches(), torch.randn(2, 4), adapter=own)
-    modules = ("stem", "first", "second", "shortcut")
-    assert sum(flop(right, "backward", module) for module in modules) == flop(right, "backward") == 7 * 2 * 2 * 16
-    assert sum(flop(found, "backward", module) for module in modules) > flop(found, "backward") == 7 * 2 * 2 * 16
-
-
 def test_what_it_has_no_formula_for_is_listed():
-    class Products(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.recurrent = nn.LSTM(8, 4)
-            self.bilinear = nn.Bilinear(4, 4, 3)
+    def forward(m, sequence):
+        features = m.recurrent(sequence)[0][-1]
+        return m.bilinear(features, features) @ torch.ones(3)
 
-        def forward(self, sequence):
-            features = self.recurrent(sequence)[0][-1]
-            return self.bilinear(features, features) @ torch.ones(3)
-
-    rows = count(Products(), torch.randn(5, 2, 8))
+    model = Calls(forward, recurrent=nn.LSTM(8, 4), bilinear=nn.Bilinear(4, 4, 3))
+    rows = count(model, torch.randn(5, 2, 8))
     assert flop(rows, "forward") == 0
     assert total(rows, "forward").not_understood == {"aten.mkldnn_rnn_layer": 1, "aten._trilinear": 1, "aten.mv": 1}
     assert total(rows, "backward").not_understood["aten.mkldnn_rnn_layer_backward"] == 1
-
-
-library = torch.library.Library("flopledger_tests_of_the_mode", "DEF")
-library.define("fourfold(Tensor tokens) -> Tensor")
-library.impl("fourfold", lambda tokens: tokens * 4, "CPU")
-
-
-class Stranger(nn.Module):
-    def forward(self, tokens):
-        return torch.ops.flopledger_tests_of_the_mode.fourfold(tokens)
-
-
-def test_strangers_are_listed():
-    missing = total(count(Stranger(), torch.randn(3, 4)), "forward").not_understood
-    assert missing == {"flopledger_tests_of_the_mode.fourfold": 1}

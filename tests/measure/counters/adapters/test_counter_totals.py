@@ -1,23 +1,277 @@
-"""DeepSpeed, calflops, thop and torchinfo on torchvision's models: the totals that each gave by itself.
+"""Counters that go by modules and functions: hand-derived rows, the totals that each gives by itself, nothing left.
 
-Measured once, without any adapter, on Python 3.11.7 with torch 2.15.0 and torchvision 0.29.2 on a CPU: deepspeed 0.19.8
-and calflops 0.3.2 in FLOP, thop 0.1.1.post2209072238 and torchinfo 1.8.0 in multiply-adds. Forward, one image (or 16
-frames of 112 × 112), 10 classes, random weights.
+MEASURED was taken once, without any adapter, on Python 3.11.7 with torch 2.15.0 and torchvision 0.29.2 on a CPU:
+deepspeed 0.19.8 and calflops 0.3.2 in FLOP, thop 0.1.1.post2209072238 and torchinfo 1.8.0 in multiply-adds. Forward,
+one image (or 16 frames of 112 × 112), 10 classes, random weights.
 """
 
-from __future__ import annotations
-
+import contextlib
 import importlib
 from types import SimpleNamespace
 
+import einops
 import pytest
 import torch
-from deepspeed.profiling.flops_profiler import profiler
+import torch.nn.functional as F
+import torchinfo as upstream_torchinfo
+from calflops import calculate_flops, pytorch_ops
+from deepspeed.profiling.flops_profiler import get_model_profile, profiler
+from ptflops import get_model_complexity_info
+from torch import nn
 
-from measure.counters.adapters import calflops, deepspeed, thop, torchinfo
+from analysis.operators.registry import PRODUCTS
+from analysis.utilization.counter_operators import OPERATORS
+from measure.counters.adapters import calflops, deepspeed, fvcore, ptflops, ptflops_aten, pthflops, thop, torchinfo
+from measure.counters.adapters.wrapped_functions import TORCH
 from results.errors import Inconsistent
-from tests.support.nets.counted_nets import Pair, counting, shared
+from tests.support.nets.counted_nets import (
+    IMAGES,
+    PARAMETERS,
+    Broken,
+    Pair,
+    Recurrent,
+    Small,
+    by_module,
+    by_operator,
+    counting,
+    leaves_nothing,
+    raises_and_leaves_nothing,
+    replaced_functions,
+    shared,
+)
 from tests.support.nets.zero_models import zeroed
+
+flop_count = importlib.import_module("fvcore.nn.flop_count")  # here: the adapter silenced its import
+
+
+def by_calflops(model, *inputs, both=False):
+    options = {"include_backPropagation": both, "print_results": False, "output_as_string": False}
+    flop, _mac, parameters = calculate_flops(model, args=list(inputs), **options)
+    return flop, parameters
+
+
+def by_fvcore(model, *inputs):
+    return fvcore.FlopCountAnalysis(model.eval(), inputs).total(), fvcore.parameter_count(model)[""]
+
+
+def by_deepspeed(model, *inputs):
+    flop, _mac, parameters = get_model_profile(model, args=list(inputs), print_profile=False, as_string=False)
+    return flop, parameters
+
+
+def by_thop(model, *inputs):
+    return thop.profile(model, inputs, verbose=False)
+
+
+def by_torchinfo(model, *inputs):
+    summary = upstream_torchinfo.summary(model, input_data=list(inputs), verbose=0)
+    return summary.total_mult_adds, summary.total_params
+
+
+PRINTED = {
+    "calflops": by_calflops, "deepspeed": by_deepspeed, "fvcore": by_fvcore, "thop": by_thop,
+    "torchinfo": by_torchinfo,
+}  # fmt: skip
+"""Counter → what its user sees of a model: FLOP or multiply-adds, and parameters."""
+
+IN_FLOP = {
+    "F.conv2d": 2 * (43_200 + 3_600),
+    "F.conv2d elementwise": 1_600,
+    "F.batch_norm": 2 * 400,
+    "F.relu": 400 + 12,  # the module calls it; the function too
+    "F.max_pool2d": 400,  # its input
+    "F.conv_transpose2d": 2 * 1_024,
+    "F.conv_transpose2d elementwise": 128,
+    "F.adaptive_avg_pool2d": 128,
+    "F.linear": 2 * 48,  # its bias is not counted
+}
+ROWS = {
+    "deepspeed": {name: (flop, "flop", flop) for name, flop in IN_FLOP.items()},
+    # the transposed convolution's biases are those of an output of (2 − 2) // 2 + 1 = 1 × 1, not 4 × 4: 2·4
+    "calflops": {name: (flop, "flop", flop) for name, flop in IN_FLOP.items()}
+    | {"F.conv_transpose2d elementwise": (8, "flop", 8)},
+    # the transposed convolution at its 4·4 outputs instead of 2·2 inputs; pooling 4 × 4 + 1 an output
+    "thop": {
+        "Conv2d": (46_800, "mac", 93_600),
+        "BatchNorm2d": (4 * 400, "flop", 1_600),
+        "ConvTranspose2d": (4 * 1_024, "mac", 8_192),
+        "AdaptiveAvgPool2d": (17 * 8, "flop", 136),
+        "Linear": (48, "mac", 96),
+    },
+    # weights and biases times positions, or times the batch of 2; the transposed convolution has 2·16 positions
+    "torchinfo": {
+        "Conv2d": (216 * 200 + 72 * 50, "mac", 93_600),
+        "Conv2d elementwise": (8 * 200, "flop", 1_600),
+        "BatchNorm2d": (16 * 2, "flop", 32),
+        "ConvTranspose2d": (128 * 32, "mac", 8_192),
+        "ConvTranspose2d elementwise": (4 * 32, "flop", 128),
+        "Linear": (24 * 2, "mac", 96),
+        "Linear elementwise": (6 * 2, "flop", 12),
+    },
+    "fvcore": {
+        "conv": (46_800 + 1_024, "mac", 95_648),
+        "batch_norm": (2 * 400, "flop", 800),
+        "adaptive_avg_pool2d": (128, "flop", 128),  # its input
+        "linear": (48, "mac", 96),
+    },
+    # normalisation 2 an element; activations and pooling their inputs: the module, and again the function it calls
+    "ptflops": {
+        "Conv2d": (46_800, "mac", 93_600),
+        "Conv2d elementwise": (1_600, "flop", 1_600),
+        "BatchNorm2d": (2 * 400, "flop", 800),
+        "ReLU": (400, "flop", 400),
+        "F.relu": (400 + 12, "flop", 412),
+        "MaxPool2d": (400, "flop", 400),
+        "F.max_pool2d": (400, "flop", 400),
+        "ConvTranspose2d": (1_024, "mac", 2_048),
+        "ConvTranspose2d elementwise": (128, "flop", 128),
+        "AdaptiveAvgPool2d": (128, "flop", 128),
+        "F.adaptive_avg_pool2d": (128, "flop", 128),
+        "Linear": (48, "mac", 96),
+        "Linear elementwise": (12, "flop", 12),
+    },
+}
+"""Counter → operator → (native value, unit, FLOP) of `Small`."""
+
+BESIDE = {
+    "deepspeed": (PARAMETERS + 20, {"aten.sigmoid": 1}, {}),
+    "calflops": (PARAMETERS + 20 - 72, {"aten.sigmoid": 1}, {}),  # it leaves out the frozen layer
+    "thop": (PARAMETERS, {"ReLU": 1, "MaxPool2d": 1, "Dropout": 1}, {"Sigmoid": 1}),
+    "torchinfo": (
+        PARAMETERS + 20,
+        {"aten.relu": 2, "aten.max_pool2d_with_indices": 1, "aten.mean": 1, "aten.sigmoid": 1},
+        {},
+    ),
+    "fvcore": (
+        PARAMETERS + 20,
+        {"aten::relu": 2, "aten::flatten": 1, "aten::dropout": 1},
+        {"aten::max_pool2d": 1, "aten::sigmoid": 1},
+    ),
+    "ptflops": (PARAMETERS + 20 - 72, {"Dropout": 1}, {"Sigmoid": 1}),  # without the frozen layer, too
+}
+"""Counter → parameters, and calls that are ignored and that are not understood."""
+
+
+@pytest.mark.parametrize("counter", ROWS)
+def test_a_model_of_known_sizes(counter):
+    adapter = importlib.import_module(f"measure.counters.adapters.{counter}")
+    total, *rows = counting(adapter)(Small(), torch.randn(IMAGES), batch_size=2)
+    assert by_operator(rows) == ROWS[counter]
+    native, flop = (sum(row[place] for row in ROWS[counter].values()) for place in (0, 2))
+    assert (total.native_value, total.flop) == (native, flop)
+    assert (total.parameters, total.ignored, total.not_understood) == BESIDE[counter]
+    if counter in PRINTED:
+        assert PRINTED[counter](Small(), torch.randn(IMAGES)) == (native, total.parameters)
+    assert ("note: modules never called: unused" in total.reason) == (counter == "fvcore")
+    assert {(row.counter, row.workload, row.batch_size) for row in (total, *rows)} == {(counter, "w", 2)}
+
+
+def test_ptflops_prints_what_modules_did_divided_by_the_batch():
+    images = torch.randn(IMAGES)
+    (total, *_) = counting(ptflops)(Small(), images, batch_size=2)
+    (alone, *_) = counting(ptflops)(Small(), images[:1])
+    printed, _ = get_model_complexity_info(
+        Small(), IMAGES[1:], print_per_layer_stat=False, as_strings=False, input_constructor=lambda _: images
+    )
+    functions = 412 + 400 + 128
+    assert total.printed == printed == (total.native_value - functions) // 2 + functions
+    assert f"ptflops printed {printed};" in total.reason
+    assert (2 * alone.native_value, alone.reason, alone.printed) == (total.native_value, "", None)
+
+
+MODULES = ("conv", "depthwise", "norm", "relu", "pool", "transposed", "average", "head", "head.0")
+OF_MODULES = {
+    "deepspeed": (86_400 + 1_600, 7_200, 800, 400, 400, 2_048 + 128, 128, 96, 96),
+    "ptflops": (43_200 + 1_600, 3_600, 800, 2 * 400, 2 * 400, 1_024 + 128, 2 * 128, 48 + 12, 48 + 12),
+}
+"""Counter → native value of each module of `Small`."""
+
+
+@pytest.mark.parametrize("counter", OF_MODULES)
+def test_functions_go_to_the_module_that_called_them(counter):
+    adapter = importlib.import_module(f"measure.counters.adapters.{counter}")
+    (total, *rows) = counting(adapter)(Small(), torch.randn(IMAGES), batch_size=2)
+    assert by_module(rows) == dict(zip(MODULES, OF_MODULES[counter], strict=True))
+    assert total.native_value == sum(OF_MODULES[counter][:-1]) + 12  # F.relu in its own forward
+
+
+def test_the_backward_pass_of_calflops_is_twice_the_forward_pass_though_a_layer_is_frozen():
+    model, images = Small(), torch.randn(IMAGES)
+    rows = counting(calflops)(model, images, batch_size=2)
+    forward, backward = (row for row in rows if (row.scope, row.operator) == ("total", ""))
+    both, _ = by_calflops(model, images, both=True)
+    assert forward.native_value + backward.native_value == both
+    assert (backward.native_value, backward.flop) == (2 * forward.flop, 2 * forward.flop)
+    assert backward.reason == "note: 2 × its forward pass, not counted"
+    doubled = {name: (2 * n, unit, 2 * flop) for name, (n, unit, flop) in by_operator(rows).items()}
+    assert by_operator(rows, "backward") == doubled
+    assert by_module(rows, "backward")["conv"] == 2 * by_module(rows)["conv"]
+
+
+def test_a_recurrent_layer_has_its_products_although_deepspeed_gives_it_none():
+    """Beside 2 a multiply-add, a layer, direction and step: − 2·64 for the first addition of each dot product,
+    + 10·16 for the cell, + 128 biases = 160; of 2 layers, 10 steps, 2 directions."""
+    model, sequence = Recurrent(), torch.randn(2, 5, 8)
+    total, *rows = counting(deepspeed)(model, sequence, batch_size=2)
+    assert by_operator(rows) == {
+        "LSTM": (2 * Recurrent.MAC, "flop", 2 * Recurrent.MAC),
+        "LSTM elementwise": (160 * 2 * 10 * 2, "flop", 6_400),
+    }
+    assert by_deepspeed(model, sequence)[0] == total.native_value
+    assert total.reason == "note: its multiply-adds are 0, with none for LSTM"
+
+
+def test_a_recurrent_layer_of_ptflops():
+    _, *rows = counting(ptflops)(Recurrent(), torch.randn(2, 5, 8), batch_size=2)
+    assert by_operator(rows)["LSTM"][0] == Recurrent.MAC
+
+
+@pytest.mark.parametrize(
+    ("layer", "gates", "beside"),
+    [
+        (nn.LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True), 4, 4 * (1 + 2) + 4),
+        (nn.GRU(8, 16, num_layers=2, bidirectional=True, batch_first=True), 3, 3 * (1 + 2) + 1 + 3),
+        (nn.RNN(8, 16, num_layers=2, bidirectional=True, batch_first=True), 1, 1 + 2),
+        (nn.LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True, bias=False), 4, 4 + 4),
+    ],
+)
+def test_recurrent_layers_of_thop(layer, gates, beside):
+    """Weights gates·16·(8 + 16) and gates·16·(32 + 16) a direction; beside them so many operations a hidden unit."""
+    model = nn.Sequential(layer)
+    total, *rows = counting(thop)(model, torch.randn(2, 5, 8), batch_size=2)
+    name, mac = type(layer).__name__, gates * 16 * (24 + 48) * 2 * 10
+    assert by_operator(rows) == {
+        name: (mac, "mac", 2 * mac),
+        f"{name} elementwise": (beside * 16 * 4 * 10, "flop", beside * 16 * 4 * 10),
+    }
+    assert by_thop(model, torch.randn(2, 5, 8))[0] == total.native_value
+
+
+def known_by_calflops():
+    patches = (
+        lambda: pytorch_ops._patch_functionals({}, [], []),
+        lambda: pytorch_ops._patch_tensor_methods({}, [], []),
+    )
+    hooks = {kind.__name__ for kind in pytorch_ops.MODULE_HOOK_MAPPING}
+    return replaced_functions(pytorch_ops, TORCH, patches) | hooks
+
+
+def known_by_deepspeed():
+    patches = (profiler._patch_functionals, profiler._patch_tensor_methods, profiler._patch_miscellaneous_operations)
+    hooks = {kind.__name__ for kind in profiler.MODULE_HOOK_MAPPING}
+    return replaced_functions(profiler, {**TORCH, "einops": einops}, patches) | hooks
+
+
+def test_what_a_counter_has_rules_for_is_known_to_analysis():
+    assert known_by_calflops() == set(OPERATORS["calflops"])
+    assert known_by_deepspeed() == set(OPERATORS["deepspeed"])
+    supported = {name.removeprefix("aten::") for name in flop_count._DEFAULT_SUPPORTED_OPS}
+    assert supported - {"_convolution"} | {"conv"} == set(OPERATORS["fvcore"])
+    assert {name for name, kind in OPERATORS["fvcore"].items() if kind in PRODUCTS} == fvcore.MATRIX_OPERATORS
+    assert set(OPERATORS["thop"]) <= {kind.__name__ for kind in thop.register_hooks}
+    assert set(OPERATORS["thop"].values()) <= set(PRODUCTS)
+    assert all(issubclass(getattr(nn, name), nn.Module) for name in set(OPERATORS["torchinfo"]) - {"Conv1D"})
+
 
 COUNTERS = ("deepspeed", "calflops", "thop", "torchinfo")
 
@@ -51,12 +305,37 @@ def test_a_models_total_is_what_the_counter_gave_alone(name, counter):
     assert total.parameters <= sum(parameter.numel() for parameter in model.parameters())
 
 
+def functions():
+    """Some that counters replace; baddbmm, too, which calflops itself forgets."""
+    of_tensors = (torch.matmul, torch.mm, torch.baddbmm, torch.Tensor.add, torch.einsum, einops.einsum)
+    return (F.linear, F.relu, F.interpolate, F.adaptive_avg_pool2d, torch.add, *of_tensors)
+
+
 @pytest.mark.parametrize(
-    ("adapter", "per_product"), [(calflops, 4), (deepspeed, 4), (thop, 2), (torchinfo, 2)]
-)  # two layers of 60 multiply-adds
-def test_several_inputs(adapter, per_product):
+    ("adapter", "gradients"),
+    [(calflops, True), (deepspeed, True), (fvcore, True), (ptflops, True), (thop, False), (torchinfo, False)],
+)
+def test_it_runs_in_eval_mode_and_leaves_model_and_torch_as_they_were(adapter, gradients):
+    leaves_nothing(counting(adapter), (False, gradients), functions)
+
+
+@pytest.mark.parametrize("adapter", [calflops, deepspeed, thop])
+def test_a_model_that_raises_leaves_nothing(adapter):
+    raises_and_leaves_nothing(counting(adapter), functions)
+
+
+def test_a_model_that_ptflops_cannot_run_is_a_fault_with_its_words():
+    with pytest.raises(Inconsistent, match="no such thing"):
+        counting(ptflops)(Broken(), torch.randn(2, 4))
+
+
+@pytest.mark.parametrize("adapter", [calflops, deepspeed, fvcore, ptflops, thop, torchinfo])
+def test_several_inputs_and_outputs_also_after_a_model_that_raised(adapter):
+    """Two layers of 60 multiply-adds."""
+    with contextlib.suppress(RuntimeError, Inconsistent):
+        counting(adapter)(Broken(), torch.randn(2, 4))
     (total, *_) = counting(adapter)(Pair(), torch.randn(5, 4), torch.randn(5, 4), batch_size=5)
-    assert total.native_value == per_product * 60
+    assert total.flop == 2 * 2 * 60
 
 
 WRONG_TOTALS = [
@@ -66,6 +345,9 @@ WRONG_TOTALS = [
     ),
     (deepspeed, profiler, "get_module_flops", 123, "gave 123 FLOP and 32 MAC, its rules 64 and 32"),
     (thop, thop, "profile", (123.0, 0.0), r"gave 123\.0, its rules 0"),
+    (ptflops, ptflops, "get_model_complexity_info", (123, 0), "printed 123"),
+    (ptflops_aten, ptflops_aten, "ask", (123, 0), "printed 123, its rules gave 0"),
+    (pthflops, pthflops, "count_ops", (123, []), "said 123, its rules gave 0"),
     (
         torchinfo, torchinfo, "_ask", SimpleNamespace(summary_list=[], total_mult_adds=123, total_params=0),
         "gave 123, its leaves 0",

@@ -1,9 +1,6 @@
 """From counts to rows, how a model is run and left, and the law that modules of one pass add up to their parent."""
 
-from __future__ import annotations
-
 import importlib
-import math
 
 import pytest
 import torch
@@ -12,8 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from measure.counters.harness.registry import COUNTERS
-from measure.counters.harness.rows import ancestors, rows, spread, whole
-from measure.model.run import evaluating, preserve_state, summed, tensors
+from measure.counters.harness.rows import rows, spread
+from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.model.run import summed, tensors
 from results.records.counts import FlopCount
 from tests.support.nets.zero_models import zeroed
 
@@ -75,13 +73,6 @@ def test_nothing_is_lost_or_counted_twice(own):
     assert total == sum(top) + own.get("", 0)
 
 
-def test_ancestors_and_whole_numbers():
-    assert list(ancestors("")) == []
-    assert list(ancestors("a.b.c")) == ["a", "a.b", "a.b.c"]
-    assert [whole(value) for value in (3, 3.0, 2.5, float(2**52))] == [3, 3, 2.5, 2**52]
-    assert math.isclose(whole(7055.5), 7055.5)
-
-
 ADD_UP = {
     "flopledger": ("forward", "backward"),
     "flop_counter_mode": ("forward",),  # of a backward pass it tells modules badly: its own tests
@@ -128,41 +119,6 @@ def test_every_counter_leaves_the_model_as_it_was(counter):
     assert type(model) is nn.Sequential
 
 
-def test_evaluating_restores_after_a_fault():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).train()
-
-    def fail():
-        with torch.no_grad(), evaluating(model):
-            assert torch.is_grad_enabled()
-            assert not model[1].training
-            model(torch.randn(1, 2)).sum().backward()
-            raise RuntimeError("in the middle")
-
-    with pytest.raises(RuntimeError, match="in the middle"):
-        fail()
-    assert model[1].training
-    assert model[0].weight.grad is None
-
-
-def test_what_a_counter_put_on_a_model_is_taken_off_and_what_was_there_stays():
-    model = nn.Sequential(nn.Linear(2, 2))
-    kept = model[0].register_forward_hook(lambda *_: None)
-    model.mine = 1
-
-    def fail():
-        with preserve_state(model, ("mine", "theirs", "buffer")):
-            model.theirs = 2
-            model[0].register_buffer("buffer", torch.zeros(1))
-            model[0].register_forward_hook(lambda *_: None)
-            model.register_forward_pre_hook(lambda *_: None)
-            raise RuntimeError("in the middle")
-
-    with pytest.raises(RuntimeError, match="in the middle"):
-        fail()
-    assert (list(model[0]._forward_hooks), list(model._forward_pre_hooks)) == ([kept.id], [])
-    assert (model.mine, hasattr(model, "theirs"), list(model.state_dict())) == (1, False, ["0.weight", "0.bias"])
-
-
 def test_all_tensors_of_an_output_are_summed_those_without_gradient_left_out():
     weight = torch.ones(2, requires_grad=True)
     output = {"a": weight * 3, "more": [weight * 4, (torch.tensor([1, 2]), "text", None)]}
@@ -173,3 +129,29 @@ def test_all_tensors_of_an_output_are_summed_those_without_gradient_left_out():
     assert weight.grad.tolist() == [7, 7]
     assert summed([torch.ones(2)]) is None
     assert summed(weight * 5).item() == 10
+
+
+# --- what a counter passed over ---
+
+
+def test_calls_by_what_they_are() -> None:
+    calls = {
+        "aten.add": 2,
+        "aten.mm": 3,
+        "aten.view": 5,  # moves nothing and calculates nothing
+        "aten.clone": 7,
+        "house.own": 11,  # no table has it
+        "prim.device": 13,
+        "profiler._record_function_exit": 17,
+    }
+    assert uncounted(calls) == ({"aten.add": 2}, {"aten.mm": 3, "house.own": 11})
+
+
+def test_each_call_is_counted_once_where_the_counter_does_not_look() -> None:
+    looking = [False]
+    with UncountedCalls(lambda: looking[0]) as seen:
+        x = torch.ones(2).mul(3).mul(4)
+        looking[0] = True
+        x.mul(5)
+    assert seen.calls["aten.mul"] == 2
+    assert x.tolist() == [12.0, 12.0]
