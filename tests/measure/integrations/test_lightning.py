@@ -7,57 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.measure.integrations.lightning_nets import lightning_module
+
 pytest.importorskip("lightning")
+UtilizationCallback = pytest.importorskip("flopledger.lightning").UtilizationCallback
 
 WIDTH, BATCH = 32, 4
 LAYER = 2 * BATCH * WIDTH * WIDTH
 
 
-def _module(calls_itself):
-    import lightning
-
-    class Net(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.encoder, self.head = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-
-        def forward(self, x):
-            return self.head(self.encoder(x))
-
-        def training_step(self, batch, _index):
-            out = self(batch) if calls_itself else self.head(self.encoder(batch))
-            return out.square().mean()
-
-        def validation_step(self, batch, _index):
-            self(batch)
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.01)
-
-    return Net()
+def _module(calls_itself=True):
+    encoder, head = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(2))
+    return lightning_module(lambda m, x: m.head(m.encoder(x)), calls_itself, encoder=encoder, head=head)
 
 
 def _convolutional():
-    import lightning
-
-    class Net(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.filter = torch.nn.Conv2d(4, 4, 3, groups=4, bias=False)
-
-        def forward(self, x):
-            return self.filter(x)
-
-        def training_step(self, batch, _index):
-            return self(batch).square().mean()
-
-        def validation_step(self, batch, _index):
-            self(batch)
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.01)
-
-    return Net()
+    return lightning_module(lambda m, x: m.filter(x), filter=torch.nn.Conv2d(4, 4, 3, groups=4, bias=False))
 
 
 def _train(module, callback, folder, data=None, more=(), **options):
@@ -79,7 +44,6 @@ def _train(module, callback, folder, data=None, more=(), **options):
 
 @pytest.mark.parametrize("calls_itself", [True, False], ids=["module", "parts"])
 def test_lightnings_steps_have_the_exact_count(calls_itself, tmp_path):
-    from flopledger.lightning import UtilizationCallback
 
     callback = UtilizationCallback(warm_up_steps=1, energy=False, peak_flop_per_s=1e12)
     trainer = _train(_module(calls_itself), callback, tmp_path)
@@ -99,8 +63,6 @@ def test_what_the_throughput_monitor_divides_by_is_explained(backward, tmp_path)
     """A grouped convolution, whose backward pass torch's counter takes for a dense one: the difference has a cause."""
     from lightning.fabric.utilities.throughput import measure_flops
     from lightning.pytorch.callbacks import ThroughputMonitor
-
-    from flopledger.lightning import UtilizationCallback
 
     module = _convolutional()
     with torch.device("meta"):
@@ -123,31 +85,21 @@ def test_what_the_throughput_monitor_divides_by_is_explained(backward, tmp_path)
         assert row.causes == {"the backward pass left out": -n}
 
 
-def test_a_module_that_states_nothing_has_a_row_with_the_reason(tmp_path):
-    from flopledger.lightning import UtilizationCallback
+@pytest.mark.parametrize("stated", [None, 12345])
+def test_a_number_that_nobody_knows_the_source_of_is_unexplained_and_none_has_a_reason(stated, tmp_path):
 
-    callback = UtilizationCallback(warm_up_steps=1, energy=False)
-    _train(_module(True), callback, tmp_path)
-    (row,) = callback.result.frameworks
-    assert row.flop_per_step is None
-    assert "flops_per_batch" in row.reason
-
-
-def test_a_number_that_nobody_knows_the_source_of_is_unexplained(tmp_path):
-    from flopledger.lightning import UtilizationCallback
-
-    module = _module(True)
-    module.flops_per_batch = 12345
+    module = _module()
+    module.flops_per_batch = stated
     callback = UtilizationCallback(warm_up_steps=1, energy=False)
     _train(module, callback, tmp_path)
     (row,) = callback.result.frameworks
-    assert row.causes == {}
-    assert row.unexplained_flop == 12345 - 5 * LAYER
+    assert (row.flop_per_step, row.causes) == (stated, {} if stated else None)
+    assert row.unexplained_flop == (stated - 5 * LAYER if stated else None)
+    assert ("flops_per_batch" in row.reason) == (stated is None)
 
 
 def test_under_lightnings_precision_plugin_the_unit_is_bf16(tmp_path):
-    from flopledger.lightning import UtilizationCallback
 
     callback = UtilizationCallback(warm_up_steps=1, energy=False)
-    _train(_module(True), callback, tmp_path, precision="bf16-mixed")
+    _train(_module(), callback, tmp_path, precision="bf16-mixed")
     assert callback.result.units == ("bf16",)

@@ -1,4 +1,4 @@
-"""The callback in Hugging Face's own Trainer."""
+"""The callback in Hugging Face's own Trainer, and the meter in a loop of Accelerate."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch
 import flopledger
 
 transformers = pytest.importorskip("transformers")
+UtilizationCallback = pytest.importorskip("flopledger.transformers").UtilizationCallback
 
 SIZES = {"vocab_size": 64, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
 LENGTH, BATCH, ACCUMULATED, STEPS = 16, 2, 2, 6
@@ -40,7 +41,6 @@ def _exact(model):
 
 
 def test_the_trainers_steps_have_the_exact_count(model, tmp_path):
-    from flopledger.transformers import UtilizationCallback
 
     callback = UtilizationCallback(warm_up_steps=1, energy=False, peak_flop_per_s=1e12)
     trainer = _trainer(model, tmp_path, callback)
@@ -62,7 +62,6 @@ def test_the_trainers_steps_have_the_exact_count(model, tmp_path):
 def test_what_the_trainer_says_is_explained_to_the_last_unit(frozen, model, tmp_path):
     """By hand, of GPT-2: n tokens, length s, width d, layers l, words v. Attention is 4·n·s·d a layer forward and twice
     that backward; the head 6·n·d·v; biases and norms are l·(13·d) + 2·d parameters, 6·n FLOP each."""
-    from flopledger.transformers import UtilizationCallback
     from measure.meter import framework_flop
 
     if frozen:
@@ -86,17 +85,7 @@ def test_what_the_trainer_says_is_explained_to_the_last_unit(frozen, model, tmp_
     assert row.flop_per_step == row.exact_flop_per_step + sum(expected.values())
 
 
-def test_autocast_inside_of_the_trainer_is_seen(model, tmp_path):
-    from flopledger.transformers import UtilizationCallback
-
-    callback = UtilizationCallback(warm_up_steps=1, energy=False)
-    _trainer(model, tmp_path, callback, bf16=True).train()
-    assert callback.result.units == ("bf16",)
-    assert callback.result.model_flop_per_step == _exact(model)
-
-
 def test_recomputation_of_the_trainer_is_hardware_flop(model, tmp_path):
-    from flopledger.transformers import UtilizationCallback
 
     callback = UtilizationCallback(warm_up_steps=1, energy=False, peak_flop_per_s=1e12)
     exact = _exact(model)
@@ -105,3 +94,27 @@ def test_recomputation_of_the_trainer_is_hardware_flop(model, tmp_path):
     assert found.model_flop_per_step == exact
     assert found.recompute_flop_per_step > 0
     assert found.hfu_ratio > found.utilization_ratio
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_step_of_accelerate(accumulated):
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=accumulated)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(torch.randn(8 * accumulated * BATCH, 16), batch_size=BATCH)
+    prepared, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    meter = flopledger.UtilizationMeter(prepared, energy=False, warm_up_steps=1)
+    for batch in loader:
+        with accelerator.accumulate(prepared):
+            if not meter.is_open:
+                meter.begin()
+            accelerator.backward(prepared(batch).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            if accelerator.sync_gradients:
+                meter.update()
+    exact = flopledger.count(model, torch.zeros(BATCH, 16)).model_flop
+    found = meter.summary()
+    assert found.model_flop_per_step == accumulated * exact > 0
+    assert found.steps == 7

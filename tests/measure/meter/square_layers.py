@@ -1,8 +1,13 @@
-"""The model of most tests of the meter: square linear layers, whose passes have FLOP that are counted in layers."""
+"""The model of most tests of the meter: square linear layers, whose passes have FLOP that are counted in layers; and a
+loop under a meter."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any
 
 import torch
+
+from measure.meter.meter import UtilizationMeter
+from measure.meter.summary import MeterSummary
 
 WIDTH, BATCH = 32, 4
 LAYER = 2 * BATCH * WIDTH * WIDTH
@@ -17,3 +22,17 @@ def net(layers: int = 3) -> torch.nn.Sequential:
 def samples(batch: int = BATCH) -> torch.Tensor:
     """Inputs of shape (batch, WIDTH)."""
     return torch.randn(batch, WIDTH)
+
+
+def meter_of(model: torch.nn.Module, **options: Any) -> UtilizationMeter:
+    """A meter without warm-up and energy, with a peak of 1 TFLOP/s, unless the options say otherwise."""
+    return UtilizationMeter(model, **{"warm_up_steps": 0, "energy": False, "peak_flop_per_s": 1e12, **options})
+
+
+def measured(model: torch.nn.Module, step: Callable[[int], Any], steps: int = 3, **options: Any) -> MeterSummary:
+    """What a meter says of a loop that runs `step`, which gets the number of each step."""
+    meter = meter_of(model, **options)
+    for number in range(steps):
+        with meter.step():
+            step(number)
+    return meter.summary()

@@ -6,8 +6,8 @@ at each line that ran. A new hook without protection makes this red as soon as a
 """
 
 import ast
+import contextlib
 import functools
-import inspect
 import logging
 import sys
 import warnings
@@ -17,8 +17,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from measure.meter.meter import UtilizationMeter
-from tests.measure.meter.square_layers import WIDTH, net, samples
+from tests.measure.integrations.lightning_nets import lightning_module
+from tests.measure.meter.square_layers import WIDTH, meter_of, net, samples
+from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +38,7 @@ UNPROTECTED = (
 
 
 def _meter(model, **options):
-    return UtilizationMeter(model, **{"warm_up_steps": 1, "energy": False, "peak_flop_per_s": 1e12} | options)
+    return meter_of(model, warm_up_steps=1, **options)
 
 
 def _trained(model, train_step, steps, enter):
@@ -71,15 +72,7 @@ def _plain(folder):
 def _general(_folder):
     """Calls with two outputs, in a checkpoint, and in two backward passes."""
 
-    class Two(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = net(1), net(1)
-
-        def forward(self, x):
-            return {"a": self.a(x), "b": self.b(x)}
-
-    model = Two()
+    model = Calls(lambda m, x: {"a": m.a(x), "b": m.b(x)}, a=net(1), b=net(1))
     meter = _meter(model)
 
     def train_step(_number):
@@ -133,11 +126,7 @@ def _two_calls(_folder):
         meter.update()
         rolling.update()
 
-    class Nothing:
-        def __enter__(self): ...
-        def __exit__(self, *_fault): ...
-
-    weights = _trained(model, train_step, 4, Nothing)
+    weights = _trained(model, train_step, 4, contextlib.nullcontext)
     with pytest.raises(KeyError, match="the loop's own"), meter.step():
         raise KeyError("the loop's own")
     return weights
@@ -147,22 +136,11 @@ def _lightning(folder):
     lightning = pytest.importorskip("lightning")
     from flopledger.lightning import UtilizationCallback
 
-    class Net(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(WIDTH, WIDTH)
-            self.flops_per_batch = 1000
-
-        def training_step(self, batch, _index):
-            return self.layer(batch).square().mean()
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.01)
-
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     from lightning.pytorch.loggers import CSVLogger
 
-    module = Net()
+    module = lightning_module(lambda m, x: m.layer(x), layer=torch.nn.Linear(WIDTH, WIDTH))
+    module.flops_per_batch = 1000
     trainer = lightning.Trainer(
         max_epochs=1, accelerator="cpu", devices=1, logger=CSVLogger(str(folder)), log_every_n_steps=2,
         callbacks=[UtilizationCallback(energy=False, warm_up_steps=1)],
@@ -311,29 +289,3 @@ def test_a_fault_at_each_line_that_something_else_calls_is_one_warning(loop, tmp
         elif not all(torch.equal(*pair) for pair in zip(weights, unchanged, strict=True)):
             wrong.append(f"{name}: other weights")
     assert wrong == []
-
-
-def test_an_entry_without_protection_is_found(monkeypatch, tmp_path):
-    """The test above can fail: a hook is put in that lets its faults through."""
-    from measure.meter.product_dtypes import ProductDtypes
-
-    source = inspect.getsource(ProductDtypes._hook_at)
-    assert "try:" in source
-    namespace = {"Any": object, "torch": torch}
-    bare = (
-        "def _hook_at(self, path):\n"
-        "    def record(_module, _inputs, output):\n"
-        "        self._dtypes[path] = output.dtype.to_complex() and output.dtype\n"
-        "    return record\n"
-    )
-    file = inspect.getsourcefile(ProductDtypes)
-    exec(compile(bare, file, "exec"), namespace)
-    monkeypatch.setattr(ProductDtypes, "_hook_at", namespace["_hook_at"])
-    tracer = _Tracer()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tracer.run(_parts, tmp_path)
-    (code,) = [each for each in tracer.lines if each.co_qualname == "_hook_at.<locals>.record"]
-    planted = _Tracer((code, 3))
-    with pytest.raises(RuntimeError, match="planted"):
-        planted.run(_plain, tmp_path)

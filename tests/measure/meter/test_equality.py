@@ -1,14 +1,13 @@
 """What the meter counts of a loop that really trains is what `flopledger.count` counts of the same step, to the last
 unit."""
 
-from collections import Counter
-
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
 import flopledger
-from measure.meter.meter import UtilizationMeter
+from tests.measure.meter.square_layers import measured, meter_of
+from tests.support.nets.small_steps import Calls
 
 SMALL = ("resnet18", "alexnet", "mobilenet_v2")
 BIG = (
@@ -22,15 +21,16 @@ def _metered(model, steps, loss_of=None):
     """What a meter says of these batches, trained on with SGD; each a dictionary of the model's keyword arguments, or a
     tensor."""
     optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=1e-3)
-    meter = UtilizationMeter(model, warm_up_steps=0, energy=False, loss_of=loss_of)
-    for batch in steps:
-        with meter.step():
-            optimizer.zero_grad()
-            output = model(**batch) if isinstance(batch, dict) else model(batch)
-            picked = loss_of(output) if loss_of else output
-            (picked if picked.ndim == 0 else picked.square().mean()).backward()
-            optimizer.step()
-    return meter.summary()
+
+    def step(number):
+        optimizer.zero_grad()
+        batch = steps[number]
+        output = model(**batch) if isinstance(batch, dict) else model(batch)
+        picked = loss_of(output) if loss_of else output
+        (picked if picked.ndim == 0 else picked.square().mean()).backward()
+        optimizer.step()
+
+    return measured(model, step, len(steps), loss_of=loss_of)
 
 
 def _counted(model, batch, loss_of=None):
@@ -102,11 +102,12 @@ def test_of_a_step_with_two_passes_by_convention():
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=WORDS, **sizes))
-    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
-    with meter.step():
-        for _ in range(2):
-            model(**_words()).logits.sum().backward()
-    found = meter.summary()
+
+    def step(_number):
+        model(**_words()).logits.sum().backward()
+        model(**_words()).logits.sum().backward()
+
+    found = measured(model, step)
     pairs = BATCH * (LENGTH**2 - LENGTH * (LENGTH + 1) // 2)
     assert found.model_flop_per_step - found.causal_flop_per_step == 2 * 3 * 2 * 2 * 32 * pairs
 
@@ -133,13 +134,6 @@ def test_of_gpt2_with_checkpointed_layers():
     _assert_equal(model, _words(), loss_of=lambda output: output.loss)
 
 
-@pytest.mark.slow
-def test_of_gpt2_small():
-    transformers = pytest.importorskip("transformers")
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
-    _assert_equal(model, _words(64, 50_257), loss_of=lambda output: output.loss)
-
-
 def _bert(transformers, **sizes):
     return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
 
@@ -150,64 +144,23 @@ def test_of_bert():
     _assert_equal(_bert(transformers, vocab_size=WORDS, **sizes), _words(), loss_of=lambda output: output.loss)
 
 
-@pytest.mark.slow
-def test_of_bert_base():
-    transformers = pytest.importorskip("transformers")
-    _assert_equal(_bert(transformers), _words(64, 30_522), loss_of=lambda output: output.loss)
-
-
-class Recurrent(torch.nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.body = kind(16, 24, num_layers=2, batch_first=True, bidirectional=True)
-        self.head = torch.nn.Linear(48, WORDS)
-
-    def forward(self, x):
-        return self.head(self.body(x)[0])
-
-
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
 def test_of_a_recurrent_network(kind):
-    _assert_equal(Recurrent(kind), torch.randn(BATCH, LENGTH, 16), torch.randn(BATCH, 5, 16))
+    body = kind(16, 24, num_layers=2, batch_first=True, bidirectional=True)
+    model = Calls(lambda m, x: m.head(m.body(x)[0]), body=body, head=torch.nn.Linear(48, WORDS))
+    _assert_equal(model, torch.randn(BATCH, LENGTH, 16), torch.randn(BATCH, 5, 16))
 
 
-class Experts(torch.nn.Module):
-    """A mixture of experts with a place for each token in its expert: what is computed depends on no value."""
-
-    def __init__(self, experts=4, width=16):
-        super().__init__()
-        self.router = torch.nn.Linear(width, experts)
-        self.up = torch.nn.Parameter(torch.randn(experts, width, 32) / 8)
-        self.down = torch.nn.Parameter(torch.randn(experts, 32, width) / 8)
-
-    def forward(self, x):
-        chances = self.router(x).softmax(-1)  # tokens × experts
-        weights, chosen = chances.topk(LENGTH, dim=0)  # each expert takes the LENGTH tokens that want it most
-        taken = x[chosen.T]  # experts × LENGTH × width
-        done = torch.bmm(torch.bmm(taken, self.up).relu(), self.down) * weights.T.unsqueeze(-1)
-        return x.index_add(0, chosen.T.reshape(-1), done.reshape(-1, x.shape[-1]))
-
-
-def test_of_a_mixture_of_experts():
-    _assert_equal(torch.nn.Sequential(torch.nn.Linear(16, 16), Experts()), torch.randn(BATCH * LENGTH, 16))
-
-
-class LowRank(torch.nn.Module):
+def low_rank(layer, rank=4):
     """A frozen layer and what is trained beside it (LoRA, arXiv:2106.09685): W x + B A x."""
-
-    def __init__(self, layer, rank=4):
-        super().__init__()
-        self.layer = layer.requires_grad_(False)
-        self.down = torch.nn.Linear(layer.in_features, rank, bias=False)
-        self.up = torch.nn.Linear(rank, layer.out_features, bias=False)
-
-    def forward(self, x):
-        return self.layer(x) + self.up(self.down(x))
+    down = torch.nn.Linear(layer.in_features, rank, bias=False)
+    up = torch.nn.Linear(rank, layer.out_features, bias=False)
+    return Calls(lambda m, x: m.layer(x) + m.up(m.down(x)), layer=layer.requires_grad_(False), down=down, up=up)
 
 
 def test_of_a_model_with_low_rank_adapters():
     width, rank = 32, 4
-    model = torch.nn.Sequential(*[LowRank(torch.nn.Linear(width, width), rank) for _ in range(2)])
+    model = torch.nn.Sequential(*[low_rank(torch.nn.Linear(width, width), rank) for _ in range(2)])
     x = torch.randn(BATCH, width)
     _assert_equal(model, x)
     big, small = 2 * BATCH * width * width, 2 * BATCH * width * rank
@@ -216,35 +169,25 @@ def test_of_a_model_with_low_rank_adapters():
     assert _metered(model, [x]).model_flop_per_step == 2 * (big + 2 * small) + 4 * small + 2 * small + big + small
 
 
-def test_of_a_whole_pretrained_shape_with_adapters_on_its_attention():
-    transformers = pytest.importorskip("transformers")
-    model = _bert(transformers, vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-                  intermediate_size=64).requires_grad_(False)  # fmt: skip
-    for layer in model.bert.encoder.layer:
-        layer.attention.self.query = LowRank(layer.attention.self.query)
-        layer.attention.self.value = LowRank(layer.attention.self.value)
-    _assert_equal(model, _words(), loss_of=lambda output: output.loss)
-
-
 def test_of_tied_weights_and_accumulated_gradients():
     transformers = pytest.importorskip("transformers")
     model = _tiny_gpt2(transformers)
     assert model.lm_head.weight is model.transformer.wte.weight
-    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
-    for length in (12, 9):
-        meter.begin()
+    lengths = (12, 9)
+
+    def step(number):
         for _ in range(3):
-            model(**_words(length)).loss.backward()
-        meter.update()
-    exact = [_counted(model, _words(length), lambda output: output.loss).model_flop for length in (12, 9)]
-    assert meter.summary().model_flop_per_step * 2 == 3 * sum(exact)
+            model(**_words(lengths[number])).loss.backward()
+
+    exact = [_counted(model, _words(length), lambda output: output.loss).model_flop for length in lengths]
+    assert measured(model, step, 2).model_flop_per_step * 2 == 3 * sum(exact)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_packed_sequences_cost_their_own_lengths(kind):
     """A PackedSequence as input, of other lengths in each step: what a counter sees of the same steps."""
     model = getattr(torch.nn, kind)(8, 16, num_layers=2, bidirectional=True)
-    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
+    meter = meter_of(model)
     seen = exact = 0
     for lengths in ((5, 3, 1), (4, 4, 1), (6, 2, 1), (5, 4), (5, 3, 1)):
         batch = pack_sequence([torch.randn(length, 8) for length in lengths])
@@ -260,7 +203,7 @@ def test_packed_sequences_cost_their_own_lengths(kind):
 
 
 @pytest.mark.parametrize("given", [lambda batch: batch, lambda batch: (batch,)], ids=["alone", "in a tuple"])
-def test_packed_sequences_cost_the_same_wherever_a_model_is_counted(given):
+def test_packed_sequences_cost_what_their_lengths_say(given):
     """An LSTM of 8 → 16 over lengths 5, 3 and 2: 10 rows, of which the first 3 follow no other."""
     model = torch.nn.LSTM(8, 16)
     batch = pack_sequence([torch.randn(length, 8) for length in (5, 3, 2)])
@@ -269,8 +212,3 @@ def test_packed_sequences_cost_the_same_wherever_a_model_is_counted(given):
     backward = forward + 2 * (rows - 3) * gates * 16  # of the weights; of states, but for the first ones
     counted = flopledger.count(model, given(batch))
     assert (counted.forward_flop, counted.backward_flop) == (forward, backward)
-    phases = Counter()
-    for each in flopledger.profile_step(model, given(batch)).operations:
-        phases[each.phase] += each.model_flop or 0
-    assert (phases["forward"], phases["backward"]) == (forward, backward)
-    assert flopledger.footprint(model, given(batch)).peak_bytes > 0

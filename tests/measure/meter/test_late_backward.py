@@ -5,17 +5,12 @@ import warnings
 import pytest
 import torch
 
-from measure.meter.calls import Call, EndedCall, EndedGeneralCall, GeneralCall
-from measure.meter.meter import KEPT_STEPS, UtilizationMeter
-from tests.measure.meter.square_layers import LAYER, net, samples
+from measure.meter.meter import KEPT_STEPS
+from tests.measure.meter.square_layers import LAYER, measured, meter_of, net, samples
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 FORWARD, STEP = 3 * LAYER, 8 * LAYER  # of `net`: the first layer's input needs no gradient
 LATE = "a backward pass ran after the end of its step"
-
-
-def _meter(model, **options):
-    return UtilizationMeter(model, energy=False, **{"warm_up_steps": 0} | options)
 
 
 def _outside(meter, model, is_outside, steps, *inputs):
@@ -32,7 +27,7 @@ def _outside(meter, model, is_outside, steps, *inputs):
 @pytest.mark.parametrize("late", range(0, 2 * KEPT_STEPS + 3, 3))
 def test_one_backward_pass_after_a_step_without_hooks_is_named_and_the_step_is_in_no_number(late):
     model = net()
-    meter = _meter(model)
+    meter = meter_of(model)
     with pytest.warns(RuntimeWarning, match=LATE) as told:
         _outside(meter, model, late.__eq__, 2 * KEPT_STEPS + 3)
     found = meter.summary()
@@ -46,13 +41,12 @@ def test_one_backward_pass_after_a_step_without_hooks_is_named_and_the_step_is_i
 @pytest.mark.parametrize("watch", [True, False])
 def test_one_backward_pass_after_its_step_is_named_and_leaves_no_number(late, watch):
     model = net()
-    meter = _meter(model, watch=watch, hook_every=1)
+    meter = meter_of(model, watch=watch, hook_every=1)
     with pytest.warns(RuntimeWarning, match=LATE) as told:
         _outside(meter, model, late.__eq__, 2 * KEPT_STEPS + 3)
     found = meter.summary()
     assert len(told) == 1
-    assert found.model_flop_per_step is None
-    assert found.utilization_ratio is None
+    assert (found.model_flop_per_step, found.utilization_ratio) == (None, None)
     assert found.unknown_calls >= 1
     assert any(LATE in each for each in found.warnings)
     assert meter.module_flop() is None
@@ -60,7 +54,7 @@ def test_one_backward_pass_after_its_step_is_named_and_leaves_no_number(late, wa
 
 def test_the_window_in_which_it_came_has_no_number_and_the_next_one_has():
     model = net()
-    meter = _meter(model, hook_every=1)
+    meter = meter_of(model, hook_every=1)
     _outside(meter, model, lambda _step: False, 10)
     assert meter.window().model_flop_per_step == STEP
     with pytest.warns(RuntimeWarning, match=LATE):
@@ -73,7 +67,7 @@ def test_the_window_in_which_it_came_has_no_number_and_the_next_one_has():
 
 def test_after_a_window_was_taken_it_is_the_next_window_that_has_no_number():
     model = net()
-    meter = _meter(model)
+    meter = meter_of(model)
     with meter.step():
         loss = model(samples()).sum()
     meter.window()
@@ -86,7 +80,7 @@ def test_after_a_window_was_taken_it_is_the_next_window_that_has_no_number():
 
 def test_several_outputs_and_the_steps_of_begin_and_update():
     model = torch.nn.LSTM(4, 4)
-    meter = _meter(model)
+    meter = meter_of(model)
     for _ in range(KEPT_STEPS):
         meter.begin()
         output, (hidden, _cell) = model(torch.randn(3, 2, 4))
@@ -101,43 +95,13 @@ def test_several_outputs_and_the_steps_of_begin_and_update():
 
 def test_in_a_later_step_it_is_counted_where_it_ran():
     """Not watched: autograd's numbers say of no call what the backward pass of an earlier step's nodes is."""
-    model = net()
-    meter = _meter(model, watch=False)
-    before = None
-    for _ in range(3 * KEPT_STEPS):
-        with meter.step():
-            loss = model(samples()).sum()
-            if before is not None:
-                before.backward()
-        before = loss
-    assert meter.summary().model_flop_per_step == (3 * KEPT_STEPS * STEP - (STEP - FORWARD)) / (3 * KEPT_STEPS)
-    assert meter.summary().items_per_s == pytest.approx(len(samples()) / meter.summary().step_time_s)
+    model, steps, losses = net(), 3 * KEPT_STEPS, []
 
+    def step(number):
+        losses.append(model(samples()).sum())
+        if number:
+            losses[number - 1].backward()
 
-def test_of_steps_of_which_not_each_is_observed():
-    model = net()
-    meter = _meter(model, hook_every=8)
-    batch = samples()
-    with pytest.warns(RuntimeWarning, match=LATE):
-        _outside(meter, model, lambda _step: True, 100, batch)
-    assert meter.window().model_flop_per_step is None
-    _outside(meter, model, lambda _step: True, 100, batch)
-    assert meter.window().model_flop_per_step is None
-
-
-def test_forward_only_steps_and_backward_in_the_block_are_as_before():
-    model = net()
-    meter = _meter(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(2 * KEPT_STEPS):
-            with meter.step():
-                model(samples())
-                model(samples()).sum().backward()
-    assert meter.summary().model_flop_per_step == FORWARD + STEP
-
-
-@pytest.mark.parametrize(("one", "ended"), [(Call, EndedCall), (GeneralCall, EndedGeneralCall)])
-def test_what_is_called_after_the_end_has_the_same_fields(one, ended):
-    assert one.ended is ended
-    assert ended.__slots__ == ()
+    found = measured(model, step, steps, watch=False)
+    assert found.model_flop_per_step == (steps * STEP - (STEP - FORWARD)) / steps
+    assert found.items_per_s == pytest.approx(len(samples()) / found.step_time_s)

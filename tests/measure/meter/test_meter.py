@@ -2,118 +2,67 @@
 
 import copy
 import math
-import warnings
 import zipfile
 from collections import OrderedDict
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-import flopledger
 from analysis.devices.telemetry import Reading
 from measure.ceiling import trials
 from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
-from measure.meter.step_times import CpuMarks, StepBlock, StepBlocks
+from measure.meter.product_dtypes import dtype_at
+from measure.meter.step_times import StepBlock, StepBlocks
 from measure.meter.summary import MeterSummary
-from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
+from tests.measure.meter.square_layers import BATCH, LAYER, measured, meter_of, net, samples
+from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 
-def _train(meter, model, inputs=None, steps=3):
-    for _ in range(steps):
-        with meter.step():
-            model(samples() if inputs is None else inputs).sum().backward()
-    return meter.summary()
-
-
-def _meter(model, **options):
-    return UtilizationMeter(model, warm_up_steps=0, energy=False, peak_flop_per_s=1e12, **options)
+def trained(model, steps=3, **options):
+    return measured(model, lambda _number: model(samples()).sum().backward(), steps, **options)
 
 
 def test_a_step_is_one_forward_and_the_backward_pass_that_autograd_runs():
-    model = net()
-    found = _train(_meter(model), model)
+    found = trained(net())
     assert found.model_flop_per_step == 3 * LAYER + 5 * LAYER  # the first layer's input needs no gradient
-    assert found.steps == 3
-    assert found.recompute_flop_per_step == 0
-    assert found.units == ("fp32",)
-    assert found.unknown_calls == 0
+    assert (found.steps, found.recompute_flop_per_step, found.unknown_calls, found.units) == (3, 0, 0, ("fp32",))
 
 
 def test_steps_that_wait_to_be_added_up_keep_their_size_when_the_next_one_has_two_calls_of_another():
     model = net()
-    meter = _meter(model, watch=False)
-    for _ in range(5):
-        with meter.step():
-            model(samples()).sum().backward()
-    with meter.step():
-        for _ in range(2):
-            model(samples(2 * BATCH)).sum().backward()
-    assert meter.summary().model_flop_per_step * 6 == (3 * LAYER + 5 * LAYER) * (5 + 2 * 2)
+
+    def step(number):
+        for _ in range(1 + number // 5):
+            model(samples(BATCH * (1 + number // 5))).sum().backward()
+
+    assert measured(model, step, 6, watch=False).model_flop_per_step * 6 == 8 * LAYER * (5 + 2 * 2)
 
 
 def test_rates_are_the_flop_over_the_time_and_the_peak():
-    model = net()
-    found = _train(_meter(model), model)
+    found = trained(net())
     assert found.model_flop_per_s == pytest.approx(found.model_flop_per_step / found.step_time_s)
     assert found.utilization_ratio == pytest.approx(found.model_flop_per_s / 1e12)
     assert found.hfu_ratio == found.utilization_ratio
+    assert found.single_peak_flop_per_s is None  # of one unit
     assert found.utilization_low_ratio < found.utilization_ratio < found.utilization_high_ratio
     assert found.items_per_s == pytest.approx(BATCH / found.step_time_s)
 
 
-def test_accumulated_gradients_are_passes_of_one_step():
-    model = net()
-    meter = _meter(model)
-    for _ in range(2):
-        with meter.step():
-            for _ in range(4):
-                model(samples()).sum().backward()
-    found = meter.summary()
-    assert found.model_flop_per_step == 4 * 8 * LAYER
-    assert found.items_per_s == pytest.approx(4 * BATCH / found.step_time_s)
-
-
 def test_a_forward_pass_without_a_backward_pass_counts_as_such():
     model = net()
-    meter = _meter(model)
-    with meter.step():
+
+    def step(_number):
         model(samples())  # its gradient is never asked for
         with torch.no_grad():
             model(samples())
         model(samples()).sum().backward()
-    assert meter.summary().model_flop_per_step == (3 + 3 + 8) * LAYER
 
-
-def test_two_backward_passes_through_one_graph_are_two():
-    model = net()
-    meter = _meter(model)
-    with meter.step():
-        out = model(samples()).sum()
-        out.backward(retain_graph=True)
-        out.backward()
-    assert meter.summary().model_flop_per_step == (3 + 5 + 5) * LAYER
-
-
-def test_a_backward_pass_from_several_outputs_is_one():
-    class Two(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.a, self.b = net(1), net(1), net(1)
-
-        def forward(self, x):
-            x = self.body(x)
-            return {"a": self.a(x), "b": (self.b(x),)}
-
-    model = Two()
-    meter = _meter(model)
-    with meter.step():
-        out = model(samples())
-        (out["a"].sum() + out["b"][0].sum()).backward()
-    assert meter.summary().model_flop_per_step == (3 + 5) * LAYER
+    assert measured(model, step).model_flop_per_step == (3 + 3 + 8) * LAYER
 
 
 class _Answer(OrderedDict):
@@ -131,45 +80,32 @@ class _Fields:
 def test_a_backward_pass_begins_at_any_output_that_the_loop_uses(kind, used):
     """TRL leaves the loss that its model gives, and makes another from what stands beside it."""
 
-    class Several(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = net()
+    def forward(m, x):
+        scores = m.body(x)
+        loss = scores.square().mean()
+        return _Answer(loss=loss, scores=[scores]) if kind == "mapping" else _Fields(loss, [scores])
 
-        def forward(self, x):
-            scores = self.body(x)
-            loss = scores.square().mean()
-            return _Answer(loss=loss, scores=[scores]) if kind == "mapping" else _Fields(loss, [scores])
+    model = Calls(forward, body=net())
 
-    model = Several()
-    meter = _meter(model)
-    for _ in range(2):
-        with meter.step():
-            out = model(samples())
-            values = out if kind == "mapping" else vars(out)
-            loss = values["loss"] if used != "scores" else 0
-            (loss + (values["scores"][0].sum() if used != "loss" else 0)).backward()
-    assert meter.summary().model_flop_per_step == 8 * LAYER
+    def step(_number):
+        out = model(samples())
+        values = out if kind == "mapping" else vars(out)
+        loss = values["loss"] if used != "scores" else 0
+        (loss + (values["scores"][0].sum() if used != "loss" else 0)).backward()
+
+    assert measured(model, step).model_flop_per_step == 8 * LAYER
 
 
 def test_an_output_without_a_tensor_leaves_no_number():
     """Its backward pass cannot be seen: forward passes alone would be a third of the step, and look like all of it."""
 
-    class Hidden(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = net()
+    model = Calls(lambda m, x: setattr(m, "loss", m.body(x).sum()), body=net())
 
-        def forward(self, x):
-            self.loss = self.body(x).sum()
+    def step(_number):
+        model(samples())
+        model.loss.backward()
 
-    model = Hidden()
-    meter = _meter(model, loss_of=lambda _output: model.loss)
-    for _ in range(2):
-        with meter.step():
-            model(samples())
-            model.loss.backward()
-    found = meter.summary()
+    found = measured(model, step, loss_of=lambda _output: model.loss)
     assert found.model_flop_per_step is None
     assert any("its backward pass is not seen" in warning for warning in found.warnings)
 
@@ -177,7 +113,7 @@ def test_an_output_without_a_tensor_leaves_no_number():
 def test_evaluation_between_steps_is_time_outside_and_no_work():
     model = net()
     clock = iter(range(100))
-    meter = _meter(model)
+    meter = meter_of(model)
     meter._step.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
     for _ in range(5):
         with meter.step():
@@ -191,103 +127,32 @@ def test_evaluation_between_steps_is_time_outside_and_no_work():
     assert 5 / 9 <= found.goodput_ratio <= 5 / (9 - found.counting_s) + 1e-9
 
 
-def test_frozen_layers_have_no_gradient_of_their_weights_and_thawed_ones_do():
-    model = net()
-    for parameter in model[0].parameters():
-        parameter.requires_grad = False
-    meter = _meter(model)
-    found = _train(meter, model)
-    assert found.model_flop_per_step == (3 + 3) * LAYER  # weights of two layers, input of one
-    meter.window()
-    for parameter in model[0].parameters():
-        parameter.requires_grad = True
-    with meter.step():
-        model(samples()).sum().backward()
-    assert meter.window().model_flop_per_step == 8 * LAYER
-    assert meter.summary().model_flop_per_step == pytest.approx((3 * 6 + 8) / 4 * LAYER)
-
-
-def test_each_shape_is_counted_once():
-    model = net()
-    meter = _meter(model)
-    counted = []
-    original = meter._costs._count
-    meter._costs._count = lambda key, *rest: (counted.append(key), original(key, *rest))[1]
-    for batch in (1, 2, 1, 3, 2, 1):
-        with meter.step():
-            model(samples(batch)).sum().backward()
-    found = meter.summary()
-    assert len(counted) == 3
-    assert found.model_flop_per_step == pytest.approx(8 * 2 * WIDTH * WIDTH * (1 + 2 + 1 + 3 + 2 + 1) / 6)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_recomputation_is_hardware_flop_only(reentrant):
-    class Checkpointed(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.body = net(1), net(3)
-
-        def forward(self, x):
-            return checkpoint(self.body, self.first(x), use_reentrant=reentrant)
-
-    model = Checkpointed()
-    found = _train(_meter(model), model)
-    exact = flopledger.count(model, samples())
-    assert exact.recompute_flop > 0
-    assert found.model_flop_per_step == exact.forward_flop + exact.backward_flop
-    assert found.recompute_flop_per_step == exact.recompute_flop
-    assert found.hfu_ratio / found.utilization_ratio == pytest.approx(
-        1 + exact.recompute_flop / found.model_flop_per_step
-    )
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_checkpoint_around_the_whole_model_is_recomputation(reentrant):
-    model = net()
-    meter = _meter(model)
-    x = samples().requires_grad_()
-    with meter.step():
-        checkpoint(model, x, use_reentrant=reentrant).sum().backward()
-    found = meter.summary()
+    model, x = net(), samples().requires_grad_()
+    found = measured(model, lambda _number: checkpoint(model, x, use_reentrant=reentrant).sum().backward())
     assert found.model_flop_per_step == (3 + 6) * LAYER
     assert found.recompute_flop_per_step == (3 if reentrant else 2) * LAYER  # or it stops where it has all it needs
 
 
 def test_under_autocast_the_unit_is_that_of_its_dtype_wherever_it_is_entered():
-    class Inside(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = net()
+    def cast(call, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return call(x).float()
 
-        def forward(self, x):
-            with torch.autocast("cpu", torch.bfloat16):
-                return self.body(x).float()
-
-    model = Inside()
-    assert _train(_meter(model), model).units == ("bf16",)
-    plain = net()
-    meter = _meter(plain)
-    with meter.step(), torch.autocast("cpu", torch.bfloat16):
-        plain(samples()).sum().backward()
-    found = meter.summary()
-    assert found.units == ("bf16",)
-    assert found.model_flop_per_step == 8 * LAYER
+    inside, plain = Calls(lambda m, x: cast(m.body, x), body=net()), net()
+    for found in (trained(inside), measured(plain, lambda _number: cast(plain, samples()).sum().backward())):
+        assert (found.units, found.model_flop_per_step) == (("bf16",), 8 * LAYER)
 
 
 def test_work_on_two_units_is_divided_by_both_peaks():
-    class Mixed(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.low, self.high = torch.nn.Linear(WIDTH, WIDTH).to(torch.bfloat16), torch.nn.Linear(WIDTH, WIDTH)
-
-        def forward(self, x):
-            return self.high(self.low(x.to(torch.bfloat16)).float())
-
-    model = Mixed()
-    meter = _meter(model)
+    half = torch.bfloat16
+    model = Calls(lambda m, x: m.high(m.low(x.to(half)).float()), low=net(1).to(half), high=net(1))
+    meter = meter_of(model)
     object.__setattr__(meter._place.peak, "peak_by_unit", {"bf16": 4e12, "fp32": 1e12})
-    found = _train(meter, model)
+    with meter.step():
+        model(samples()).sum().backward()
+    found = meter.summary()
     low, high = 2 * LAYER, 3 * LAYER  # forward and weights; forward, weights and input
     assert found.units == ("bf16", "fp32")
     assert found.peak_flop_per_s == pytest.approx((low + high) / (low / 4e12 + high / 1e12))
@@ -297,23 +162,8 @@ def test_work_on_two_units_is_divided_by_both_peaks():
     assert "of one unit" in str(found)
 
 
-def test_work_on_units_of_one_peak_has_no_other_one():
-    model = net()
-    assert _train(_meter(model), model).single_peak_flop_per_s is None
-
-
-@pytest.mark.parametrize("hook_on", ["model", "compiled"])
-def test_a_compiled_model_is_counted_as_the_model_that_it_is(hook_on):
-    model = net()
-    compiled = torch.compile(model, backend="eager")
-    meter = _meter(model if hook_on == "model" else compiled)
-    assert _train(meter, compiled, inputs=samples()).model_flop_per_step == 8 * LAYER
-    torch._dynamo.reset()
-
-
 def test_a_step_that_replays_a_graph_is_one_pass_of_its_inputs():
-    model = net()
-    meter = _meter(model)
+    meter = meter_of(net())
     with meter.step(samples()):
         pass  # where a captured graph is replayed no Python code of the model runs
     assert meter.summary().model_flop_per_step == 8 * LAYER
@@ -323,12 +173,7 @@ def test_steps_whose_work_was_not_seen_leave_no_utilization_of_the_others():
     """Three steps run the model, two replay what they captured without saying of which inputs: 3 of 5 steps' FLOP over
     the time of all 5 would be no utilization."""
     model = net()
-    meter = _meter(model)
-    _train(meter, model)
-    for _ in range(2):
-        with meter.step():
-            pass
-    found = meter.summary()
+    found = measured(model, lambda number: number < 3 and model(samples()).sum().backward(), 5)
     assert (found.model_flop_per_step, found.model_flop_per_s, found.utilization_ratio) == (None, None, None)
     assert (found.at_least_flop_per_step, found.unknown_calls) == (3 * 8 * LAYER / 5, 2)
     assert any("was seen in 2 of 5 steps" in warning for warning in found.warnings)
@@ -341,19 +186,8 @@ def test_an_unknown_operation_makes_the_total_absent_and_says_which():
 
     product.register_fake(lambda a, b: a.new_empty(a.shape[0], b.shape[1]))
 
-    class Custom(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = net(2)
-
-        def forward(self, x):
-            return product(self.body(x).detach(), self.body[0].weight.detach()) + self.body(x)
-
-    model = Custom()
-    found = _train(_meter(model), model)
-    assert found.model_flop_per_step is None
-    assert found.utilization_ratio is None
-    assert found.model_flop_per_s is None
+    found = trained(Calls(lambda m, x: product(m.body(x).detach(), m.body[0].weight.detach()) + m.body(x), body=net(2)))
+    assert (found.model_flop_per_step, found.utilization_ratio, found.model_flop_per_s) == (None, None, None)
     assert found.unknown_calls == 3  # one a step
     assert found.at_least_flop_per_step == (2 + 2 + 3) * LAYER
     line = 'flopledger.register("meter_test::product", lambda *inputs, out: FLOP)'
@@ -377,33 +211,12 @@ def test_a_model_whose_copies_have_parameters_of_their_own_is_counted_itself():
         def __deepcopy__(self, _memo):
             return Rebuilt()
 
-    model = Rebuilt()
-    found = _train(_meter(model), model)
-    assert found.model_flop_per_step == (2 + 3) * LAYER
-
-
-def test_a_model_whose_count_fails_leaves_the_loop_alone_and_says_why():
-    class Values(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = net(1)
-
-        def forward(self, x):
-            if not isinstance(x, torch.Tensor) or x.is_meta or type(x) is not torch.Tensor:
-                raise RuntimeError("values wanted")
-            return self.body(x)
-
-    model = Values()
-    found = _train(_meter(model), model)
-    assert found.steps == 3
-    assert found.step_time_s > 0
-    assert found.model_flop_per_step is None
-    assert any("values wanted" in warning for warning in found.warnings)
+    assert trained(Rebuilt()).model_flop_per_step == (2 + 3) * LAYER
 
 
 def test_a_step_with_an_exception_is_dropped_and_the_exception_is_the_callers():
     model = net()
-    meter = _meter(model)
+    meter = meter_of(model)
 
     def failing():
         with meter.step():
@@ -412,96 +225,34 @@ def test_a_step_with_an_exception_is_dropped_and_the_exception_is_the_callers():
 
     with pytest.raises(KeyError, match="mine"):
         failing()
-    found = _train(meter, model)
-    assert (found.steps, found.model_flop_per_step) == (3, 8 * LAYER)
-
-
-def test_a_step_in_a_step_is_named_once():
-    model = net()
-    meter = _meter(model)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for _ in range(4):
-            meter.step().__enter__()
-    assert len(seen) == 1
-    assert "never ended" in str(seen[0].message)
     with meter.step():
         model(samples()).sum().backward()
-    assert "never ended" in meter.summary().warnings[0]
+    found = meter.summary()
+    assert (found.steps, found.model_flop_per_step) == (1, 8 * LAYER)
 
 
 def test_the_model_that_the_loop_does_not_call_is_named():
-    model, other = net(), net()
-    found = _train(_meter(other), model)
+    model = net()
+    found = measured(net(), lambda _number: model(samples()).sum().backward())
     assert found.model_flop_per_step is None
     assert any("is it the model that is called" in warning for warning in found.warnings)
 
 
-PLANTED = {
-    "begin": ("measure.meter.step_times.CpuMarks", "mark"),
-    "call": ("measure.meter.forward_calls", "signature"),
-    "count": ("measure.meter.call_costs.CallCosts", "count_waiting"),
-    "completed": ("measure.meter.step_times.StepTimes", "completed"),
-    "sum": ("measure.meter.step_times.StepBlocks", "add"),
-    "layers": ("measure.meter.product_dtypes.ProductDtypes", "attach"),
-    "backward": ("measure.meter.forward_calls", "_hook_gradients"),
-}
-
-
-@pytest.mark.parametrize("place", PLANTED)
-def test_a_fault_in_the_meter_is_one_warning_and_training_goes_on(place, monkeypatch):
-    def broken(*_args, **_kwargs):
-        raise RuntimeError("planted")
-
-    monkeypatch.setattr(".".join(PLANTED[place]), broken)
-    model = net(1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    meter = _meter(model)
-    before = model[0].weight.detach().clone()
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for _ in range(4):
-            with meter.step():
-                model(samples()).sum().backward()
-                optimizer.step()
-        found = meter.summary()
-    assert [str(each.message) for each in seen] == ["flopledger: the meter stopped: RuntimeError: planted"]
-    assert not torch.equal(model[0].weight, before)
-    assert any("planted" in warning for warning in found.warnings)
-    assert not model._forward_hooks
-
-
-def test_closing_takes_every_hook_away():
+def test_a_model_is_saved_and_copied_under_the_meter_without_it_and_only_itself_is_measured(tmp_path):
+    """What a colleague without flopledger reads: no name of ours stands in the file."""
     model = net()
-    with _meter(model) as meter:
-        _train(meter, model)
-        assert model._forward_hooks
-    assert not any(each._forward_hooks or each._forward_pre_hooks for each in model.modules())
-
-
-def test_a_model_is_saved_and_copied_under_the_meter_and_only_itself_is_measured(tmp_path):
-    model = net()
-    meter = _meter(model)
-    expected = model(samples(1) * 0)
+    meter = meter_of(model)
     torch.save(model, tmp_path / "whole.pt")
-    read = torch.load(tmp_path / "whole.pt", weights_only=False)
-    with meter.step():
-        for each in (copy.deepcopy(model), read):
-            assert torch.equal(each(samples(1) * 0), expected)
-        model(samples()).sum().backward()
-    assert meter.summary().model_flop_per_step == 8 * LAYER
-
-
-def test_a_saved_model_is_read_without_the_meter(tmp_path):
-    """What a colleague without flopledger gets: no name of ours stands in the file."""
-    model = net()
-    with _meter(model):
-        torch.save(model, tmp_path / "whole.pt")
     with zipfile.ZipFile(tmp_path / "whole.pt") as archive:
         names = next(archive.read(each) for each in archive.namelist() if each.endswith("data.pkl"))
-    assert b"nullcontext" in names
-    assert b"measure" not in names
-    assert b"flopledger" not in names
+    assert [name in names for name in (b"nullcontext", b"measure", b"flopledger")] == [True, False, False]
+    x = samples()
+    with meter.step():
+        out = model(x)
+        for each in (copy.deepcopy(model), torch.load(tmp_path / "whole.pt", weights_only=False)):
+            assert torch.equal(each(x), out)
+        out.sum().backward()
+    assert meter.summary().model_flop_per_step == 8 * LAYER
 
 
 def test_memory_is_flat_and_the_mean_stays_exact():
@@ -521,16 +272,20 @@ OPTION = r"UtilizationMeter has no option 'peak_flops'; the nearest option is 'p
 
 def test_options_come_in_a_dataclass_or_as_keywords_and_an_unknown_one_names_the_nearest():
     model = net()
-    chosen = MeterOptions(warm_up_steps=0, energy=False, peak_flop_per_s=2e12)
-    found = _train(UtilizationMeter(model, chosen, peak_flop_per_s=1e12), model)
-    assert (found.steps, found.peak_flop_per_s) == (3, 1e12)
+    chosen = MeterOptions(warm_up_steps=1, energy=False, peak_flop_per_s=2e12)
+    meter = UtilizationMeter(model, chosen, peak_flop_per_s=1e12)
+    for _ in range(3):
+        with meter.step():
+            model(samples()).sum().backward()
+    found = meter.summary()
+    assert (found.steps, found.peak_flop_per_s) == (2, 1e12), "without the one that warms up"
     with pytest.raises(TypeError, match=OPTION):
         UtilizationMeter(model, peak_flops=1e12)
 
 
 def test_begin_and_update_are_the_context_in_two_calls():
     model = net()
-    meter = _meter(model)
+    meter = meter_of(model)
     clock = iter(range(100))
     meter._step.mark = lambda: float(next(clock))
     for _ in range(3):
@@ -545,7 +300,7 @@ def test_begin_and_update_are_the_context_in_two_calls():
 
 def test_update_alone_measures_from_one_call_to_the_next_and_has_no_goodput():
     model = net()
-    meter = _meter(model)
+    meter = meter_of(model)
     clock = iter(range(100))
     meter._step.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
     for batch in (9, 4, 4, 4):
@@ -558,15 +313,17 @@ def test_update_alone_measures_from_one_call_to_the_next_and_has_no_goodput():
 
 def test_a_context_after_updates_says_where_steps_begin_from_then_on():
     model = net()
-    meter = _meter(model)
+    meter = meter_of(model)
     meter.update()
     model(samples(9)).sum().backward()  # the next step begins before this one ends
-    found = _train(meter, model)
-    assert (found.steps, found.model_flop_per_step, found.warnings) == (3, 8 * LAYER, ())
+    with meter.step():
+        model(samples()).sum().backward()
+    found = meter.summary()
+    assert (found.steps, found.model_flop_per_step, found.warnings) == (1, 8 * LAYER, ())
 
 
 def test_an_update_without_a_begin_is_named():
-    meter = _meter(net())
+    meter = meter_of(net())
     meter.begin()
     meter.update()
     with pytest.warns(RuntimeWarning, match=r"update\(\) came without begin\(\)"):
@@ -575,18 +332,14 @@ def test_an_update_without_a_begin_is_named():
 
 def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
     readings = iter(Reading(time_s=second, energy_j=50.0 * second) for second in (0.0, 2.0, 4.0))
-
-    class Telemetry:
-        def poll(self):
-            return next(readings)
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr(energy, "open_device", lambda _device: Telemetry())
+    telemetry = SimpleNamespace(poll=lambda: next(readings), close=lambda: None)
+    monkeypatch.setattr(energy, "open_device", lambda _device: telemetry)
     model = net()
-    meter = UtilizationMeter(model, warm_up_steps=1)
-    before = _train(meter, model)
+    meter = meter_of(model, warm_up_steps=1, energy=True)
+    for _ in range(3):
+        with meter.step():
+            model(samples()).sum().backward()
+    before = meter.summary()
     meter.close()
     after = meter.summary()
     assert after.steps == before.steps == 2
@@ -596,46 +349,8 @@ def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
     assert not model._forward_hooks
 
 
-def test_a_step_costs_no_wait_until_the_summary_and_then_one_for_each_mark(monkeypatch):
-    waits = []
-    monkeypatch.setattr(CpuMarks, "wait", lambda _self, mark: waits.append(mark))
-    model = net()
-    meter = _meter(model)
-    for _ in range(40):
-        with meter.step():
-            model(samples()).sum().backward()
-    meter.window()
-    assert waits == []
-    with meter.step():
-        model(samples()).sum().backward()
-    meter.summary()
-    assert len(waits) == 1
-
-
-def test_the_hook_leaves_the_users_own_hooks_on_the_output_alone():
-    model = net()
-    meter = _meter(model)
-    seen = []
-    with meter.step():
-        out = model(samples())
-        handle = out.register_hook(lambda gradient: gradient * 2)
-        out.register_hook(lambda gradient: seen.append(gradient.sum().item()))
-        out.sum().backward(retain_graph=True)
-        handle.remove()
-        out.sum().backward()
-    assert seen == [2 * BATCH * WIDTH, BATCH * WIDTH]
-    assert meter.summary().model_flop_per_step == (3 + 5 + 5) * LAYER
-
-
-def test_the_warm_up_is_in_no_number():
-    model = net()
-    meter = UtilizationMeter(model, warm_up_steps=2, energy=False)
-    assert _train(meter, model, steps=5).steps == 3
-
-
 def test_a_cpu_has_no_peak_and_no_default():
-    model = net()
-    found = _train(UtilizationMeter(model, warm_up_steps=0, energy=False), model)
+    found = trained(net(), peak_flop_per_s=None)
     assert found.utilization_ratio is None
     assert found.model_flop_per_s > 0
     assert any("no datasheet peak" in warning for warning in found.warnings)
@@ -646,14 +361,15 @@ def test_a_cpu_has_no_peak_and_no_default():
 def test_the_first_summary_on_a_cpu_measures_its_peak(monkeypatch):
     monkeypatch.setattr(trials, "OWN_PEAK_S", 0.5)
     model = net()
-    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
-    found = _train(meter, model)
+    meter = meter_of(model, peak_flop_per_s=None)
+    with meter.step():
+        model(samples()).sum().backward()
+    found = meter.summary()
     assert found.ceiling_utilization_ratio == found.model_flop_per_s / found.ceiling_flop_per_s
     assert str(found).startswith("utilization ")
     assert "measured here" in str(found).splitlines()[0]
     assert meter.summary().ceiling_flop_per_s == found.ceiling_flop_per_s, "once"
-    given = _train(_meter(net()), model)
-    assert given.ceiling_flop_per_s is None, "not where a peak is given"
+    assert trained(net()).ceiling_flop_per_s is None, "not where a peak is given"
 
 
 @pytest.mark.parametrize(
@@ -666,14 +382,15 @@ def test_the_first_summary_on_a_cpu_measures_its_peak(monkeypatch):
 )
 def test_micro_batches_are_noticed(passes, every, said):
     model = net()
-    optimizer, meter = torch.optim.SGD(model.parameters(), lr=0.0), _meter(model)
-    for number in range(8):
-        with meter.step():
-            for _ in range(passes):
-                model(samples()).sum().backward()
-            if number % every == every - 1:
-                optimizer.step()
-    assert [warning.partition(";")[0] for warning in meter.summary().warnings] == said
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def step(number):
+        for _ in range(passes):
+            model(samples()).sum().backward()
+        if number % every == every - 1:
+            optimizer.step()
+
+    assert [warning.partition(";")[0] for warning in measured(model, step, 8).warnings] == said
 
 
 BAD = {
@@ -723,13 +440,6 @@ def test_a_printed_summary_begins_with_utilization() -> None:
     ]
 
 
-def test_a_printed_summary_has_hfu_where_something_is_computed_again() -> None:
-    again = MeterSummary(**SUMMARY, recompute_flop_per_step=4e8, hfu_ratio=0.1635, energy_per_item_j=0.25)
-    first, second, *_, last = str(again).splitlines()
-    assert (first[:3], second) == ("MFU", "HFU         16.4 % of 1,000 GFLOP/s")
-    assert last == "energy      0.25 J an item"
-
-
 def test_an_upper_end_that_bounds_nothing_is_not_printed() -> None:
     """Three steps beside a busy neighbour: 0.3 to 5,236,124 % was printed, of a mean of 125 %."""
     ends = {"step_time_low_s": 4e-5, "step_time_high_s": 5.0, "utilization_low_ratio": 0.003}
@@ -738,6 +448,30 @@ def test_an_upper_end_that_bounds_nothing_is_not_printed() -> None:
     assert lines[1] == "steps       17, each 10.4 ms (0.04 ms or more), on NVIDIA H2000"
 
 
-def test_what_a_printed_summary_does_not_know_is_a_note() -> None:
-    unknown = MeterSummary(steps=3, device="cpu", device_name="", warnings=("no utilization: a CPU has no sheet",))
-    assert str(unknown).splitlines() == ["steps       3 on cpu", "note: no utilization: a CPU has no sheet"]
+# --- a loop that calls the parts of a model ---
+
+
+@pytest.mark.parametrize(
+    ("call", "layers"),
+    [
+        (lambda m, x: m.head(m.encoder(x)), 1 + 1 + 1 + 2),
+        (lambda m, x: m(x), 1 + 1 + 1 + 2),
+        (lambda m, x: m(x) + m.head(x), 5 + 2),  # of a part beside the model once more
+    ],
+)
+def test_children_that_are_called_by_themselves_count_as_the_model_does(call, layers):
+    model = Calls(lambda m, x: m.head(m.encoder(x)), encoder=net(1), head=net(1))
+    found = measured(model, lambda _number: call(model, samples()).sum().backward(), children=True)
+    assert found.model_flop_per_step == layers * LAYER
+
+
+# --- which modules are asked for the dtype of their products ---
+
+
+def test_a_module_without_one_has_that_of_most_layers_in_it_or_around_it() -> None:
+    half, full = torch.bfloat16, torch.float32
+    dtypes = {"a.0": half, "a.1": half, "a.2": full, "b": full}
+    assert dtype_at("a.2", dtypes) is full
+    assert dtype_at("a", dtypes) is half
+    assert dtype_at("a.norm", dtypes) is half
+    assert dtype_at("", {}) is None

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from measure.meter.meter import UtilizationMeter
-from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, samples
+from tests.measure.meter.square_layers import LAYER, WIDTH, meter_of, samples
+from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 CHANGE = 20
@@ -19,33 +19,18 @@ def square():
     return torch.nn.Linear(WIDTH, WIDTH, bias=False)
 
 
-class Adapted(torch.nn.Module):
-    """A frozen layer with a low-rank one beside it."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        self.down = torch.nn.Linear(WIDTH, WIDTH // 4, bias=False)
-        self.up = torch.nn.Linear(WIDTH // 4, WIDTH, bias=False)
-
-    def forward(self, x):
-        return self.base(x) + self.up(self.down(x))
-
-
-class Twice(torch.nn.Module):
-    """The same parameters in another course."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base = base
-
-    def forward(self, x):
-        return self.base(self.base(x))
-
-
 def adapt(model):
+    """Each layer is frozen and has a low-rank one beside it."""
     for place in (0, 1):
-        model[place] = Adapted(model[place])
+        down = torch.nn.Linear(WIDTH, WIDTH // 4, bias=False)
+        up = torch.nn.Linear(WIDTH // 4, WIDTH, bias=False)
+        base = model[place].requires_grad_(False)
+        model[place] = Calls(lambda m, x: m.base(x) + m.up(m.down(x)), base=base, down=down, up=up)
+
+
+def use_twice(model):
+    """The same parameters in another course."""
+    model[1] = Calls(lambda m, x: m.base(m.base(x)), base=model[1])
 
 
 CHANGES = {
@@ -59,24 +44,27 @@ CHANGES = {
     # forward 2 · (1 + ½). Backward: first layer's adapters: both weights ¼ each and what is between ¼; the second's:
     # weights ¼ each, inputs of up ¼ and of down ¼, and through the frozen layer 1
     "low rank injected": (adapt, 5, 3 + 3 / 4 + 1 + 1),
-    "a layer used twice": (lambda model: model.__setitem__(1, Twice(model[1])), 5, 8),
+    "a layer used twice": (use_twice, 5, 8),
 }
 
 
-def metered(before, change, steps, *, at=CHANGE, window=0, **options):
-    """(summary, layers a step in each window) of a loop whose model changes."""
-    model = torch.nn.Sequential(square(), square())
-    if before == 3:
-        model[0].requires_grad_(False)
-    options = {"energy": False, "warm_up_steps": 0, **options}
-    meter, windows = UtilizationMeter(model, **options), []
+def looped(model, change, steps, *, window=0, **options):
+    """(meter, its windows) of a loop before each step of which change(model, number) is called."""
+    meter, windows = meter_of(model, **options), []
     for number in range(steps):
-        if number == at:
-            change(model)
+        change(model, number)
         with meter.step():
             model(samples()).square().mean().backward()
         if window and (number + 1) % window == 0:
             windows.append(meter.window())
+    return meter, windows
+
+
+def metered(before, change, steps, **options):
+    """(summary, windows) of two layers that change once."""
+    model = torch.nn.Sequential(square(), square())
+    model[0].requires_grad_(before != 3)
+    meter, windows = looped(model, lambda m, number: number == CHANGE and change(m), steps, **options)
     return meter.summary(), windows
 
 
@@ -91,46 +79,21 @@ def test_a_change_that_a_look_shows_is_counted_from_the_step_that_has_it(name, o
     assert (found.lost_steps, [each for each in found.warnings if "FLOP" in each]) == (0, [])
 
 
-def test_layers_frozen_and_thawed_in_turn_are_two_states_of_one_model():
-    model = torch.nn.Sequential(square(), square())
-    meter = UtilizationMeter(model, energy=False, warm_up_steps=0)
-    counted = []
-    original = meter._costs._count
-    meter._costs._count = lambda key, *call: (counted.append(key), original(key, *call))[1]
-    for number in range(12):
-        model[0].requires_grad_(number % 2 == 0)
-        with meter.step():
-            model(samples()).square().mean().backward()
-    assert meter.summary().model_flop_per_step == (5 + 3) / 2 * LAYER
-    assert len(counted) == 2
+def deep(depth_of, steps, **options):
+    """(meter, windows) of a model that runs as many layers as a number of its own says, which no look shows."""
 
-
-class Deep(torch.nn.Module):
-    """Runs as many layers as a number of its own says, which no look shows."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers, self.depth = torch.nn.ModuleList([square(), square(), square()]), 3
-
-    def forward(self, x):
-        for layer in self.layers[: self.depth]:
+    def forward(m, x):
+        for layer in m.layers[: m.depth]:
             x = layer(x)
         return x
 
-
-def hidden(steps, at, **options):
-    model = Deep()
-    meter = UtilizationMeter(model, energy=False, **{"warm_up_steps": 0, **options})
-    for number in range(steps):
-        model.depth = 3 if number < at else 2
-        with meter.step():
-            model(samples()).square().mean().backward()
-    return meter
+    model = Calls(forward, layers=torch.nn.ModuleList([square(), square(), square()]))
+    return looped(model, lambda m, number: setattr(m, "depth", depth_of(number)), steps, **options)
 
 
 def test_steps_before_an_observation_that_differs_have_no_flop_and_the_summary_says_how_many():
     """Steps are observed in one of four, drawn: the ones since the last that saw three layers may have had two."""
-    meter = hidden(100, 50, hook_every=4)
+    meter, _ = deep(lambda number: 3 if number < 50 else 2, 100, hook_every=4)
     found = meter.summary()
     assert (found.model_flop_per_step, found.utilization_ratio) == (None, None)
     assert 1 <= found.lost_steps < 16
@@ -143,52 +106,23 @@ def test_steps_before_an_observation_that_differs_have_no_flop_and_the_summary_s
 
 
 def test_a_window_after_such_a_change_has_the_flop_of_the_model_that_is():
-    model = Deep()
-    meter = UtilizationMeter(model, energy=False, warm_up_steps=0, hook_every=4)
-    windows = []
-    for number in range(200):
-        model.depth = 3 if number < 50 else 2
-        with meter.step():
-            model(samples()).square().mean().backward()
-        if number % 100 == 99:
-            windows.append(meter.window())
-    assert windows[0].model_flop_per_step is None
-    assert windows[1].model_flop_per_step == 5 * LAYER
+    _, windows = deep(lambda number: 3 if number < 50 else 2, 200, window=100, hook_every=4)
+    assert [each.model_flop_per_step for each in windows] == [None, 5 * LAYER]
 
 
 def test_a_change_that_nothing_observed_is_marked_as_unverified():
-    found = hidden(20, 10).summary()
+    meter, _ = deep(lambda number: 3 if number < 10 else 2, 20)
+    found = meter.summary()
     assert found.model_flop_per_step == 8 * LAYER
     assert (found.unverified_steps, found.unverified_since_step, found.unverified_reason) == (18, 2, "")
     assert "unverified  since step 2 (18 steps)" in str(found).splitlines()
 
 
 def test_a_second_change_that_no_look_shows_leaves_no_number_at_all():
-    model = Deep()
-    meter = UtilizationMeter(model, energy=False, warm_up_steps=0, hook_every=4)
-    for number in range(200):
-        model.depth = 3 if number < 50 or number > 120 else 2
-        with meter.step():
-            model(samples()).square().mean().backward()
-    meter.window()
-    with meter.step():
-        model(samples()).square().mean().backward()
-    found = meter.window()
+    _, windows = deep(lambda number: 2 if 50 <= number <= 120 else 3, 400, window=200, hook_every=4)
+    found = windows[1]
     assert found.model_flop_per_step is None
     assert any("sizes and modes do not say what they cost" in each for each in found.warnings)
-
-
-def test_the_last_step_of_a_window_as_long_as_the_one_before_is_observed(monkeypatch):
-    monkeypatch.setattr("measure.meter.observed.observations.BUDGET_S", 1.0)
-    model = torch.nn.Sequential(square(), square())
-    meter = UtilizationMeter(model, energy=False, warm_up_steps=0)
-    unverified = []
-    for number in range(50):
-        with meter.step():
-            model(samples()).square().mean().backward()
-        if number % 10 == 9:
-            unverified.append(meter.window().unverified_steps)
-    assert unverified[2:] == [0, 0, 0]
 
 
 def test_a_checkpoint_switched_on_in_the_middle_is_observed_or_said_to_be_unverified():
@@ -205,12 +139,8 @@ def test_a_checkpoint_switched_on_in_the_middle_is_observed_or_said_to_be_unveri
 def test_an_observed_step_is_in_the_flop_and_in_no_time():
     found, _ = metered(5, lambda model: None, 64, hook_every=2)
     assert (found.steps, found.model_flop_per_step) == (64, 5 * LAYER)
-    meter = hidden(64, 64, hook_every=2)
+    meter, _ = deep(lambda _number: 3, 64, hook_every=2)
     meter._take(wait=True)
     timed = sum(block.steps for block in meter._run.blocks)
     assert 16 < timed < 48
     assert timed + sum(block.observed for block in meter._run.blocks) == 64
-
-
-def test_samples_have_the_size_that_counts_are_made_of():
-    assert 2 * BATCH * WIDTH * WIDTH == LAYER

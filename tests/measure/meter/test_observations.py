@@ -5,68 +5,34 @@ Every expected number is made of layers of WIDTH × WIDTH for BATCH samples: `LA
 
 import enum
 import random
-import threading
-import warnings
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch.func import functional_call
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from measure.meter.meter import UtilizationMeter
-from measure.meter.observed import observed_step
-from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
+from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, measured, meter_of, net, samples
+from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 AS_IT_RAN = "counted as an observed step ran it"
 OUTSIDE = "ran outside of the model's calls"
 
 
-def _meter(model, **options):
-    return UtilizationMeter(model, **{"warm_up_steps": 0, "energy": False, "peak_flop_per_s": 1e12, **options})
-
-
-def _measured(model, step, steps=3, **options):
-    meter = _meter(model, **options)
-    for number in range(steps):
-        with meter.step():
-            step(number)
-    return meter.summary()
-
-
-class Two(torch.nn.Module):
+def two():
     """A body and two heads."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.left, self.right = net(1), net(1), net(1)
-
-    def forward(self, x):
-        x = self.body(x)
-        return self.left(x), self.right(x)
+    return Calls(lambda m, x: (m.left(y := m.body(x)), m.right(y)), body=net(1), left=net(1), right=net(1))
 
 
-class Side(torch.nn.Module):
+def side(forward=lambda m, x: m.body(x)):
     """Half of its loss is an attribute."""
 
-    def __init__(self):
-        super().__init__()
-        self.body, self.router = net(1), net(1)
+    def run(m, x):
+        m.loss = m.router(x).square().mean()
+        return forward(m, x)
 
-    def forward(self, x):
-        self.loss = self.router(x).square().mean()
-        return self.body(x)
-
-
-class Checkpointed(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.body = net(1), net(3)
-
-    def forward(self, x):
-        return checkpoint(self.body, self.first(x), use_reentrant=False)
+    return Calls(run, body=net(1), router=net(1))
 
 
 def _some_gradients(model):
@@ -107,12 +73,12 @@ LOOPS = {
     # three forward; the inputs of three, and no weight's gradient
     "gradients of the input": (net, _gradients_of_the_input, 3 + 3),
     # three forward; the head's weight and input, the body's weight
-    "one of two outputs": (Two, lambda model: model(samples())[0].sum().backward(), 3 + 3),
+    "one of two outputs": (two, lambda model: model(samples())[0].sum().backward(), 3 + 3),
     # the body's weight twice
-    "outputs one after the other": (Two, _heads_one_by_one, 3 + 2 * 3),
+    "outputs one after the other": (two, _heads_one_by_one, 3 + 2 * 3),
     # two forward, two weights: two layers side by side
     "a part of the loss beside the output": (
-        Side,
+        side,
         lambda model: (model(samples()).sum() + model.loss).backward(),
         2 + 2,
     ),
@@ -133,7 +99,7 @@ LOOPS = {
 def test_a_loop_is_counted_as_it_runs(loop):
     build, step, layers = LOOPS[loop]
     model = build()
-    found = _measured(model, lambda _number: step(model))
+    found = measured(model, lambda _number: step(model))
     assert found.model_flop_per_step == layers * LAYER
     assert any(AS_IT_RAN in warning for warning in found.warnings)
 
@@ -141,22 +107,24 @@ def test_a_loop_is_counted_as_it_runs(loop):
 @pytest.mark.parametrize("stops", [True, False])
 def test_a_checkpoint_is_hardware_work_as_far_as_it_runs(stops):
     """Of the body's three layers, whose input is kept, two are enough to have what the third's gradients need."""
-    model = Checkpointed()
+    model = Calls(lambda m, x: checkpoint(m.body, m.first(x), use_reentrant=False), first=net(1), body=net(3))
 
     def step(_number):
         with set_checkpoint_early_stop(stops):
             model(samples()).sum().backward()
 
-    found = _measured(model, step)
+    found = measured(model, step)
     assert found.model_flop_per_step == (4 + 7) * LAYER
-    assert found.recompute_flop_per_step == (2 if stops else 3) * LAYER
+    recomputed = (2 if stops else 3) * LAYER
+    assert found.recompute_flop_per_step == recomputed
+    assert found.hfu_ratio / found.utilization_ratio == pytest.approx(1 + recomputed / found.model_flop_per_step)
 
 
 def test_models_that_train_each_other_are_counted_apart_and_say_what_is_not_theirs():
     """The generator: forward twice, one backward pass. The critic: three passes; frozen in the last, which gives the
     gradients of its inputs alone."""
     generator, critic = net(), net(2)
-    meters = [_meter(generator), _meter(critic)]
+    meters = [meter_of(generator), meter_of(critic)]
     for _ in range(3):
         with meters[0].step(), meters[1].step():
             (critic(samples()).sum() - critic(generator(samples()).detach()).sum()).backward()
@@ -177,7 +145,7 @@ def test_products_of_meta_tensors_as_of_another_meters_count_are_no_work():
         model(samples()).sum().backward()
         shape.mm(shape)
 
-    found = _measured(model, step)
+    found = measured(model, step)
     assert found.model_flop_per_step == 8 * LAYER
     assert not any(OUTSIDE in each for each in found.warnings)
 
@@ -199,7 +167,7 @@ def test_work_outside_of_the_models_calls_is_said(way):
             (model(samples()) - known).square().sum().backward()
 
     outside = {"a head": 3, "forward": 8, "a part": 2, "a teacher": 1}[way] * LAYER
-    found = _measured(model, step)
+    found = measured(model, step)
     assert found.model_flop_per_step == 8 * LAYER
     assert any(warning.startswith(f"{outside:,} FLOP of a step {OUTSIDE}") for warning in found.warnings)
 
@@ -248,31 +216,27 @@ def _by_attribute(model, number):
 )
 def test_calls_that_look_alike_and_differ_have_no_count(call):
     model = Varying()
-    found = _measured(model, lambda number: call(model, number).sum().backward())
+    found = measured(model, lambda number: call(model, number).sum().backward())
     assert (found.model_flop_per_step, found.utilization_ratio, found.at_least_flop_per_step) == (None, None, None)
     assert any("equal calls of the model ran" in warning for warning in found.warnings)
 
 
 def test_inputs_in_a_dataclass_and_members_of_an_enum_are_told_apart():
     model = Varying()
-    found = _measured(model, lambda number: model(Batch(samples(number + 1))).sum().backward())
+    found = measured(model, lambda number: model(Batch(samples(number + 1))).sum().backward())
     assert found.model_flop_per_step == 8 * LAYER * (1 + 2 + 3) / 3 / BATCH
-    found = _measured(model, lambda number: model(samples(), list(Kind)[number % 2]).sum().backward(), steps=4)
+    found = measured(model, lambda number: model(samples(), list(Kind)[number % 2]).sum().backward(), steps=4)
     assert found.model_flop_per_step == (8 + 2) / 2 * LAYER
 
 
 def test_a_backward_pass_that_begins_at_no_output_leaves_no_number():
-    class Hidden(Side):
-        def forward(self, x):
-            return super().forward(x).detach()
-
-    model = Hidden()
+    model = side(lambda m, x: m.body(x).detach())
 
     def step(_number):
         model(samples())
         model.loss.backward()
 
-    found = _measured(model, step)
+    found = measured(model, step)
     assert found.model_flop_per_step is None
     assert any("began at none of the tensors that it gave" in warning for warning in found.warnings)
 
@@ -291,73 +255,14 @@ def test_a_call_inside_of_a_transform_has_no_count_and_the_meter_goes_on(transfo
         else:
             torch.func.vmap(model)(samples()).sum().backward()
 
-    found = _measured(model, step)
+    found = measured(model, step)
     assert (found.steps, found.model_flop_per_step) == (3, None)
     assert any("inside of a transform of torch.func" in warning for warning in found.warnings)
 
 
-def test_a_course_by_chance_leaves_no_number_and_dropout_is_none():
-    class Chance(Varying):
-        def forward(self, x):
-            return super().forward(x, 2 + int(torch.rand(()) < 0.0))
-
-    model = Chance()
-    found = _measured(model, lambda _number: model(samples()).sum().backward())
-    assert found.model_flop_per_step is None
-    assert any("not counted: fake tensors cannot run" in each for each in found.warnings)
-    model = torch.nn.Sequential(net(1), torch.nn.Dropout(0.5))
-    assert _measured(model, lambda _number: model(samples()).sum().backward()).model_flop_per_step == 2 * LAYER
-
-
-def test_threads_of_the_loop_are_not_observed_and_counted_as_before():
-    model = net()
-
-    def step(_number):
-        outputs = []
-        threads = [threading.Thread(target=lambda: outputs.append(model(samples()))) for _ in range(3)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        backward = threading.Thread(target=sum(each.sum() for each in outputs).backward)
-        backward.start()
-        backward.join()
-
-    found = _measured(model, step)
-    assert (found.model_flop_per_step, found.unknown_calls) == (3 * 8 * LAYER, 0)
-    assert found.unverified_steps == 3
-
-
-class Passing(TorchDispatchMode):
-    def __torch_dispatch__(self, func, _types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-def test_dispatch_modes_of_the_caller_go_first():
-    """None is observed that begins inside of one; one that is entered in a step is left by its own."""
-    model = net()
-    meter = _meter(model)
-    for _ in range(3):
-        with Passing():
-            meter.begin()
-            assert torch._C._len_torch_dispatch_stack() == 1
-            model(samples()).sum().backward()
-        meter.update()
-    mode = Passing()
-    meter.begin()
-    with mode:
-        model(samples()).sum().backward()
-        meter.update()
-    meter.begin()
-    model(samples()).sum().backward()
-    meter.update()
-    assert torch._C._len_torch_dispatch_stack() == 0
-    assert meter.summary().model_flop_per_step == 8 * LAYER
-
-
 def test_meters_that_end_in_the_order_in_which_they_began():
     models = net(), net(2)
-    meters = [_meter(model) for model in models]
+    meters = [meter_of(model) for model in models]
     for _ in range(3):
         for meter in meters:
             meter.begin()
@@ -366,35 +271,6 @@ def test_meters_that_end_in_the_order_in_which_they_began():
             meter.update()
     assert torch._C._len_torch_dispatch_stack() == 0
     assert [meter.summary().model_flop_per_step for meter in meters] == [8 * LAYER, 5 * LAYER]
-
-
-@pytest.mark.parametrize("place", ["begin", "_note", "_enters", "end"])
-def test_a_fault_in_an_observation_is_no_fault_of_the_training(place, monkeypatch):
-    def broken(*_args, **_kwargs):
-        raise RuntimeError("planted")
-
-    monkeypatch.setattr(observed_step.StepObserver, place, broken)
-    model = net(1)
-    before = model[0].weight.detach().clone()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        meter = _meter(model)
-        for _ in range(3):
-            with meter.step():
-                model(samples()).sum().backward()
-                optimizer.step()
-        meter.summary()
-    assert not torch.equal(model[0].weight, before)
-    assert torch._C._len_torch_dispatch_stack() == 0
-    what = "the meter stopped" if place in ("begin", "end") else "steps are not observed any more"
-    assert [str(each.message) for each in seen] == [f"flopledger: {what}: RuntimeError: planted"]
-
-
-def test_observations_can_be_turned_off():
-    model = net()
-    found = _measured(model, lambda _number: _some_gradients(model), watch=False)
-    assert found.model_flop_per_step == 8 * LAYER  # as if it had gone through the whole model
 
 
 def test_random_loops_are_what_they_are():
@@ -419,4 +295,4 @@ def test_random_loops_are_what_they_are():
         for way in ways:
             size = LAYER // BATCH * (1 + ways.index(way))
             flop += size * (layers + {"whole": 2 * layers - 1, "some": 1, "other": 2 * layers - 1, "none": 0}[way])
-        assert _measured(model, step).model_flop_per_step == flop, ways
+        assert measured(model, step).model_flop_per_step == flop, ways

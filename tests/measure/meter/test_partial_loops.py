@@ -1,6 +1,7 @@
 """What a meter says of a loop of which it knows only a part: no rate of the rest as one of the whole."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,16 +9,12 @@ import torch
 from analysis.devices import telemetry
 from analysis.devices.ceilings import best
 from measure.meter import energy
-from measure.meter.meter import UtilizationMeter
 from results.records.samples import Ceiling
 from results.store.reading import read_run
+from tests.measure.meter.square_layers import meter_of
 
 WIDTH, BATCH = 8, 4
 NO_ITEMS = "no items/s and J/item"
-
-
-def _meter(model, **options):
-    return UtilizationMeter(model, **{"warm_up_steps": 0, "energy": False, **options})
 
 
 def _loop(meter, model, items, calls=None):
@@ -30,7 +27,7 @@ def _loop(meter, model, items, calls=None):
 
 def _found(items, calls=None):
     model = torch.nn.Linear(WIDTH, WIDTH)
-    meter = _meter(model)
+    meter = meter_of(model)
     _loop(meter, model, items, calls)
     return meter.summary()
 
@@ -66,17 +63,10 @@ def test_given_items_are_a_rate_also_where_no_call_was_seen():
 )
 def test_a_counter_that_is_no_number_gives_no_energy(joules, monkeypatch):
     readings = [telemetry.Reading(time_s=float(at), energy_j=value) for at, value in enumerate(joules)]
-
-    class Counter:
-        def poll(self):
-            return readings.pop(0)
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr(energy, "open_device", lambda _device: Counter())
+    counter = SimpleNamespace(poll=lambda: readings.pop(0), close=lambda: None)
+    monkeypatch.setattr(energy, "open_device", lambda _device: counter)
     model = torch.nn.Linear(WIDTH, WIDTH)
-    meter = _meter(model, energy=True)  # the first reading; the summary takes the second
+    meter = meter_of(model, energy=True)  # the first reading; the summary takes the second
     _loop(meter, model, [4, 4])
     found = meter.summary()
     assert found.energy_per_item_j is None
@@ -85,7 +75,7 @@ def test_a_counter_that_is_no_number_gives_no_energy(joules, monkeypatch):
 
 def test_a_run_of_a_loop_with_unseen_steps_has_no_executed_flop_and_no_items(tmp_path):
     model = torch.nn.Linear(WIDTH, WIDTH)
-    meter = _meter(model, out=tmp_path / "run")
+    meter = meter_of(model, out=tmp_path / "run")
     _loop(meter, model, [None] * 4, calls=[True, False, True, False])
     meter.close()
     (run,) = read_run(tmp_path / "run").runs
@@ -101,7 +91,7 @@ def _ceiling(**changed):
 
 def test_ceilings_of_another_kind_of_device_are_refused():
     with pytest.raises(ValueError, match="got those of 'cuda:0'"):
-        _meter(torch.nn.Linear(WIDTH, WIDTH), ceilings=[_ceiling(device="cuda:0")])
+        meter_of(torch.nn.Linear(WIDTH, WIDTH), ceilings=[_ceiling(device="cuda:0")])
 
 
 @pytest.mark.parametrize("rate", [math.inf, math.nan, -1.0, 0.0])
@@ -109,6 +99,6 @@ def test_a_ceiling_without_a_rate_above_0_divides_nothing(rate):
     known = _ceiling(flop_per_s=2e9, shape="16")
     assert best([_ceiling(flop_per_s=rate), known], "fp32") is known
     model = torch.nn.Linear(WIDTH, WIDTH)
-    meter = _meter(model, ceilings=[_ceiling(flop_per_s=rate)])
+    meter = meter_of(model, ceilings=[_ceiling(flop_per_s=rate)])
     _loop(meter, model, [None])
     assert meter.summary().ceiling_utilization_ratio is None
