@@ -1,8 +1,6 @@
 """A step's operations and its recorded calls: lists of names against a slow oracle, real nets against shapes and
 modules, time shared out against a count of single nanoseconds."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter
@@ -74,11 +72,6 @@ def test_one_call_that_is_missing_shifts_nothing():
     without = names[:700] + names[701:]
     assert common(without, names) == [(at, at if at < 700 else at + 1) for at in range(len(without))]
     assert len(common(names[:400], names)) == 400
-
-
-def test_in_place_forms_and_the_gradient_of_an_index_have_one_name():
-    assert bare("aten::add_") == bare("aten.add") == "aten.add"
-    assert bare("aten::_index_put_impl_") == bare("aten.index_put") == "aten.index_put"
 
 
 # --- real nets ---

@@ -1,12 +1,9 @@
 """A profiled step: its time and FLOP are all there, it is the caller's step, and the model is left as it was."""
 
-from __future__ import annotations
-
 import contextlib
-import inspect
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +17,8 @@ from measure.profile.model_guard import ModelFailed
 from measure.profile.step_profile import StepDescription, profile_ready, profile_step
 from measure.timing.clocks import CpuClock
 from results.records.step_profile import StepModule, StepOperation, StepProfile
+from tests.measure.profile.left_behind import Fails, functions, state
+from tests.support.nets.small_steps import Calls
 from tests.support.nets.step_nets import NETS
 from workloads.catalogue.base import Batch
 from workloads.training.step import TrainingStep
@@ -71,15 +70,9 @@ def test_laws(name: str):
     assert flop(profile, "recompute") == counted.recompute_flop
 
 
-class Slow(nn.Module):
-    """Two layers, and between them a pause inside of an operation's own call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(torch.ops.flopledger_test.pause(self.first(x)))
+def slow(between: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
+    """Two layers, and between them what takes its time."""
+    return Calls(lambda m, x: m.second(between(m.first(x))), first=nn.Linear(4, 4), second=nn.Linear(4, 4))
 
 
 PAUSE_S = 0.02
@@ -105,7 +98,7 @@ def pausing_operator() -> Iterator[None]:
 
 def test_time_is_that_of_the_operation_that_took_it():
     with pausing_operator():
-        profile = profile_step(Slow(), torch.ones(2, 4), mode="forward")
+        profile = profile_step(slow(torch.ops.flopledger_test.pause), torch.ones(2, 4), mode="forward")
     check_laws(profile)
     (row,) = named(profile, "flopledger_test.pause")
     assert row.low_time_s >= PAUSE_S or PAUSE_S <= row.median_time_s < 2 * PAUSE_S
@@ -115,13 +108,11 @@ def test_time_is_that_of_the_operation_that_took_it():
 
 
 def test_time_on_the_host_is_waited_before_the_next_operation():
-    class Thinking(Slow):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.first(x)
-            time.sleep(PAUSE_S)
-            return self.second(x)
+    def think(x: torch.Tensor) -> torch.Tensor:
+        time.sleep(PAUSE_S)
+        return x
 
-    profile = profile_step(Thinking(), torch.ones(2, 4), mode="forward", steps=2)
+    profile = profile_step(slow(think), torch.ones(2, 4), mode="forward", steps=2)
     check_laws(profile)
     product = named(profile, "aten.t")[-1]  # the first operation of the second layer
     assert product.module == "second"
@@ -159,18 +150,10 @@ def test_the_rows_of_a_linear_layer():
 
 
 def test_shared_parameters_and_modules_are_counted_once():
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(4, 4)
-            self.again = self.a
-            self.b = nn.Linear(4, 4)
-            self.b.weight = self.a.weight
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.b(self.again(self.a(x)))
-
-    profile = profile_step(Tied(), torch.ones(2, 4), steps=1)
+    a, b = nn.Linear(4, 4), nn.Linear(4, 4)
+    b.weight = a.weight
+    model = Calls(lambda m, x: m.b(m.again(m.a(x))), a=a, again=a, b=b)
+    profile = profile_step(model, torch.ones(2, 4), steps=1)
     check_laws(profile)
     rows = [(m.module, m.own_parameters, m.parameters) for m in profile.modules]
     assert rows == [("", 0, 24), ("a", 20, 20), ("again", 0, 20), ("b", 4, 20)]
@@ -191,59 +174,8 @@ def test_an_optimizer_trains_and_its_work_is_a_phase():
     check_laws(profile)
     phases = list(dict.fromkeys(row.phase for row in profile.operations))
     assert phases == ["forward", "loss", "backward", "optimizer"]
-    trained = nn.Linear(3, 2)
-    trained.load_state_dict({"weight": before, "bias": torch.zeros(2)}, strict=True)
     assert not torch.equal(model.weight, before)
     assert len(optimizer.state) == 2
-
-
-def test_generate():
-    class Counting(nn.Module):
-        """Asks for the value of what it made, as every generation does: fake tensors have none."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def generate(self, x: torch.Tensor, steps: int) -> torch.Tensor:
-            for _ in range(steps):
-                x = self.layer(x)
-                if float(x.sum()) > 1e9:
-                    break
-            return x
-
-    profile = profile_step(Counting(), {"x": torch.ones(2, 4)}, kwargs={"steps": 3}, mode="generate")
-    check_laws(profile)
-    assert flop(profile) == 3 * 2 * 2 * 4 * 4
-    assert (profile.mode, profile.notes[0]) == ("generate", "real tensors (cpu)")
-    assert profile.notes[-1].startswith(
-        "no fake tensors: Unavailable: fake tensors cannot run aten._local_scalar_dense"
-    )
-    with pytest.raises(ValueError, match="expected a model with a method generate, got Linear"):
-        profile_step(nn.Linear(2, 2), torch.ones(1, 2), mode="generate")
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"inputs": torch.ones(2, 4)},
-        {"inputs": (torch.ones(2, 4),)},
-        {"inputs": [torch.ones(2, 4)]},
-        {"inputs": {"input": torch.ones(2, 4)}},
-        {"kwargs": {"input": torch.ones(2, 4)}},
-        {"input_constructor": lambda: {"input": torch.ones(2, 4)}},
-    ],
-)
-def test_ways_to_give_inputs(given: dict[str, Any]):
-    profile = profile_step(nn.Linear(4, 3), mode="forward", steps=1, **given)
-    assert (flop(profile), profile.batch_size) == (2 * 2 * 4 * 3, 2)
-
-
-def test_precision():
-    profile = profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="fp32", mode="forward", steps=1)
-    assert named(profile, "aten.addmm")[0].unit == "fp32"
-    with pytest.raises(ValueError, match="expected a precision"):
-        profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="bf16")
 
 
 def test_autocast(monkeypatch: pytest.MonkeyPatch):
@@ -259,15 +191,8 @@ def test_autocast(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("ignored", [nn.Conv2d, "Conv2d", "stem"])
 def test_ignored_modules_are_left_out(ignored: Any):
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.fc = nn.Conv2d(3, 64, 5), nn.Linear(64, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.fc(self.stem(x).mean((2, 3)))
-
-    model, batch = Net(), torch.ones(4, 3, 40, 40)
+    model = Calls(lambda m, x: m.fc(m.stem(x).mean((2, 3))), stem=nn.Conv2d(3, 64, 5), fc=nn.Linear(64, 2))
+    batch = torch.ones(4, 3, 40, 40)
     whole = profile_step(model, batch)
     profile = profile_step(model, batch, ignore_modules=[ignored])
     check_laws(profile)
@@ -345,47 +270,6 @@ def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: p
 
 # --- what is left behind ---
 
-PLACES = (torch, F, torch.Tensor, nn.Module, torch.linalg, torch.special, torch.optim.Optimizer, torch.utils.checkpoint)
-
-
-def functions() -> dict[tuple[int, str], int]:
-    """The identity of every function that a profiler could replace; classes' own as they stand in the class."""
-    return {
-        (number, name): id(inspect.getattr_static(place, name))
-        for number, place in enumerate(PLACES)
-        for name in dir(place)
-        if callable(getattr(place, name, None))
-    }
-
-
-class Fails(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(5, 2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.body(x)
-
-
-def state(model: nn.Module) -> tuple[Any, ...]:
-    hooks = [
-        (name, len(held))
-        for module in model.modules()
-        for name, held in vars(module).items()
-        if name.endswith("hooks") and name != "_is_full_backward_hook"
-    ]
-    everywhere = [
-        len(held)
-        for name, held in vars(torch.nn.modules.module).items()
-        if name.startswith("_global_") and hasattr(held, "__len__")
-    ]
-    return (
-        hooks, everywhere, [module.training for module in model.modules()], [id(p) for p in model.parameters()],
-        [p.detach().clone().tolist() for p in model.parameters()], [b.clone().tolist() for b in model.buffers()],
-        [None if p.grad is None else p.grad.tolist() for p in model.parameters()], torch.get_rng_state().tolist(),
-        torch.is_grad_enabled(), torch.get_num_threads(), torch._C._autograd._profiler_enabled(),
-    )  # fmt: skip
-
 
 @pytest.mark.parametrize("mode", ["train", "forward"])
 def test_nothing_is_left_behind(mode: str):
@@ -424,20 +308,3 @@ def test_a_model_that_fails_is_told_by_its_module_and_left_as_it_was(mode: str, 
     assert functions() == all_functions
     assert capfd.readouterr().err.count("Traceback") == 0  # fake tensors log what they cannot run
     profile_step(nn.Linear(4, 4), batch, steps=1)  # and the next profile runs
-
-
-def test_running_out_of_memory_stays_what_it_is():
-    class Big(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise torch.OutOfMemoryError("no room")
-
-    with pytest.raises(torch.OutOfMemoryError) as said:
-        profile_step(Big(4, 4), torch.ones(2, 4))
-    assert said.value.__notes__ == ["the model failed in the model itself (Big), which got (2, 4)"]
-
-
-def test_unprofiled_steps():
-    profile = profile_step(nn.Linear(4, 4), torch.ones(2, 4), steps=2, compare_steps=3)
-    assert (len(profile.step_times_s), len(profile.unprofiled_times_s)) == (2, 3)
-    assert all(value > 0 for value in profile.unprofiled_times_s)
-    assert profile_step(nn.Linear(4, 4), torch.ones(2, 4), steps=2).unprofiled_times_s == ()

@@ -1,7 +1,5 @@
 """Times from made-up recordings, as CUDA gives them: kernels beside one another, lost ones, the device idle."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -12,9 +10,8 @@ from torch import nn
 from measure.profile.operation_times import OperationTimings, read
 from measure.profile.rows import between, operation_rows
 from measure.profile.step_profile import profile_step
-from results.errors import Unavailable
 from results.records.operations import Operation
-from tests.measure.profiler.test_profiled_calls import ENGINE, Recording, a_step_on_cuda
+from tests.measure.profiler.made_up_events import ENGINE, Recording, a_step_on_cuda
 from tests.support.made_up_operations.made_up_operations import operation
 
 
@@ -131,13 +128,6 @@ def test_what_a_step_lacks_has_no_time_in_any():
     assert found.unrecorded == frozenset()
     for step in found.steps:
         assert math.fsum((*step.own_s.values(), *step.waited_s.values(), step.end_s)) == pytest.approx(step.step_s)
-
-
-def test_a_recording_without_a_step():
-    recording = Recording()
-    recording._events.clear()
-    with pytest.raises(Unavailable, match="recorded no step"):
-        recorded(recording)
 
 
 @pytest.mark.gpu

@@ -1,28 +1,18 @@
 """Recorded real steps by operation type: nothing is lost, an optimizer's work is known, views launch nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
 from measure.profile.step_series import record
-from measure.profile.typed_steps import Typed, tags_of, typed_steps
-
-
-class Net(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 4, 3)
-        self.out = torch.nn.Linear(4 * 36, 2)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.out(torch.relu(self.conv(images)).flatten(1))
+from measure.profile.typed_steps import Typed, typed_steps
+from tests.support.nets.small_steps import Calls
 
 
 @pytest.fixture(scope="module")
 def recorded():
     torch.manual_seed(0)
-    net = Net()
+    parts = {"conv": torch.nn.Conv2d(3, 4, 3), "out": torch.nn.Linear(4 * 36, 2)}
+    net = Calls(lambda m, images: m.out(torch.relu(m.conv(images)).flatten(1)), **parts)
     optimizer = torch.optim.Adam(net.parameters())
     images = torch.randn(2, 3, 8, 8)
 
@@ -81,30 +71,3 @@ def test_a_wrapper_and_what_it_calls_are_one_launch_and_a_view_none(recorded):
     assert convolutions == 1  # conv2d, convolution, _convolution and the backend's
     assert sum(forward.get(name, 0) for name in ("aten::relu", "aten::clamp_min")) == 1  # the one calls the other
     assert not any(name in forward for name in ("aten::view", "aten::t", "aten::as_strided", "aten::transpose"))
-
-
-def test_tags_are_torchs_own():
-    assert "pointwise" in tags_of("aten::add")
-    assert "alias" in tags_of("aten::view")
-    assert "nondeterministic_seeded" in tags_of("aten::bernoulli")
-    assert tags_of("aten::no_such_thing") == tags_of("plain") == ()
-
-
-@pytest.mark.gpu
-def test_kernels_on_a_device_are_given_to_their_calls():
-    """Needs a CUDA device. The time of kernels is within the step, and products launch them."""
-    left = torch.randn(512, 512, device="cuda", requires_grad=True)
-
-    def step(mark):
-        mark("forward")
-        output = (left @ left).relu().sum()
-        mark("backward")
-        output.backward()
-        mark("end")
-
-    found = record(step, "cuda", warm_up=1, plain=2, profiled=3)
-    step_found = typed_steps(found.profile, cuda=True)[-1]
-    assert 0 < step_found.operations_s <= step_found.step_s
-    products = [typed for typed in step_found.own_s if typed.name == "aten::mm"]
-    assert {typed.phase for typed in products} == {"forward", "backward"}
-    assert sum(step_found.launches.values()) >= 4

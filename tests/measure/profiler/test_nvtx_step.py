@@ -3,8 +3,6 @@
 What is an operation's own and what a tensor: made-up allocations; real ones are test_footprint_allocated's.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -52,17 +50,6 @@ def test_it_warms_up_outside_of_the_capture_and_runs_once_inside(seen: list[str]
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in made.model.modules())
 
 
-def test_without_a_device_the_step_runs_all_the_same(seen: list[str]) -> None:
-    made = parts(Small)(None)
-    record_step(made.step, made.model, clock(seen), work="one", cuda=False)
-    assert seen == ["synchronize"] * 2
-
-
-def test_a_step_that_announces_nothing_is_refused(seen: list[str]) -> None:
-    with pytest.raises(ValueError, match="it announced no phase"):
-        record_step(lambda mark: None, torch.nn.Linear(2, 2), clock(seen), work="one", cuda=True)
-
-
 def test_a_step_that_fails_leaves_no_capture_open(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter([None] * WARM_STEPS)
     monkeypatch.setattr(
@@ -92,21 +79,16 @@ def test_by_hand() -> None:
     assert attributed(blocks, SPANS, (25, 65)) == Allocated(227, 220)
 
 
-def test_what_outlives_its_operation_is_a_tensor() -> None:
-    assert attributed([Allocation(12, 21, 5)], SPANS, (0, 65)) == Allocated(5, 5)
-    assert attributed([Allocation(12, 20, 5)], SPANS, (0, 65)) == Allocated(5, 0)
-    assert attributed([Allocation(12, None, 5)], SPANS, (0, 65)) == Allocated(5, 5)
-
-
-def test_what_is_made_between_operations_is_a_tensor() -> None:
-    assert attributed([Allocation(22, 24, 5)], SPANS, (0, 65)) == Allocated(5, 5)
-    assert attributed([Allocation(2, 3, 5)], SPANS, (0, 65)) == Allocated(5, 5)
-
-
-def test_a_free_before_the_next_allocation_at_one_time() -> None:
-    """A block that goes as another of its size comes: never both."""
-    assert attributed([Allocation(12, 30, 5), Allocation(30, 60, 5)], SPANS, (0, 65)).peak_bytes == 5
-
-
-def test_nothing() -> None:
-    assert attributed([], [], (0, 1)) == Allocated(0, 0)
+@pytest.mark.parametrize(
+    ("blocks", "tensors_bytes"),
+    [
+        ([Allocation(12, 21, 5)], 5),  # it outlives its operation
+        ([Allocation(12, 20, 5)], 0),
+        ([Allocation(12, None, 5)], 5),
+        ([Allocation(22, 24, 5)], 5),  # made between operations
+        ([Allocation(2, 3, 5)], 5),
+        ([Allocation(12, 30, 5), Allocation(30, 60, 5)], 5),  # one goes as the other comes: never both
+    ],
+)
+def test_what_is_a_tensor(blocks: list[Allocation], tensors_bytes: int) -> None:
+    assert attributed(blocks, SPANS, (0, 65)) == Allocated(5, tensors_bytes)

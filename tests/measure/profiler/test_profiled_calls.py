@@ -1,93 +1,13 @@
 """Rows from made-up recordings, as CUDA gives them: threads, phases, modules, links and device times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace as Node
-from typing import Any
 
 import pytest
-from torch.autograd import DeviceType
 
 from measure.profiler.events import to_operations
 from results.errors import Unavailable
-from results.records.operations import ProfiledOperation
-
-MAIN, ENGINE = 41, 57
-"""torch's numbers of the step's own thread and of the one that runs CUDA's backward pass."""
-
-
-class Event:
-    """What torch's `_KinetoEvent` answers, as far as anybody asks. Times in ns."""
-
-    def __init__(self, name: str, start: int, end: int, number: int, **more: Any) -> None:
-        self._told = {
-            "name": name, "start_ns": start, "duration_ns": end - start, "correlation_id": number, "scope": 0,
-            "start_thread_id": MAIN, "fwd_thread_id": 0, "sequence_nr": -1, "device_type": DeviceType.CPU,
-            "linked_correlation_id": 0, "is_async": False, "is_user_annotation": False, "flops": 0,
-            "structured_input_shapes": [], "dtypes": [], "concrete_inputs": [], **more,
-        }  # fmt: skip
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._told:
-            raise AttributeError(name)
-        return lambda: self._told[name]
-
-    def tell(self, **more: Any) -> None:
-        self._told |= more
-
-    def forget(self, name: str) -> None:
-        """As in a torch that does not have it yet."""
-        del self._told[name]
-
-
-class Recording:
-    """Events in the order in which they are said; each gets the next number."""
-
-    def __init__(self, ended: int = 1000) -> None:
-        self._events: list[Event] = []
-        self.range("step", 0, ended)
-
-    def events(self) -> list[Event]:
-        return self._events
-
-    def host(self, name: str, start: int, end: int, **more: Any) -> int:
-        number = more.pop("number", len(self._events) + 1)
-        self._events.append(Event(name, start, end, number, **more))
-        return int(number)
-
-    def range(self, name: str, start: int, end: int, thread: int = MAIN) -> int:
-        return self.host(f"flopledger.{name}", start, end, scope=7, start_thread_id=thread)
-
-    def node(self, name: str, start: int, end: int, of: int, thread: int = ENGINE) -> None:
-        """A node with this number of the main thread, inside of the engine's frame."""
-        more = {"start_thread_id": thread, "fwd_thread_id": MAIN if of >= 0 else 0, "sequence_nr": of}
-        self.host(f"autograd::engine::evaluate_function: {name}", start, end, **more)
-        self.host(name, start + 1, end - 1, scope=1, **more)
-
-    def kernel(self, name: str, start: int, end: int, by: int, **more: Any) -> None:
-        self.host(name, start, end, linked_correlation_id=by, device_type=DeviceType.CUDA, **more)
-
-    def rows(self, cuda: bool = False) -> tuple[ProfiledOperation, ...]:
-        return to_operations(self, "batch", cuda=cuda)[0]
-
-
-def a_step_on_cuda() -> tuple[Recording, dict[str, int]]:
-    """A convolution in module "conv", its gradient on the engine's thread, an update. Numbers of what launches."""
-    recording = Recording()
-    recording.range("optimizer", 0, 10)
-    recording.range("forward", 10, 300)
-    recording.range("module.conv", 20, 200)
-    recording.host("aten::conv2d", 30, 190, sequence_nr=700, flops=4608)
-    recording.host("aten::convolution", 40, 180, sequence_nr=700)
-    launches = {"forward": recording.host("aten::cudnn_convolution", 50, 170)}
-    recording.range("backward", 300, 800)
-    recording.node("ConvolutionBackward0", 310, 700, of=700)
-    launches["backward"] = recording.host("aten::convolution_backward", 320, 690, start_thread_id=ENGINE)
-    recording.range("optimizer", 800, 990)
-    recording.host("Optimizer.step#SGD.step", 810, 980, scope=7)
-    launches["optimizer"] = recording.host("aten::_foreach_add_", 820, 970)
-    return recording, launches
+from tests.measure.profiler.made_up_events import ENGINE, Recording, a_step_on_cuda
 
 
 def test_calls_of_both_threads_are_in_the_phase_of_their_time():
@@ -99,23 +19,6 @@ def test_calls_of_both_threads_are_in_the_phase_of_their_time():
         ("aten::convolution_backward", "backward", "conv", 2),
         ("aten::_foreach_add_", "optimizer", "", 1),
     ]
-
-
-def test_ranges_and_the_engines_frames_are_no_calls_and_parents_skip_them():
-    recording, _ = a_step_on_cuda()
-    recording.range("module.conv.inside", 55, 165)
-    recording.host("aten::empty", 60, 70)
-    rows = recording.rows()
-    assert [(row.index, row.parent, row.name) for row in rows[:4]] == [
-        (0, None, "aten::conv2d"),
-        (1, 0, "aten::convolution"),
-        (2, 1, "aten::cudnn_convolution"),
-        (3, 2, "aten::empty"),
-    ]
-    assert [row.parent for row in rows[4:]] == [None, None]
-    assert rows[3].module == "conv.inside"
-    assert [row.start_s for row in rows] == [3e-8, 4e-8, 5e-8, 6e-8, 3.2e-7, 8.2e-7]
-    assert [row.time_s for row in rows] == [1.6e-7, 1.4e-7, 1.2e-7, 1e-8, 3.7e-7, 1.5e-7]
 
 
 def test_of_two_calls_that_begin_together_the_longer_is_the_parent():
@@ -221,13 +124,6 @@ def said(*calls: tuple[str, int, int, int]) -> Recording:
     return recording
 
 
-CAST_THEN_CONVOLVE = [
-    ("aten::conv2d", 10, 100, 3), ("aten::to", 20, 30, 3), ("aten::_to_copy", 21, 29, 3), ("aten::to", 30, 40, 4),
-    ("aten::conv2d", 40, 90, 4), ("aten::convolution", 50, 80, 4),
-]  # fmt: skip
-"""Under autocast: the weight is cast (a node: 3), the images are (no node), the convolution is the next node (4)."""
-
-
 @pytest.mark.parametrize(
     ("calls", "number", "expected"),
     [
@@ -242,14 +138,6 @@ CAST_THEN_CONVOLVE = [
 )
 def test_the_call_that_made_a_node(calls, number, expected):
     assert linked(said(*calls), number) == expected
-
-
-@pytest.mark.parametrize(("number", "index"), [(3, 1), (4, 4)])
-def test_autocasts_inner_call_is_the_one_whose_gradient_follows(number: int, index: int):
-    recording = said(*CAST_THEN_CONVOLVE)
-    recording.node("Other", 910, 920, of=7 - number)
-    linked(recording, number)
-    assert recording.rows()[-1].forward_index == index
 
 
 def test_the_numbers_of_two_threads_are_apart():
@@ -268,27 +156,6 @@ def test_what_the_engine_adds_up_belongs_to_its_node_and_what_it_stores_to_none(
     assert (rows["aten::sum"].forward_index, rows["aten::sum"].module) == (0, "conv")
     stored = rows["aten::detach"]
     assert (stored.forward_index, stored.sequence_nr, stored.module, stored.phase) == (None, None, "", "backward")
-
-
-def test_a_modules_forward_inside_of_a_node_is_recomputed():
-    recording = said(("aten::first", 10, 20, 3))
-    recording.range("backward", 500, 900)
-    recording.node("CheckpointFunctionBackward", 510, 800, of=3)
-    recording.range("module.block", 520, 600, thread=ENGINE)
-    recording.host("aten::again", 530, 590, start_thread_id=ENGINE, sequence_nr=0)
-    recording.host("aten::inside", 540, 580, start_thread_id=ENGINE)
-    recording.host("autograd::engine::evaluate_function: ReluBackward0", 610, 700, start_thread_id=ENGINE,
-                   fwd_thread_id=ENGINE, sequence_nr=0)  # fmt: skip
-    recording.host("aten::gradient", 620, 690, start_thread_id=ENGINE)
-    recording.host("aten::own", 710, 720, start_thread_id=ENGINE)
-    found = {row.name: (row.phase, row.module, row.forward_index) for row in recording.rows()}
-    assert found == {
-        "aten::first": ("", "", None),
-        "aten::again": ("recompute", "block", None),
-        "aten::inside": ("recompute", "block", None),
-        "aten::gradient": ("backward", "block", 1),
-        "aten::own": ("backward", "", 0),
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,8 @@
 """Recordings of small steps: against the tracer, which goes another way, against counts by hand, against themselves."""
 
-from __future__ import annotations
-
-import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,32 +12,17 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from measure.operations.tracer import StepParts, trace_step
-from measure.profiler.events import FLOP_RULES, to_operations
+from measure.profiler.events import FLOP_RULES
 from measure.profiler.module_ranges import ModuleRanges, is_compiled
 from measure.profiler.work_profiles import Profile, profile_step
-from measure.timing.clocks import CpuClock, clock_for
+from measure.timing.clocks import CpuClock
 from results.errors import Unavailable
 from results.records.operations import Operation, ProfiledOperation
-from tests.measure.timing.test_timing import FakeClock
+from tests.measure.profiler.small_net import Net
+from tests.measure.timing.fake_clock import FakeClock
 from tests.support.nets.small_steps import Calls, parts
 
 Calls_ = tuple[ProfiledOperation, ...]
-
-
-class Net(nn.Module):
-    """A stem, a grouped convolution around which its input goes too, a body that runs twice, a linear layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(4, 8, 3, stride=2, padding=1)
-        self.grouped = nn.Conv2d(8, 8, 3, padding=1, groups=4, bias=False)
-        self.body = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
-        self.fc = nn.Linear(8, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.stem(x))
-        x = x + self.grouped(x)
-        return self.fc(self.body(self.body(x)).mean((2, 3)))
 
 
 def made(make: Callable[[], nn.Module] = Net, shape: tuple[int, ...] = (2, 4, 8, 8), **more: Any) -> StepParts:
@@ -102,16 +84,6 @@ def test_each_gradient_leads_to_the_forward_call_that_the_tracer_names(autocast:
         ]
         found = [(row.module, inner.index(row.forward_index)) for row in named(calls, f"aten::{gradient}")]
         assert found == expected != []
-
-
-def test_the_modules_of_convolutions_in_order():
-    calls = plain()
-    forward = [row.module for row in named(calls, "aten::conv2d")]
-    assert forward == ["stem", "grouped", "body.0", "body.0"]
-    backward = named(calls, "aten::convolution_backward")
-    assert [row.module for row in backward] == forward[::-1]
-    assert [calls[row.forward_index].module for row in backward] == forward[::-1]
-    assert len({row.forward_index for row in backward}) == 4  # the body's two runs are two calls
 
 
 def test_found_flop_is_the_profilers():
@@ -185,33 +157,6 @@ def test_rows_are_numbered_by_their_start_and_lie_in_their_parents():
     assert {row.device_time_s for row in calls} == {None}
 
 
-def test_no_range_and_no_frame_of_the_engine_is_a_row():
-    names = {row.name for row in plain()}
-    assert all(name.startswith("aten::") for name in names)
-    assert len(names) > 30
-
-
-def test_a_step_without_an_optimizer():
-    """The work "one": forward, loss and backward of one sample."""
-    step = made(shape=(1, 4, 8, 8))
-
-    def one(mark: Callable[[str], None]) -> None:
-        step.model.zero_grad(set_to_none=True)
-        mark("forward")
-        output = step.model(step.inputs[0])
-        mark("loss")
-        loss = F.cross_entropy(output, step.inputs[1])
-        mark("backward")
-        loss.backward()
-        mark("end")
-
-    profile = profile_step(one, step.model, CpuClock(), work="one", cuda=False)
-    assert {row.phase for row in profile.operations} == {"forward", "loss", "backward"}
-    assert {row.work for row in profile.operations} == {block.work for block in profile.blocks} == {"one"}
-    assert len(profile.blocks) == 3
-    assert {b.part for b in profile.blocks} == {"profiled"}
-
-
 # --- what is run, and when it is timed ---
 
 
@@ -248,52 +193,12 @@ def test_the_first_step_is_not_timed_and_the_last_one_is_told():
     assert ones.concrete_inputs[0] == (4,)
 
 
-def test_a_cpu_has_no_device_time():
-    (block,) = Timed((0.1, 0.0), (0.1, 0.2), has_device=False).profiled(most_steps=1).blocks
-    assert (block.wall_s, block.device_s, block.sync_wait_s) == (pytest.approx(0.3), None, None)
-
-
 @pytest.mark.parametrize(("step_s", "expected"), [(0.5, 3), (0.9, 2), (1.1, 1), (60.0, 1)])
 def test_no_step_begins_that_would_last_too_long(step_s: float, expected: int):
     assert len(Timed(*[(0.0, step_s)] * 5).profiled(most_steps=3, most_s=2.0).blocks) == expected
 
 
-@pytest.mark.parametrize(("work", "block_work"), [("one", "one"), ("batch", ""), ("last", "last"), ("epoch", "epoch")])
-def test_works(work: str, block_work: str):
-    profile = Timed((0.0, 0.1), (0.0, 0.1)).profiled(work=work, most_steps=1)
-    assert {row.work for row in profile.operations} == {work}
-    assert [block.work for block in profile.blocks] == [block_work]
-
-
-def test_ranges_are_named_after_the_work(monkeypatch: pytest.MonkeyPatch):
-    """In the order in which Nsight and Kineto see them."""
-    import measure.profiler.work_profiles
-
-    seen: list[str] = []
-
-    def keep(recording: Any, work: str, *, cuda: bool) -> Any:
-        seen.extend(event.name() for event in recording.events() if event.scope() == 7)
-        return to_operations(recording, work, cuda=cuda)
-
-    monkeypatch.setattr(measure.profiler.work_profiles, "to_operations", keep)
-    step = made(lambda: Calls(lambda self, x: self.fc(x), fc=nn.Linear(4, 2)), (2, 4))
-    profiled(step, work="last")
-    ours = [name.removeprefix("flopledger.") for name in seen if name.startswith("flopledger.")]
-    expected = ["last", "step", "optimizer", "forward", "module.fc", "loss", "backward", "optimizer"]
-    assert ours == expected * 2
-
-
 # --- what it refuses ---
-
-
-def test_an_unknown_work_is_refused():
-    with pytest.raises(ValueError, match=r"expected a work .*got 'all'"):
-        Timed((0.0, 0.1)).profiled(work="all")
-
-
-def test_a_step_that_announces_nothing_is_refused():
-    with pytest.raises(ValueError, match="announced no phase"):
-        profile_step(lambda mark: torch.ones(1), nn.Identity(), CpuClock(), work="batch", cuda=False)
 
 
 def test_a_second_profiler_is_unavailable_and_the_first_goes_on():
@@ -304,43 +209,12 @@ def test_a_second_profiler_is_unavailable_and_the_first_goes_on():
     assert "aten::ones" in {event.name() for event in other.kineto_results.events()}
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device")
-def test_cuda_without_a_device_is_unavailable():
-    with pytest.raises(Unavailable, match="CUDA"):
-        Timed((0.0, 0.1)).profiled(cuda=True)
-
-
-def test_a_torch_without_kineto_is_unavailable(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.profiler, "kineto_available", lambda: False)
-    with pytest.raises(Unavailable, match="Kineto"):
-        profiled(made())
-
-
 # --- the model ---
 
 
 def hooks(model: nn.Module) -> list[dict[str, Any]]:
     """Every table of hooks of every module."""
     return [{k: dict(v) for k, v in vars(m).items() if "hooks" in k and v is not None} for m in model.modules()]
-
-
-def test_the_model_keeps_its_own_hooks_in_their_order():
-    step, said = made(), []
-    step.model.fc.register_forward_hook(lambda *_: said.append("its own"))
-    step.model.fc.register_forward_pre_hook(lambda *_: said.append("its own, before"))
-    before = hooks(step.model)
-    profiled(step)
-    assert hooks(step.model) == before
-    assert said == ["its own, before", "its own"] * 2
-
-
-def test_what_a_models_own_hooks_do_is_where_the_tracer_says():
-    step = made()
-    step.model.fc.register_forward_pre_hook(lambda _, inputs: (inputs[0].exp(),))
-    step.model.fc.register_forward_hook(lambda *call: call[2].neg())
-    found = [(row.name, row.module) for row in profiled(step).operations if row.name in ("aten::exp", "aten::neg")]
-    assert found[:2] == [("aten::exp", "fc"), ("aten::neg", "")]
-    assert [o.module for o in traced(step) if o.name in ("aten.exp", "aten.neg")][:2] == ["fc", ""]
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
@@ -363,37 +237,6 @@ def test_a_step_that_fails_leaves_nothing_behind(phase: str, at: int):
     assert hooks(step.model) == before
     assert not torch._C._autograd._profiler_enabled()
     assert profiled(step).operations
-
-
-class Opened:
-    """Counts annotations."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    @contextlib.contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        self.said.append(name.removeprefix("flopledger.module."))
-        try:
-            yield
-        finally:
-            self.said.append("-")
-
-
-def test_a_module_that_fails_closes_its_range_and_those_inside():
-    def inner(self: Any, x: torch.Tensor) -> torch.Tensor:
-        raise ArithmeticError("inside")
-
-    def outer(self: Any, x: torch.Tensor) -> torch.Tensor:
-        with contextlib.suppress(ArithmeticError):
-            self.middle(x)
-        return self.after(x)
-
-    middle = Calls(lambda self, x: self.bad(x), bad=Calls(inner))
-    model, opened = Calls(outer, middle=middle, after=nn.Identity()), Opened()
-    with ModuleRanges(model, opened):
-        model(torch.ones(1))
-    assert opened.said == ["middle", "middle.bad", "-", "-", "after", "-"]
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -430,92 +273,6 @@ def test_a_compiled_model_gets_no_hooks():
         with ModuleRanges(compiled) as ranges:
             assert ranges.compiled
             assert hooks(compiled) == before
-
-
-@pytest.mark.slow
-def test_a_compiled_step_is_recorded_as_it_is():
-    step = made()
-    step.step.model = torch.compile(step.model, backend="aot_eager")
-    step.step()
-    frames = Counter(torch._dynamo.utils.counters["frames"])
-    profile = profile_step(step.step, step.step.model, CpuClock(), work="batch", cuda=False)
-    assert Counter(torch._dynamo.utils.counters["frames"]) == frames  # nothing was compiled again
-    assert profile.notes == ("the model is compiled: its calls have no module",)
-    assert [row.phase for row in named(profile.operations, "aten::convolution_backward")] == ["backward"] * 4
-    assert {row.module for row in profile.operations} == {""}
-
-
-MODELS = ["alexnet", "vgg11", "resnet18", "googlenet", "mobilenet_v2", "densenet121", "efficientnet_b0"]
-
-
-@pytest.mark.slow
-@CASTS
-@pytest.mark.parametrize("model", MODELS)
-def test_every_convolution_of_a_model_is_linked_to_its_like(model: str, autocast: torch.dtype | None):
-    """A gradient names the sizes of the input and the weight of its forward call: they must be those of the call."""
-    torchvision = pytest.importorskip("torchvision")
-
-    def make() -> nn.Module:
-        more = {"aux_logits": False, "init_weights": False} if model == "googlenet" else {}
-        return torchvision.models.get_model(model, num_classes=2, **more)
-
-    step = made(make, (2, 3, 64, 64), autocast=autocast)
-    calls, exact = profiled(step).operations, traced(step)
-    gradients = named(calls, "aten::convolution_backward")
-    for row in gradients:
-        forward = calls[row.forward_index]
-        assert (forward.name, forward.module) == ("aten::conv2d", row.module)
-        assert forward.input_shapes[:2] == row.input_shapes[1:3]
-        assert forward.input_dtypes[:2] == row.input_dtypes[1:3]
-    assert len({row.forward_index for row in gradients}) == len(gradients)
-    for name in ("convolution_backward", "convolution", "addmm", "mm"):
-        found = [(row.phase, row.module) for row in named(calls, f"aten::{name}")]
-        assert found == [(o.phase, o.module) for o in exact if o.name == f"aten.{name}"]
-
-
-@pytest.mark.gpu
-def test_kernels_on_cuda_find_their_calls():
-    """Needs a CUDA device that CUPTI can record."""
-    step = made(shape=(8, 4, 32, 32))
-    model = step.model.to("cuda")
-    images, target = (tensor.to("cuda") for tensor in step.inputs)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-
-    def train(mark: Callable[[str], None]) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        mark("forward")
-        output = model(images)
-        mark("loss")
-        loss = F.cross_entropy(output, target)
-        mark("backward")
-        loss.backward()
-        mark("optimizer")
-        optimizer.step()
-        mark("end")
-
-    train(lambda phase: None)
-    profile = profile_step(train, model, clock_for("cuda:0"), work="batch", cuda=True)
-    calls = profile.operations
-    assert all(block.device_s > 0 for block in profile.blocks)
-    backward = named(calls, "aten::convolution_backward")
-    assert [row.module for row in backward] == ["body.0", "body.0", "grouped", "stem"]
-    assert all(row.device_time_s > 0 and row.phase == "backward" for row in backward)
-    assert [calls[row.forward_index].name for row in backward] == ["aten::conv2d"] * 4
-    assert {row.thread for row in backward} != {row.thread for row in calls if row.phase == "forward"}
-    for phase in ("forward", "loss", "backward", "optimizer"):
-        assert sum(row.device_time_s for row in calls if row.phase == phase and row.parent is None) > 0
-    whole_s = sum(row.device_time_s for row in calls if row.parent is None)
-    assert whole_s <= profile.blocks[-1].wall_s
-    again = profile_step(train, model, clock_for("cuda:0"), work="batch", cuda=True)
-    assert [row.name for row in again.operations] == [row.name for row in calls]
-
-
-def test_ranges_that_were_open_are_closed_at_the_end():
-    opened = Opened()
-    model = Calls(lambda self, x: x, child=nn.Identity())
-    with ModuleRanges(model, opened) as ranges:
-        ranges._enter_module(model.child, ())
-    assert opened.said == ["child", "-"]
 
 
 def test_a_shared_module_is_named_by_the_module_that_calls_it():

@@ -1,7 +1,5 @@
 """A machine without neighbours, so that simulated clocks see no wait of the real one."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.fakes.hosts import without_neighbours

@@ -1,7 +1,5 @@
 """Blocks of kernels between blocks of a step, on a simulated host: their order, their number of calls, their FLOP."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -54,12 +52,6 @@ def test_a_kernels_block_lasts_a_fifth_of_a_steps_block() -> None:
     assert (short.steps, short.flop, short.kernel) == (61, 6100, "kernel0")
     assert short.wall_s == pytest.approx(61 * 0.00104)
     assert (long.steps, long.flop, long.wall_s) == (1, 100, pytest.approx(0.1))
-
-
-def test_of_a_long_step_it_is_a_fifth_too() -> None:
-    """0.42 s beside a step of 2 s: 41 calls of 10.3 ms. 84 steps of 2.5 ms take 0.21 s: 44 calls of 1.02 ms."""
-    for step_s, call_s, calls in ((2.0, 0.0103, 41), (0.0025, 0.00102, 44)):
-        assert {block.steps for block in measured(step_s, call_s) if block.part == "ceiling"} == {calls}
 
 
 def test_the_call_that_finds_the_steps_data_in_the_caches_is_in_no_block() -> None:
@@ -162,12 +154,7 @@ def test_a_machine_that_wanders_has_a_utilization_but_no_step_time() -> None:
         f"step_time: its own interval is ±{timing.summary.half_width_ratio:.2%}, wider than ±3.00%"
     )
     alone = measure_blocks(step, host, protocol, 0.5)
-    assert alone.status == "not_converged"
-    assert step_time_warning(alone, protocol) == ""
-    assert steadiness_warning(alone, None) == (
-        "unsteady: blocks that follow one another are alike (levels, a trend): the interval of the step time may be "
-        "too narrow"
-    )
+    assert (alone.status, step_time_warning(alone, protocol)) == ("not_converged", "")
     pairs = paired_ceiling((*timing.blocks, *ceiling.samples), BATCHES)
     assert steadiness_warning(timing, pairs) == (
         "unsteady: 4 of 11 blocks are far from the others, and decide the mean by their number: the interval of the "

@@ -1,8 +1,5 @@
 """What kept a process from its processors: read from made-up files, kept with each block, and said in a warning."""
 
-from __future__ import annotations
-
-import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +10,7 @@ from analysis.stats.summary import BATCHES, LAG1, summarise
 from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
+from measure.timing.page_faults import LEAST_FAULTS, ProcessUse, page_fault_warning
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, disturbance_warning, placement_warning, rules_beside_others
 from results.records.samples import Sample
@@ -101,14 +99,6 @@ def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch:
     assert reasons["core_round_trip_s"] in ("no code", "the process may use one processor alone")
     assert reasons["temperature_c"].startswith("no sensor among coretemp")
     assert set(reasons) == {*vars(disturbance()), *vars(core_state())} - {*of_process}
-
-
-def test_pressure_of_another_form_is_unknown(root: Path) -> None:
-    put(root, "proc/pressure/cpu", "full avg10=0.00 total=7\n")
-    assert disturbance().pressure_s is None
-    assert absent(on_cpu=False) == {
-        "pressure_s": "/proc/pressure/cpu: expected a line some … total=…, got 'full avg10=0.00 total=7'"
-    }
 
 
 def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,25 +206,6 @@ def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypat
     assert machine.now_s + 2.11 > 2 * needed_s >= machine.now_s - 2.11
 
 
-@pytest.mark.parametrize(("calm", "used"), [(2, 30), (3, 3)])
-def test_three_undisturbed_blocks_are_used_where_all_do_not_converge(
-    calm: int, used: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Steps of 0.5 s; the others wait, for 0.5 to 9.5 s, and do not converge before the cap."""
-    machine = Machine(held=range(calm, 1000))
-    lengths = itertools.chain([0.5] * calm, itertools.cycle((0.5, 3.5)))
-
-    def step() -> None:
-        machine.step_s = next(lengths)
-        Machine.step(machine)
-
-    monkeypatch.setattr(machine, "step", step)
-    timing = timed(machine, monkeypatch, replace(CPU, cap_s=175.0))
-    assert timing.status == "not_converged"
-    assert len(timing.blocks) == used
-    assert len(timing.blocks) + len(timing.aside) == machine.calls
-
-
 def test_a_wait_of_the_host_is_not_in_the_time_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     timing = timed(Machine(held=range(0, 1000, 2), device_s=0.5), monkeypatch)
     assert (timing.aside, timing.summary.mean) == ((), pytest.approx(0.5))
@@ -290,13 +261,6 @@ def test_disturbed_blocks_that_are_used_are_counted_with_both_means() -> None:
     assert disturbance_warning(of(calm, block(0.5, None), held)).startswith("disturbed: 1 of 3 blocks waited")
 
 
-def test_a_cell_of_one_placement_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    timing = timed(Machine(held=(), apart=range(1000)), monkeypatch)
-    assert (timing.status, len(timing.blocks), timing.aside) == ("ok", 5, ())
-    assert timing.summary.mean == pytest.approx(0.625)
-    assert placement_warning(timing) == ""
-
-
 def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -328,3 +292,32 @@ def test_where_others_take_five_percent_of_the_processors_less_time_is_spent(blo
     """5 % of 2 s are 0.1 s; a device has time of its own. A cap that is shorter already stays."""
     assert rules_beside_others(blocks, Protocol.for_device("cpu")).cap_s == cap_s
     assert rules_beside_others(blocks, Protocol.for_device("cpu", quick=True)).cap_s == 12.0
+
+
+# --- page faults ---
+
+
+@pytest.mark.parametrize(
+    ("system_s", "faults", "said"),
+    [
+        (1.0, 10 * LEAST_FAULTS, True),
+        (0.9, 10 * LEAST_FAULTS, False),  # a tenth is 1 of 10
+        (5.0, 10 * LEAST_FAULTS - 10, False),
+        (0.0, 0, False),
+    ],
+)
+def test_from_a_tenth_and_ten_thousand_faults_a_step_on(system_s, faults, said):
+    words = page_fault_warning(ProcessUse(faults, 10.0 - system_s, system_s), 10)
+    assert bool(words) == said
+    if said:
+        assert words == (
+            "page_faults: 10000 a step, and 10% of the processor time was the system's: memory that is freed goes "
+            "back to it and is taken anew"
+        )
+        kept = page_fault_warning(ProcessUse(faults, 10.0 - system_s, system_s), 10, "retain")
+        assert kept == "page_faults: 10000 a step, and 10% of the processor time was the system's"
+
+
+def test_nothing_ran():
+    assert ProcessUse(0, 0.0, 0.0).system_ratio == 0
+    assert page_fault_warning(ProcessUse(10**6, 0.0, 0.0), 0) == ""

@@ -1,7 +1,5 @@
 """Blocks of several ranks: the followers run what is announced, and the slowest rank's are the step's."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Blocks in which the process was stopped or the machine slept: kept, used for nothing, measured again."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -113,21 +111,6 @@ def test_a_machine_that_slept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [watch.was_suspended() for _ in range(4)] == [False, False, True, False]
 
 
-def test_the_handler_of_before_is_called_and_put_back() -> None:
-    heard = []
-    before = signal.signal(signal.SIGCONT, lambda *_: heard.append(1))
-    try:
-        mine = signal.getsignal(signal.SIGCONT)
-        with SuspensionWatch() as watch:
-            signal.raise_signal(signal.SIGCONT)
-            assert watch.was_suspended()
-            assert not watch.was_suspended()
-        assert heard == [1]
-        assert signal.getsignal(signal.SIGCONT) is mine
-    finally:
-        signal.signal(signal.SIGCONT, before)
-
-
 PROGRAM = """
 import json, time
 from dataclasses import replace
@@ -149,7 +132,6 @@ print(json.dumps([timing.summary.mean, max(b.wall_s / b.steps for b in timing.bl
 def test_a_process_that_is_really_stopped(tmp_path: Path) -> None:
     """Stopped for a second and continued by another process, as by Ctrl-Z and fg."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     os.kill(process.pid, signal.SIGSTOP)
     time.sleep(1.0)

@@ -1,8 +1,5 @@
 """Blocks, warm-up, stopping and phases on a simulated device whose every second is known."""
 
-from __future__ import annotations
-
-import dataclasses
 import gc
 import itertools
 from dataclasses import replace
@@ -13,41 +10,12 @@ import pytest
 from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import clock_for
 from measure.timing.phases import measure_phases, measure_stretch
-from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
-from measure.timing.stopping import step_time_s
+from measure.timing.protocols import Protocol
+from measure.timing.stopping import Timing, step_time_s
 from results.errors import Inconsistent
 from results.records.samples import Sample
+from tests.measure.timing.fake_clock import FakeClock
 from tests.support import collector
-
-
-class FakeClock:
-    """A host, and a device that works off a queue in order. Reading the time costs nothing."""
-
-    def __init__(self, has_device: bool = True) -> None:
-        self.now_s = 1000.0
-        self.free_s = 0.0  # when the device will have done what it was given
-        self.has_device = has_device
-        self.synchronised = 0
-
-    def issue(self, host_s: float, device_s: float) -> None:
-        """Host spends host_s, then the device has device_s more to do."""
-        self.now_s += host_s
-        self.free_s = max(self.free_s, self.now_s) + device_s
-        if not self.has_device:
-            self.now_s = self.free_s
-
-    def wall_s(self) -> float:
-        return self.now_s
-
-    def event(self) -> float:
-        return max(self.free_s, self.now_s)
-
-    def between_s(self, start: float, end: float) -> float | None:
-        return end - start if self.has_device else None
-
-    def synchronize(self) -> None:
-        self.synchronised += 1
-        self.now_s = max(self.now_s, self.free_s)
 
 
 class Steps:
@@ -67,16 +35,12 @@ CUDA = Protocol.for_device("cuda")
 CPU = Protocol.for_device("cpu")
 
 
+def timed(*costs: tuple[float, float], step_s: float, protocol: Protocol = CUDA, has_device: bool = True) -> Timing:
+    clock = FakeClock(has_device)
+    return measure_blocks(Steps(clock, *costs), clock, protocol, step_s=step_s)
+
+
 # --- protocol ---
-
-
-def test_the_protocol_of_a_gpu_is_the_documented_one():
-    assert (CUDA.block_s, CUDA.min_blocks, CUDA.min_time_s, CUDA.target_ci_ratio, CUDA.cap_s) == (0.2, 10, 5, 0.005, 60)
-    assert (CUDA.warm_min_steps, CUDA.warm_min_s, CUDA.warm_block_s, CUDA.warm_tolerance_ratio) == (10, 3, 0.5, 0.01)
-    assert Protocol.for_device("cuda:1") == CUDA
-    assert CPU.target_ci_ratio == 0.03
-    assert CPU.min_blocks < CUDA.min_blocks
-    assert CPU.lead_in_steps == 0
 
 
 def test_the_time_left_shrinks_the_caps_and_nothing_else():
@@ -87,29 +51,6 @@ def test_the_time_left_shrinks_the_caps_and_nothing_else():
     whole = {"cap_s": 60, "warm_cap_s": 20, "phase_cap_s": 5, "epoch_cap_s": 20, "profile_cap_s": 2, "cap_blocks": 12}
     assert replace(short, **whole) == CUDA
     assert Protocol.for_device("cuda", time_left_s=1000) == CUDA
-
-
-@pytest.mark.parametrize(
-    ("works", "more_s"),
-    [
-        ((), 0.0),
-        (("batch",), 2.0),  # under the profiler
-        (("one",), 2.0 + (20 + 60) / 3),  # a third of the caps for warming up and for blocks
-        (("one", "batch", "last", "epoch"), 3 * 2.0 + 2 * (20 + 60) / 3 + 20.0),
-    ],
-)
-def test_the_works_of_a_cell_are_in_its_caps(works, more_s):
-    protocol = Protocol.for_device("cuda", works=works)
-    assert protocol.longest_s == pytest.approx(CUDA.longest_s + more_s)
-    assert Protocol.for_device("cuda", works=works, time_left_s=10.0).longest_s == pytest.approx(10.0)
-
-
-def test_another_work_stops_by_the_same_rules_but_sooner():
-    passed = Protocol.for_device("cpu", works=("one",)).for_pass()
-    assert (passed.warm_cap_s, passed.cap_s, passed.warm_min_s) == pytest.approx((5 / 3, 20, 1 / 3))
-    assert (passed.phase_blocks, passed.phase_cap_s, passed.works) == (0, 0, ())
-    for rule in ("target_ci_ratio", "min_blocks", "min_time_s", "block_s", "warm_tolerance_ratio", "lead_in_steps"):
-        assert getattr(passed, rule) == getattr(CPU, rule)
 
 
 @pytest.mark.parametrize("options", [{"target_ci_ratio": 0.0}, {"target_ci_ratio": 5.0}, {"time_left_s": -1.0}])
@@ -140,20 +81,15 @@ def test_a_block_is_two_events_and_one_synchronise():
 
 def test_a_device_that_waits_for_its_host_is_host_bound():
     # the host needs 10 ms, the device 2 ms: a step takes 10 ms, event time shows no gap, the last wait is 2 ms
-    clock = FakeClock()
-    timing = measure_blocks(Steps(clock, (0.010, 0.0004)), clock, CUDA, step_s=0.01)
-    assert timing.summary.mean == pytest.approx(0.01)
-    assert timing.sync_wait_ratio == pytest.approx(0.04)
-    assert timing.host_bound is True
-    slower = FakeClock()
-    timing = measure_blocks(Steps(slower, (0.010, 0.0006)), slower, CUDA, step_s=0.01)
-    assert timing.sync_wait_ratio == pytest.approx(0.06)
-    assert timing.host_bound is False
+    for device_s, ratio in ((0.0004, 0.04), (0.0006, 0.06)):
+        timing = timed((0.010, device_s), step_s=0.01)
+        assert timing.summary.mean == pytest.approx(0.01)
+        assert timing.sync_wait_ratio == pytest.approx(ratio)
+        assert timing.host_bound is (ratio < 0.05)
 
 
 def test_without_device_time_the_wall_is_the_time():
-    clock = FakeClock(has_device=False)
-    timing = measure_blocks(Steps(clock, (0.0, 0.5)), clock, CPU, step_s=0.5)
+    timing = timed((0.0, 0.5), step_s=0.5, protocol=CPU, has_device=False)
     block = timing.blocks[0]
     assert (block.steps, block.device_s, block.sync_wait_s) == (1, None, None)
     assert block.wall_s == pytest.approx(0.5)
@@ -163,23 +99,19 @@ def test_without_device_time_the_wall_is_the_time():
 
 
 def test_a_device_clock_that_stands_still_is_a_contradiction():
-    clock = FakeClock()
     with pytest.raises(Inconsistent, match="device time to pass"):
-        measure_blocks(lambda: None, clock, CUDA, step_s=0.01)
+        timed((0.0, 0.0), step_s=0.01)
 
 
 # --- stopping ---
 
 
 def test_a_steady_step_stops_at_the_minimum():
-    clock = FakeClock()
-    timing = measure_blocks(Steps(clock, (0.001, 0.01)), clock, CUDA, step_s=0.01)
+    timing = timed((0.001, 0.01), step_s=0.01)
     # 5 s of blocks of 0.21 s: 24 (5.04 s)
     assert len(timing.blocks) == 24
     assert (timing.status, timing.reason) == ("ok", "")
-    clock = FakeClock()
-    timing = measure_blocks(Steps(clock, (0.001, 2.0)), clock, CUDA, step_s=2.0)
-    assert len(timing.blocks) == 10  # 2 s each: the count decides
+    assert len(timed((0.001, 2.0), step_s=2.0).blocks) == 10  # 2 s each: the count decides
 
 
 def test_a_noisy_step_goes_on_until_its_interval_is_narrow_enough():
@@ -219,16 +151,6 @@ def test_a_wild_step_is_not_converged_at_the_cap():
     )
 
 
-def test_a_step_of_many_seconds_costs_few_steps_and_says_so():
-    clock = FakeClock(has_device=False)
-    step = Steps(clock, (0.0, 33.0))
-    timing = measure_blocks(step, clock, CPU, step_s=33.0)
-    # 33, 66, 99 s; a fourth would end at 132 s, over twice the cap of 60 s
-    assert step.calls == 3
-    assert timing.status == "not_converged"
-    assert timing.reason == "stopped at the cap of 120 s with 3 of at least 5 blocks"
-
-
 @pytest.mark.parametrize(
     ("step_s", "blocks", "said", "within_60_s"),
     [
@@ -242,30 +164,18 @@ def test_a_step_of_seconds_has_twice_the_time_for_twelve_blocks(
 ) -> None:
     """Steps of which every other one takes three times as long."""
     for protocol, most, cap in ((CPU, blocks, said), (replace(CPU, cap_blocks=0), within_60_s, "the cap of 60 s")):
-        clock = FakeClock(has_device=False)
-        wild = Steps(clock, *[(0.0, 0.5 * step_s), (0.0, 1.5 * step_s)] * 20)
-        timing = measure_blocks(wild, clock, protocol, step_s=step_s)
+        wild = [(0.0, 0.5 * step_s), (0.0, 1.5 * step_s)] * 20
+        timing = timed(*wild, step_s=step_s, protocol=protocol, has_device=False)
         assert timing.status == "not_converged"
         assert len(timing.blocks) == most
         assert timing.reason.startswith(f"stopped at {cap} with ")
 
 
 def test_a_wrong_estimate_of_the_step_is_put_right_after_one_block():
-    clock = FakeClock()
-    timing = measure_blocks(Steps(clock, (0.0001, 0.0103)), clock, CUDA, step_s=0.1)
-    assert [b.steps for b in timing.blocks[:3]] == [3, 21, 21]  # ceil(0.21 / 0.1), ceil(0.21 / 0.0103)
-    clock = FakeClock()
-    timing = measure_blocks(Steps(clock, (0.0001, 0.0103)), clock, CUDA, step_s=0.00103)
-    assert [b.steps for b in timing.blocks[:3]] == [204, 21, 21]
-    assert timing.summary.mean == pytest.approx(0.0103)
-
-
-def test_without_an_estimate_one_untimed_step_gives_it():
-    clock = FakeClock()
-    step = Steps(clock, (0.001, 0.05))
-    timing = measure_blocks(step, clock, CUDA)
-    assert timing.blocks[0].steps == 5  # ceil(0.21 / 0.051)
-    assert step.calls == 1 + sum(b.steps + 1 for b in timing.blocks)
+    for estimate_s, steps in ((0.1, 3), (0.00103, 204)):  # ceil(0.21 / each), then ceil(0.21 / 0.0103)
+        timing = timed((0.0001, 0.0103), step_s=estimate_s)
+        assert [b.steps for b in timing.blocks[:3]] == [steps, 21, 21]
+        assert timing.summary.mean == pytest.approx(0.0103)
 
 
 # --- warm-up ---
@@ -276,20 +186,14 @@ def test_warm_up_ends_when_two_blocks_agree_and_the_minimum_is_reached():
     warm = warm_up(Steps(clock, (0.0, 30.0), (0.0, 0.1)), clock, CUDA)
     blocks, steady, _ = warm
     assert steady
-    # the first step compiles: outside of the cap
-    names = (
-        "run_wait_s",
-        "involuntary_switches",
-        "steal_s",
-        "throttled_s",
-        "pressure_s",
-        "group_pressure_s",
-        "page_faults",
-        "system_s",
+    first = blocks[0]  # it compiles: outside of the cap
+    assert (first.steps, first.start_s, first.wall_s, first.device_s, first.sync_wait_s) == (
+        1,
+        1000.0,
+        30.0,
+        30.0,
+        30.0,
     )
-    unknown = dict.fromkeys(names)  # this machine's own
-    expected = Sample(part="warmup", steps=1, start_s=1000.0, wall_s=30.0, device_s=30.0, sync_wait_s=30.0)
-    assert dataclasses.replace(blocks[0], **unknown) == expected
     # then 1 step (K of 0.5 s at 30 s a step), then 6 = ceil(0.525 / 0.1) each: 0.1 + 5 * 0.6 = 3.1 s >= 3 s
     assert [b.steps for b in blocks] == [1, 1, 6, 6, 6, 6, 6]
     assert warm.step_s == pytest.approx(0.1)
@@ -317,36 +221,31 @@ def test_warm_up_that_never_settles_stops_at_its_cap():
 # --- a stretch ---
 
 
-class TestStretch:
-    """An epoch in segments: nothing waits between them, and together they are the whole."""
+def stretch(clock: FakeClock, lengths: list[int], *costs: tuple[float, float]) -> list[Sample]:
+    return measure_stretch(Steps(clock, *costs), clock, lengths, "epoch")
 
-    def stretch(self, clock, lengths, *costs):
-        self.step = Steps(clock, *costs)
-        return measure_stretch(self.step, clock, lengths, "epoch")
 
-    def test_on_a_device_each_segment_has_its_own_time_and_one_synchronise_ends_all(self):
-        # 1 ms of host and 10 ms of device a step; the last step, a smaller batch, has 4 ms
-        clock = FakeClock()
-        blocks = self.stretch(clock, [3, 3, 2], *[(0.001, 0.01)] * 7, (0.001, 0.004))
-        assert [(b.part, b.phase, b.steps, b.work) for b in blocks] == [("measure", "", n, "epoch") for n in (3, 3, 2)]
-        # the device waits 1 ms for its first step; 7 of 10 ms and one of 4 follow without a gap
-        assert [b.device_s for b in blocks] == pytest.approx([0.031, 0.03, 0.014])
-        assert sum(b.wall_s for b in blocks) == pytest.approx(0.075), "the host's time from end to end"
-        assert [b.start_s for b in blocks] == pytest.approx([1000.0, 1000.003, 1000.006])
-        assert [b.sync_wait_s for b in blocks] == [None, None, pytest.approx(0.075 - 0.008)]
-        assert clock.synchronised == 2
-        assert self.step.calls == 8
+def test_on_a_device_each_segment_has_its_own_time_and_one_synchronise_ends_all():
+    """1 ms of host and 10 ms of device a step; the last step, a smaller batch, has 4 ms."""
+    clock = FakeClock()
+    blocks = stretch(clock, [3, 3, 2], *[(0.001, 0.01)] * 7, (0.001, 0.004))
+    assert [(b.part, b.phase, b.steps, b.work) for b in blocks] == [("measure", "", n, "epoch") for n in (3, 3, 2)]
+    # the device waits 1 ms for its first step; 7 of 10 ms and one of 4 follow without a gap
+    assert [b.device_s for b in blocks] == pytest.approx([0.031, 0.03, 0.014])
+    assert sum(b.wall_s for b in blocks) == pytest.approx(0.075), "the host's time from end to end"
+    assert [b.start_s for b in blocks] == pytest.approx([1000.0, 1000.003, 1000.006])
+    assert [b.sync_wait_s for b in blocks] == [None, None, pytest.approx(0.075 - 0.008)]
+    assert clock.synchronised == 2
 
-    def test_work_from_before_is_not_in_it(self):
-        clock = FakeClock()
-        clock.issue(0.0, 5.0)
-        (block,) = self.stretch(clock, [1], (0.001, 0.01))
-        assert block.device_s == pytest.approx(0.011)
-        assert block.start_s == pytest.approx(1005.0)
 
-    def test_a_device_that_did_nothing_is_a_contradiction(self):
-        with pytest.raises(Inconsistent, match="device time to pass in 2 steps, got 0"):
-            self.stretch(FakeClock(), [2], (0.0, 0.0))
+def test_work_from_before_a_stretch_is_not_in_it_and_a_device_that_did_nothing_is_a_contradiction():
+    clock = FakeClock()
+    clock.issue(0.0, 5.0)
+    (block,) = stretch(clock, [1], (0.001, 0.01))
+    assert block.device_s == pytest.approx(0.011)
+    assert block.start_s == pytest.approx(1005.0)
+    with pytest.raises(Inconsistent, match="device time to pass in 2 steps, got 0"):
+        stretch(FakeClock(), [2], (0.0, 0.0))
 
 
 # --- phases ---
@@ -379,16 +278,6 @@ def test_phases_are_split_and_conserved(has_device, closes):
     assert sum(seconds.values()) == pytest.approx(3.8)
     assert {b.part for b in blocks} == {"phase"}
     assert {b.device_s is None for b in blocks} == {not has_device}
-
-
-def test_the_phase_pass_keeps_its_cap():
-    clock = FakeClock()
-    few = measure_phases(announced(clock, 0.0), clock, replace(CUDA, phase_cap_s=20.0, lead_in_steps=0), step_s=3.8)
-    assert len(few) == 4 * 5  # 5 blocks of 3.8 s are 19 s
-    fewer = measure_phases(announced(clock, 0.0), clock, replace(CUDA, phase_cap_s=18.0, lead_in_steps=0), step_s=3.8)
-    assert len(fewer) == 4 * 4
-    one = measure_phases(announced(clock, 0.0), clock, replace(CUDA, phase_cap_s=0.0), step_s=3.8)
-    assert len(one) == 4
 
 
 # --- the collector ---
@@ -435,56 +324,3 @@ def test_cuda_events_agree_with_the_wall_over_a_long_block():
     block = timing.blocks[-1]
     assert block.device_s == pytest.approx(block.wall_s * block.steps / (block.steps + 1), rel=0.03)
     assert timing.host_bound is False
-
-
-@pytest.mark.gpu
-def test_a_step_that_waits_for_its_result_is_host_bound_on_cuda():
-    """Needs a CUDA device. Thousands of tiny kernels: the device is always done before the host."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    a = torch.zeros(8, device="cuda")
-
-    def step():
-        for _ in range(2000):
-            a.add_(1.0)
-
-    clock = clock_for("cuda")
-    timing = measure_blocks(step, clock, Protocol.for_device("cuda", quick=True))
-    assert timing.host_bound is True
-
-
-def test_quick_divides_every_time_by_five():
-    for full, device in ((CUDA_PROTOCOL, "cuda"), (CPU_PROTOCOL, "cpu")):
-        quick = Protocol.for_device(device, quick=True)
-        assert quick.cap_s == full.cap_s / 5
-        assert quick.block_s == full.block_s / 5
-        assert quick.longest_s == pytest.approx(full.longest_s / 5)
-        assert 3 <= quick.min_blocks < full.min_blocks
-        assert quick.target_ci_ratio == full.target_ci_ratio
-
-
-def test_the_least_of_a_cell_is_that_of_its_own_step_and_of_each_work_that_is_timed():
-    # CPU: 1 s of warming up and 2 s of blocks; another work a third of a second and 2 s
-    assert CPU.least_s == 3.0
-    assert Protocol.for_device("cpu", works=("one", "batch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
-    assert Protocol.for_device("cpu", works=("batch", "last", "epoch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
-
-
-def test_a_cap_that_leaves_time_for_others_does_not_grow_with_the_step() -> None:
-    for short in (
-        Protocol.for_device("cpu", quick=True),
-        Protocol.for_device("cpu", time_left_s=10.0),
-        CPU.for_pass(),
-    ):
-        assert short.cap_with_s(1) == short.cap_s < 60
-    assert Protocol.for_device("cpu", time_left_s=1000.0).cap_with_s(11) == 120
-    assert CPU.cap_with_s(12) == 60
-
-
-def test_warm_up_of_a_slow_cpu_step_is_two_steps():
-    clock = FakeClock(has_device=False)
-    step = Steps(clock, (0.0, 9.0))
-    blocks, steady, _ = warm_up(step, clock, CPU)
-    assert step.calls == len(blocks) == 2
-    assert not steady

@@ -4,8 +4,6 @@ NVTX calls a listener of our own in the place of a profiler (nvtx_listener.py); 
 sweep has Nsight Systems start. Only the kernels are made up, one for each product.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,22 +1,17 @@
 """Recordings that a sweep keeps: which step of them counts, what it gives, and what becomes of those that are lost."""
 
-from __future__ import annotations
-
 import dataclasses
-import gzip
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
 from cleaning.profile.clean import clean_profile
 from cleaning.reconcile.run import build
-from cleaning.reconcile.view import Built
 from cleaning.trace.work_recordings import clean_recording
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock
@@ -27,13 +22,10 @@ from results.records.counts import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.cli.model_options import read_recording
-from tests.measure.profiler.test_profiles import Net
+from tests.measure.profiler.small_net import Net
 from tests.support.made_up import run_fixture
 from tests.support.nets.small_steps import Small, parts
 from tests.support.recordings.recordings import a_run
-
-TABLES = tuple[pd.DataFrame, pd.DataFrame]
-
 
 # --- which step ------------------------------------------------------------------------------------------------------
 
@@ -63,12 +55,6 @@ def test_only_the_last_step_is_left_with_what_it_launched(launched: bool) -> Non
     assert left.kernels["name"].tolist() == ["k2"]
     assert left.ranges["name"].tolist() == [STEP, "flopledger.forward"]
     assert left.flows["backward_ns"].tolist() == [330]
-
-
-def test_the_order_of_rows_does_not_decide_which_step_is_the_last() -> None:
-    whole = three_steps()
-    turned = dataclasses.replace(whole, ranges=whole.ranges.iloc[::-1].reset_index(drop=True))
-    assert last_step(turned).calls["start_ns"].tolist() == [310]
 
 
 def test_a_recording_without_our_steps_is_refused_in_one_line() -> None:
@@ -116,54 +102,12 @@ def test_its_products_are_those_of_the_profiler_in_dtype_place_and_size(
     assert sum(row.cleaned_flop or 0 for row in of_all) == steps * sum(row.cleaned_flop or 0 for row in by_kernels)
 
 
-def test_a_recording_that_cannot_be_written_is_a_note_and_costs_nothing_else(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    made = parts(Small)(None)
-    profile = profile_step(made.step, made.model, CpuClock(), work="one", cuda=False, most_steps=1, export=True)
-    assert profile.recording == b""
-    assert profile.operations
-    assert [note for note in profile.notes if note.startswith("its Kineto trace could not be written: ")]
-
-
 # --- in a report -----------------------------------------------------------------------------------------------------
-
-
-def built_of(
-    path: Path, read_recording: Callable[[str], TABLES] | None, keep: bool = True, profile: str = "kineto"
-) -> Built:
-    """A made-up run whose cells asked for recordings. keep: whether their rows commit the files."""
-    data = read_run(path)
-    runs = []
-    for run in data.runs:
-        works = run.profiled if keep and profile else ()
-        files = {recording_file(run.cell_id, run.attempt, work, "kineto"): [1, "0"] for work in works}
-        runs.append(dataclasses.replace(run, profile=profile, committed={**run.committed, **files}))
-    data = dataclasses.replace(data, runs=runs)
-    operations = partial(read_operations, path)
-    return build(data, lambda trace_id: operations(trace_id)[0], partial(read_profile, path), read_recording)
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_fixture.write_profiled_run(tmp_path_factory.mktemp("run") / "run", peak_tflops=80.0)
-
-
-def refuse(file: str) -> TABLES:
-    raise ValueError(f"{file}: the file ends within an event")
-
-
-def test_a_recording_that_is_cut_is_a_reason_in_its_own_rows_alone(path: Path) -> None:
-    plain, found = built_of(path, None, profile=""), built_of(path, refuse)
-    assert [row for row in found.profile_counts if row.source == "torch_profiler"] == list(plain.profile_counts)
-    lost = [row for row in found.profile_counts if row.source == "kineto"]
-    assert len(lost) == len(plain.profile_counts)
-    assert {row.status for row in lost} == {"unavailable"}
-    assert all("ends within an event" in row.reason for row in lost if row.work in ("batch", "last", "epoch"))
-    assert sum("recording of batch of cell" in problem for problem in found.problems) == 2
-    rows = [row for row in found.utilization if row.numerator_source == "kineto"]
-    assert {row.method for row in rows} == {"one", "batch", "epoch"}
-    assert {(row.status, row.model_flop) for row in rows} == {("unavailable", None)}
-    assert [row for row in found.utilization if row.numerator_source != "kineto"] == list(plain.utilization)
 
 
 def test_files_that_are_not_what_was_committed_cost_their_own_source_alone(path: Path) -> None:
@@ -192,20 +136,3 @@ def test_files_that_are_not_what_was_committed_cost_their_own_source_alone(path:
     assert {row.work for row in said if row.source == "kineto"} == {"batch", "epoch"}
     assert {row.status for row in said} == {"unavailable"}
     assert len([problem for problem in found.problems if "is not what was committed" in problem]) == 2
-
-
-def test_a_run_without_recordings_reads_none(path: Path) -> None:
-    found = built_of(path, refuse, profile="")
-    assert {row.source for row in found.profile_counts} == {"torch_profiler"}
-    assert found == built_of(path, None, profile="")
-
-
-def test_garbage_in_the_place_of_a_trace_is_one_line(tmp_path: Path) -> None:
-    from runners.report.recordings import recording
-
-    odd, cut = b'{"traceEvents": [3, {"ph": "X", "cat": 7}]}', b'{"traceEvents": [{"ph'
-    for name, content in {"odd": odd, "cut": cut}.items():
-        (tmp_path / name).write_bytes(gzip.compress(content))
-        with pytest.raises(ValueError) as caught:  # noqa: PT011  which of the readers' words it is does not matter
-            recording(tmp_path, name)
-        assert "\n" not in str(caught.value)

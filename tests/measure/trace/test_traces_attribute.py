@@ -1,22 +1,16 @@
 """Attribution: against brute force, against torch's own events, on small recordings whose answer is known by hand."""
 
-from __future__ import annotations
-
 import dataclasses
-import json
-import os
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks import traces
 from measure.trace.attribution import phases
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.nesting import NODE, OPERATOR
@@ -25,8 +19,6 @@ from measure.trace.readers import kineto
 from results.records.vocabulary import PHASES
 
 DATA = Path(__file__).parents[2] / "data"
-REAL = os.environ.get("FLOPLEDGER_TRACES", "")
-real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 
 MAIN, ENGINE = 1, 2
 
@@ -194,9 +186,6 @@ def test_flows_tell_direction_where_nothing_else_does() -> None:
     assert found["forward_index"].tolist() == [-1, 0, 0]
 
 
-# --- links -----------------------------------------------------------------------------------------------------------
-
-
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 
@@ -290,39 +279,6 @@ def test_links_and_parents_equal_brute_force(made: Recording) -> None:
 NOTHING = type("Nothing", (), {"index": -1})
 
 
-def test_launch_rows_twice_and_events_shuffled_change_nothing(tmp_path: Path) -> None:
-    """The whole way from a file: launches doubled as a backtrace doubles them, events in any order."""
-    path = tmp_path / "t.json"
-    traces.write(traces.made_up(1), path)
-    trace = json.loads(path.read_text())
-    expected = attribute(kineto.read(path))
-    launches = [event for event in trace["traceEvents"] if event.get("cat") == "cuda_runtime"]
-    wrappers = [
-        {**event, "name": event["name"] + "_v7000", "dur": 5000.0, "ts": max(event["ts"] - 1, 0.0)}
-        for event in launches
-    ]
-    trace["traceEvents"] += wrappers
-    random.Random(5).shuffle(trace["traceEvents"])
-    path.write_text(json.dumps(trace))
-    found = attribute(kineto.read(path))
-    assert len(wrappers) == len(expected.kernels) == traces.KERNELS_A_STEP
-    pd.testing.assert_frame_equal(found.calls, expected.calls)
-    pd.testing.assert_frame_equal(found.kernels, expected.kernels)
-    assert any(f"{len(wrappers)} rows of launches" in problem for problem in found.problems)
-
-
-def test_a_made_up_recording_comes_out_as_it_was_made(tmp_path: Path) -> None:
-    """What the benchmark times; through a file, too."""
-    found = attribute(traces.made_up(2))
-    traces.check(found, 2)
-    path = tmp_path / "t.json.gz"
-    traces.write(traces.made_up(2), path)
-    traces.check(attribute(kineto.read(path)), 2)
-    spoilt = dataclasses.replace(found, kernels=found.kernels.assign(phase="forward"))
-    with pytest.raises(AssertionError):
-        traces.check(spoilt, 2)
-
-
 # --- calls in the place of kernels -----------------------------------------------------------------------------------
 
 
@@ -409,40 +365,3 @@ def test_names_of_ranges_are_those_that_are_opened() -> None:
 )
 def test_names_of_the_backward_passs_frames(name: str, node: bool) -> None:
     assert (NODE.fullmatch(name) is not None) is node
-
-
-# --- real recordings -------------------------------------------------------------------------------------------------
-
-
-@real
-def test_a_v100s_resnet50() -> None:
-    """8772 kernels, all linked; 53 convolutions in 6 steps each way. The recorder's external ids, which can be trusted
-    in 2021, name the same call for every one."""
-    found = attribute(kineto.read(Path(REAL) / "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"))
-    kernels = found.kernels[found.kernels["what"] == "kernel"]
-    assert len(kernels) == 8772
-    assert set(kernels["link"]) == {"containment"}
-    ids = found.calls["external_id"].to_numpy()[found.kernels["call"].to_numpy()]
-    assert np.array_equal(ids, found.kernels["external_id"].to_numpy())
-    calls = found.calls
-    assert Counter(calls.loc[calls["name"] == "aten::convolution", "phase"]) == {"forward": 53 * 6}
-    backward = calls[calls["name"] == "aten::cudnn_convolution_backward"]
-    assert Counter(backward["phase"]) == {"backward": 53 * 6}
-    forward = calls.iloc[backward["forward_index"]]
-    assert set(forward["name"]) == {"aten::conv2d"}
-    assert forward["index"].is_unique
-    for gradient, made in zip(backward["input_shapes"], forward["input_shapes"], strict=True):
-        assert (gradient[0], gradient[2]) == made[:2]  # the same input and weight
-    assert found.steps == 6
-    assert Counter(backward["step"]) == dict.fromkeys(range(5, 11), 53)
-
-
-@real
-@pytest.mark.parametrize("name", sorted(p.name for p in Path(REAL or "none").glob("*.json.gz")))
-def test_every_real_recording_is_conserved_and_stays(name: str) -> None:
-    made = kineto.read(Path(REAL) / name)
-    found = attribute(made)
-    if len(made.kernels):
-        assert sorted(found.kernels["correlation"]) == sorted(made.kernels["correlation"])
-        assert found.kernels["time_ns"].sum() == made.kernels["time_ns"].sum()
-    same(attribute(found), found)

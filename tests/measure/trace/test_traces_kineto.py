@@ -1,10 +1,7 @@
 """Kineto traces: what is read is what the file says, whatever its form; what is no whole trace is refused in a line."""
 
-from __future__ import annotations
-
 import gzip
 import json
-import os
 import random
 import re
 from collections.abc import Callable
@@ -16,47 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS
 from measure.trace.readers import json_events, kineto
 from measure.trace.readers.kernel_launches import LAUNCH_COLUMNS, launch_of, one_each
 from measure.trace.readers.read import READERS, detect
+from tests.measure.trace.made_up_files import cuda_trace, event, write
 
 DATA = Path(__file__).parents[2] / "data"
 OWN = sorted(DATA.glob("kineto_torch*.json.gz"))
-REAL = os.environ.get("FLOPLEDGER_TRACES", "")
-real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
-
-V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
-MI300 = "tracelens_mi300_resnet_train_actckpt.json.gz"
-H100 = "qanthony_h100_transformer_fwd_shapes.json.gz"
-TRITON = "tracelens_mi300_torchcompile_triton.json.gz"
-
-
-def event(cat: str, name: str, ts: float, dur: float, tid: Any = 1, pid: Any = 1, **args: Any) -> dict[str, Any]:
-    """One complete event."""
-    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
-
-
-def cuda_trace() -> list[dict[str, Any]]:
-    """A call, its launch, a kernel, a copy and a fill."""
-    return [
-        event("cpu_op", "aten::mm", 10, 20, **{"External id": 5, "Input Dims": [[2, 3], [3, 4]]}),
-        event("cuda_runtime", "cudaLaunchKernel", 12.5, 2, correlation=100),
-        event("cuda_driver", "cuLaunchKernelEx", 13, 1, correlation=100),
-        event("cuda_runtime", "cudaMemcpyAsync", 16, 1, correlation=101),
-        event("cuda_runtime", "cudaDeviceSynchronize", 18, 1, correlation=102),
-        event("kernel", "gemm", 40.25, 3.125, "stream 7", 0, device=0, stream=7, correlation=100, grid=[1, 2, 3]),
-        event("gpu_memcpy", "Memcpy HtoD", 50, 1, "stream 7", 0, device=0, stream=7, correlation=101),
-        event("gpu_memset", "Memset (Device)", 60, 1, "stream 7", 0, device=0, stream=7, correlation=999),
-        event("gpu_user_annotation", "step", 0, 100, "stream 7", 0),
-        event("python_function", "train.py(1): main", 0, 100),
-        event("python_function", "nn.Module: Linear_0", 9, 30),
-    ]
-
-
-def write(path: Path, trace: Any) -> Path:
-    path.write_text(json.dumps(trace))
-    return path
 
 
 def same(left: Any, right: Any) -> None:
@@ -292,11 +256,6 @@ def test_an_event_of_other_types_is_refused_and_told(how: str, tmp_path: Path) -
     assert re.search(r"\((expected .*, got .*|a field of another type or range: .+)\)$", told)
 
 
-def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
-    assert "No such file" in refused(tmp_path / "none.json")
-    assert "directory" in refused(tmp_path).lower()
-
-
 # --- formats ---------------------------------------------------------------------------------------------------------
 
 BEGINNINGS = {
@@ -330,40 +289,3 @@ def test_no_format_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="No such file"):
         detect(tmp_path / "none")
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def test_tables_have_their_columns_and_refuse_others() -> None:
-    table = calls_table(name=["a", "b"], input_shapes=[((1, 2),), None])
-    assert table["index"].tolist() == [0, 1]
-    assert table["input_shapes"].tolist() == [((1, 2),), None]
-    assert table["step"].tolist() == [-1, -1]
-    assert kernels_table()["link"].dtype == object
-    with pytest.raises(ValueError, match="expected columns out of"):
-        calls_table(nome=["a"])
-    with pytest.raises(ValueError, match="one length"):
-        calls_table(name=["a"], thread=[1, 2])
-
-
-# --- real recordings -------------------------------------------------------------------------------------------------
-
-
-@real
-@pytest.mark.parametrize(
-    ("name", "calls", "kernels", "launched", "device"),
-    [
-        (V100, 23622, 8772, 8772, "Tesla V100-DGXS-32GB"),  # 23646 events less 24 annotations, which were operators
-        (MI300, 8004, 2995, 2238, "AMD Instinct MI300X"),
-        (H100, 267, 48, 48, "NVIDIA H100 80GB HBM3"),
-        (TRITON, 41, 12, 12, "AMD Instinct MI300X"),
-    ],
-)
-def test_counts_of_real_recordings(name: str, calls: int, kernels: int, launched: int, device: str) -> None:
-    recording = kineto.read(Path(REAL) / name)
-    alone = recording.kernels[recording.kernels["what"] == "kernel"]
-    assert len(recording.calls) == calls
-    assert len(alone) == kernels
-    assert int((alone["launch_start_ns"] >= 0).sum()) == launched
-    assert recording.device_name == device

@@ -1,50 +1,18 @@
 """Exports of Nsight Systems: every generation reads alike, every kernel is kept, and what is no export is refused."""
 
-from __future__ import annotations
-
-import errno
-import os
 import random
-import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
-from measure.trace.readers import kineto, nsys, nsys_tables, nvtx_names
+from measure.trace.readers import nsys, nvtx_names
 from measure.trace.readers.read import detect
+from tests.measure.trace.made_up_files import step
 from tests.support.made_up_operations.nsys_export import ENGINE, MAIN, PROCESS, TABLES, Export
-
-REAL = os.environ.get("FLOPLEDGER_TRACES", "")
-real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
-
-OLD = "r50_v100_nsys2022ddl_seq_pyprofmarkers.sqlite"
-NEW = "r50_v100_nsys2026ddl_opid_sizes_duplaunch.sqlite"
-SAXPY = "pipit_a100_saxpy_nsys2022.2.sqlite"
-FSDP = "nsysai_h100_fsdp_emitnvtx_seq_opid_nsys2026.2.sqlite"
-V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
-
-SIZES = "[[8, 3, 9, 9], [4, 3, 3, 3], [], [], [], [], []]"
-
-
-def step(year: int = 2026) -> Export:
-    """A convolution forward and backward: two calls, two launches, two kernels."""
-    made = Export(year)
-    made.push("ProfilerStep#2", 0, 1000)
-    made.push(f"aten::conv2d, seq = 5, op_id = 9, sizes = {SIZES}", 100, 200)
-    made.push(f"aten::cudnn_convolution, seq = 5, op_id = 10, sizes = {SIZES}", 110, 190)
-    made.launch(1, 120, 130)
-    made.kernel("void conv<float>(float*)", 1, 300, 350)
-    made.push("autograd::engine::evaluate_function: ConvolutionBackward0, op_id = 11", 500, 600, ENGINE)
-    made.push("ConvolutionBackward0, seq = 5, op_id = 12", 510, 590, ENGINE)
-    made.push("aten::convolution_backward, op_id = 13, sizes = [[8, 4, 7, 7], [8, 3, 9, 9]]", 520, 580, ENGINE)
-    made.launch(2, 530, 540, ENGINE)
-    made.kernel("wgrad", 2, 700, 800)
-    made.add("TARGET_INFO_GPU", id=3, cuDevice=0, name="NVIDIA H200", smCount=132)
-    return made
 
 
 def call_names(recording: Recording) -> list[str]:
@@ -232,142 +200,60 @@ def test_rows_in_any_order_give_the_same(tmp_path: Path) -> None:
 # --- what is no recording --------------------------------------------------------------------------------------------
 
 
-def refused(path: Path) -> str:
+def without_cupti(path: Path) -> None:
+    step().write(path, without=[name for name in TABLES[2026] if name.startswith("CUPTI")])
+
+
+def without_kernels(path: Path) -> None:
+    made = step()
+    del made.rows["CUPTI_ACTIVITY_KIND_KERNEL"]
+    made.write(path)
+
+
+def cut(path: Path) -> None:
+    whole = step().write(path).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+def damaged(path: Path) -> None:
+    made = step()
+    for at in range(2000):
+        made.kernel("k", 10 + at, 2000 + at, 2001 + at)
+    whole = made.write(path).read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+
+
+def binary(path: Path) -> None:
+    path.write_bytes(b"\x0a\x0bNVIDIA\x00" * 100)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no CUPTI tables": (without_cupti, "no CUPTI tables"),
+    "no kernels": (without_kernels, "hold no kernels"),
+    "the binary report": (binary, "this is no SQLite file"),
+    "cut": (cut, "cut"),
+    "damaged": (damaged, "cut or damaged"),
+    "missing": (lambda path: None, "No such file"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_export_is_refused_with_how_to_make_one(tmp_path: Path, what: str) -> None:
+    make, reason = REFUSED[what]
+    path = tmp_path / "report.nsys-rep"
+    make(path)
     with pytest.raises(ValueError, match=r"nsys profile --trace=cuda,nvtx.*nsys export --type=sqlite") as found:
         nsys.read(path)
     text = str(found.value)
     assert text.startswith(f"{path}: ")
+    assert reason in text
     assert "\n" not in text
-    return text
 
 
-def test_an_export_without_cupti_tables_is_refused(tmp_path: Path) -> None:
-    cupti = [name for name in TABLES[2026] if name.startswith("CUPTI")]
-    assert "no CUPTI tables" in refused(step().write(tmp_path / "report.sqlite", without=cupti))
-
-
-def test_an_export_without_kernels_is_refused(tmp_path: Path) -> None:
-    made = step()
-    del made.rows["CUPTI_ACTIVITY_KIND_KERNEL"]
-    assert "hold no kernels" in refused(made.write(tmp_path / "report.sqlite"))
-
-
-def test_the_binary_report_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "report.nsys-rep"
-    path.write_bytes(b"\x0a\x0bNVIDIA\x00" * 100)
-    assert "this is no SQLite file" in refused(path)
-    with pytest.raises(
-        ValueError, match=r"not its export; record: nsys profile .* nsys export --type=sqlite"
-    ) as caught:
-        detect(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_cut_export_is_refused(tmp_path: Path) -> None:
-    path = step().write(tmp_path / "report.sqlite")
-    whole = path.read_bytes()
-    for size in (len(whole) // 2, len(whole) - 1, 60):
-        path.write_bytes(whole[:size])
-        assert "cut" in refused(path)
-
-
-def test_a_damaged_export_is_refused(tmp_path: Path) -> None:
-    made = step()
-    for at in range(2000):
-        made.kernel("k", 10 + at, 2000 + at, 2001 + at)
-    path = made.write(tmp_path / "report.sqlite")
-    data = bytearray(path.read_bytes())
-    data[4096:] = b"\xff" * (len(data) - 4096)
-    path.write_bytes(data)
-    assert "cut or damaged" in refused(path)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    assert "No such file" in refused(tmp_path / "none.sqlite")
-
-
-# --- real exports ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def generated() -> tuple[Recording, Recording]:
-    """The same training step of ResNet-50, in the tables of 2022 and of 2026."""
-    return attribute(nsys.read(Path(REAL) / OLD)), attribute(nsys.read(Path(REAL) / NEW))
-
-
-@real
-def test_1462_kernels_find_the_same_calls_in_both_generations(generated: tuple[Recording, Recording]) -> None:
-    old, new = generated
-    for recording in generated:
-        assert len(recording.kernels) == 1462
-        assert set(recording.kernels["link"]) == {"containment"}
-    assert call_names(old) == call_names(new)
-    for column in ("name", "start_ns", "time_ns", "phase", "grid", "correlation"):
-        assert old.kernels[column].tolist() == new.kernels[column].tolist()
-    assert "1462 rows of launches share their correlation number with another: one of each was kept" in new.problems
-    assert not any("share" in problem for problem in old.problems)
-
-
-@real
-def test_calls_and_sizes_are_the_same_in_both_generations(generated: tuple[Recording, Recording]) -> None:
-    old, new = generated
-    extra = ["detach_", "torch.nn.functional.cross_entropy"]  # a marker without an operator of its name
-    names = [name for name in old.calls["name"] if name not in extra]
-    assert names == [name for name in new.calls["name"] if name not in extra]
-    for name in ("aten::conv2d", "aten::linear"):
-        sizes = [
-            [shapes[:2] for shapes in made.calls[made.calls["name"] == name]["input_shapes"]] for made in generated
-        ]
-        assert len(sizes[0]) == {"aten::conv2d": 53, "aten::linear": 1}[name]
-        assert sizes[0] == sizes[1]
-    backward = new.calls[new.calls["name"] == "CudnnConvolutionBackward"]
-    forward = new.calls["name"].to_numpy()[backward["forward_index"].to_numpy()]
-    assert set(forward) == {"aten::conv2d"}
-    assert len(set(backward["forward_index"])) == 53
-
-
-@real
-def test_the_export_says_what_the_trace_it_was_made_of_says(generated: tuple[Recording, Recording]) -> None:
-    trace = attribute(kineto.read(Path(REAL) / V100))
-    names = trace.calls["name"].to_numpy()
-    steps = trace.calls["step"].to_numpy()
-    call = trace.kernels["call"].to_numpy()
-    mine = trace.kernels[(trace.kernels["what"] == "kernel") & (steps[call] == 5)]
-    assert len(mine) == 1462
-    for recording in generated:
-        assert call_names(recording) == names[mine["call"].to_numpy()].tolist()
-        kernels = recording.kernels
-        alone = recording.calls["parent"].to_numpy()[kernels["call"]] < 0
-        loose = alone & (kernels["launch_thread"] != kernels["launch_thread"][0]).to_numpy()
-        assert loose.sum() == 17  # sums of gradients that the engine calls outside of every node
-        assert kernels["phase"][~loose].tolist() == mine["phase"].to_numpy()[~loose].tolist()
-
-
-@real
-@pytest.mark.parametrize(("name", "kernels", "found"), [(SAXPY, 5, 5), (FSDP, 4010, 3986)])
-def test_real_exports_keep_every_kernel(name: str, kernels: int, found: int) -> None:
-    path = Path(REAL) / name
-    with sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True) as connection:
-        (count,) = connection.execute("SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
-        (time_ns,) = connection.execute('SELECT SUM("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchone()
-    connection.close()
-    recording = attribute(nsys.read(path))
-    mine = recording.kernels[recording.kernels["what"] == "kernel"]
-    assert len(mine) == count == kernels
-    assert mine["time_ns"].sum() == time_ns
-    assert (mine["link"] == "containment").sum() == found
-    assert np.all(mine["launch_start_ns"][mine["link"] == "containment"] >= 0)
-
-
-def test_a_database_that_cannot_be_read_says_why(tmp_path: Path) -> None:
-    packed, why = nsys_tables._look(str(tmp_path / "none.sqlite"))
-    assert (packed, why) == (b"", os.strerror(errno.ENOENT))
-
-
-def test_sizes_are_lists_and_nothing_else() -> None:
-    assert nvtx_names.sizes("[[2, 3], [], [[4], [5]]]") == ((2, 3), (), ((4,), (5,)))
-    assert nvtx_names.sizes("__import__('os')") is None
-    assert nvtx_names.sizes("[[2, 3") is None
+def test_the_binary_report_is_no_export_and_is_told_as_such(tmp_path: Path) -> None:
+    binary(tmp_path / "report.nsys-rep")
+    with pytest.raises(ValueError, match=r"not its export; record: nsys profile .* nsys export --type=sqlite"):
+        detect(tmp_path / "report.nsys-rep")
 
 
 @pytest.mark.parametrize(("name", "node"), [("cudaGraphLaunch_v10000", None), ("cudaGraphLaunch", 4), ("unknown", 4)])

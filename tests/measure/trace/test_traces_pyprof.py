@@ -1,13 +1,9 @@
 """PyProf's output: rows become calls that can be counted, multiplicities come out as known, no text is ever run."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
-import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +15,10 @@ from analysis.trace.operations import product_flop
 from cleaning.trace.clean import clean
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
 from measure.trace.readers import pyprof, pyprof_arguments
-from measure.trace.readers.pyprof_rows import PyprofRow
 from measure.trace.readers.read import detect
 from results.errors import Unavailable
 from results.records.operations import ProfiledOperation
-
-REAL = os.environ.get("FLOPLEDGER_TRACES", "")
-real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
-
-STEP = "pyprof_prof_r50_v100_raw.csv"
-AUTOTUNED = "pyprof_prof_r50_v100_autotune_firstiter_raw.csv"
-DICT = "pyprof_parse_r50_v100.dict.gz"
+from tests.measure.trace.made_up_dicts import DICT_LINES, FIRST, FUNCTIONAL, line
 
 HEADER = """
     Idx SeqId AltSeqId TId Layer Trace Direction Sub Module Op Kernel Params Sil(ns) TC Device Stream Grid Block FLOPs
@@ -41,8 +30,6 @@ CONV_FLOP = 2 * (2 * 4 * 8 * 8) * (3 * 3 * 3)
 NEXT = "N=2,C=4,H=8,W=8,K=6,P=4,Q=4,R=3,S=3,ph=1,pw=1,U=2,V=2,dh=1,dw=1,g=2,fp16,"
 NEXT_FLOP = 2 * (2 * 6 * 4 * 4) * (2 * 3 * 3)  # two groups: 4 / 2 channels each
 FC_FLOP = 2 * 2 * 5 * 7
-
-FUNCTIONAL = "torch.nn.functional"
 
 
 def row(seq: Any, direction: str, sub: int, op: str, kernel: str, params: str, flop: Any = 0, **more: Any) -> dict:
@@ -121,14 +108,6 @@ def counted(recording: Recording) -> list[tuple[str, str, int]]:
         except Unavailable:
             continue
     return found
-
-
-def multiplicities(recording: Recording, name: str) -> Counter[float]:
-    """FLOP that the file attributes to the kernels of a call / FLOP of the call → calls."""
-    raw = recording.kernels.assign(flop=recording.kernels["source_flop"].map(lambda f: f or 0)).groupby("call")["flop"]
-    sums = raw.sum()
-    mine = recording.calls[recording.calls["name"] == name]
-    return Counter(float(sums[call["index"]]) / flop(call) for _, call in mine.iterrows())
 
 
 def test_rows_become_calls_that_can_be_counted(tmp_path: Path) -> None:
@@ -225,25 +204,6 @@ def test_a_matrix_products_gradients_are_two_products(tmp_path: Path, op: str) -
     assert counted(read(tmp_path, rows))[-1] == ("aten::linear_backward", "backward", 2 * 2 * 2 * 3 * 4)
 
 
-def test_gradients_have_their_arguments_in_atens_order() -> None:
-    forward = pyprof_arguments.of_params("mm", "M=2,N=3,K=4,fp32,")
-    assert forward is not None
-    found = pyprof_arguments.of_gradient("mm", forward, of_input=False)
-    assert found is not None
-    assert found.shapes == ((2, 4), (2, 3), (3, 4), ())  # self, grad_output, weight, output_mask
-    assert found.values == (None, None, None, (False, True, False))
-    forward = pyprof_arguments.of_params("conv2d", NEXT)
-    assert forward is not None
-    found = pyprof_arguments.of_gradient("conv2d", forward, of_input=True)
-    assert found is not None
-    assert found.shapes[:3] == ((2, 6, 4, 4), (2, 4, 8, 8), (6, 2, 3, 3))  # grad_output, input, weight
-    # bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
-    assert found.values[3:] == (None, (2, 2), (1, 1), (1, 1), False, (0, 0), 2, (True, True, False))
-    found = pyprof_arguments.linear_of_gradient("M=7,N=2,K=5,fp32,")
-    assert found is not None
-    assert found.shapes == ((2, 7), (5, 7))
-
-
 @pytest.mark.parametrize("changed", ["dh=100,", "dh=0,", "dh=-3,", "U=0,", "U=-1,", f"dh={10**31},"])
 def test_a_gradient_of_a_window_that_fits_nowhere_has_no_sizes(changed: str) -> None:
     """A dilation of 100 gave an output of -96 rows, and a step of -300 kFLOP."""
@@ -267,47 +227,6 @@ def test_params_that_say_nothing_give_no_sizes() -> None:
 # --- dicts -----------------------------------------------------------------------------------------------------------
 
 
-def marker(op: str, *arguments: Mapping[str, Any]) -> str:
-    return str({"mod": FUNCTIONAL, "op": op, "args": list(arguments)})
-
-
-def tensor(*sizes: int) -> dict[str, Any]:
-    return {"name": "", "type": "tensor", "shape": sizes, "dtype": "float32"}
-
-
-def line(kernel: str, seq: Sequence[int], direction: str, mark: str = "", op: str = "", **more: Any) -> str:
-    """One line of PyProf's parse step."""
-    found = {
-        "kShortName": kernel,
-        "kLongName": f"void {kernel}<float>(float*)",
-        "kDuration": 500,
-        "layer": [],
-        "marker": [mark] if mark else [],
-        "seqId": list(seq),
-        "altSeqId": [],
-        "subSeqId": 0,
-        "dir": direction,
-        "mod": [FUNCTIONAL] if mark else ["na"],
-        "op": ["conv2d"] if mark else [op],
-        "tid": 12 if direction == "bprop" else 11,
-        "device": 0,
-        "stream": 7,
-        "grid": (1, 2, 3),
-        "block": (4, 5, 6),
-    }
-    return str({**found, **more}) + "\n"
-
-
-STRIDED = {"name": "stride", "type": "int", "value": 2}
-FIRST = marker("conv2d", tensor(2, 3, 8, 8), tensor(4, 3, 3, 3))
-SECOND = marker("conv2d", tensor(2, 4, 6, 6), tensor(5, 4, 2, 2), STRIDED)
-DICT_LINES = (
-    line("conv_a", [1], "fprop", FIRST)
-    + line("conv_b", [2], "fprop", SECOND)
-    + line("dgrad", [2], "bprop", op="CudnnConvolution")
-    + line("wgrad", [2], "bprop", op="CudnnConvolution", subSeqId=1)
-    + line("wgrad", [1], "bprop", op="CudnnConvolution")
-)
 FIRST_FLOP = 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
 SECOND_FLOP = 2 * (2 * 5 * 3 * 3) * (4 * 2 * 2)
 
@@ -385,12 +304,6 @@ def test_a_table_cut_anywhere_is_refused_or_ends_with_a_line(tmp_path: Path) -> 
         refused(path, r"line \d+ (is cut|has \d+ fields instead of 20: the file is cut)")
 
 
-def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "pyprof.csv"
-    path.write_text(table([]))
-    refused(path, "no kernels in it")
-
-
 def test_cut_dicts_and_cut_gzip_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "net.dict"
     path.write_text(DICT_LINES[:-20])
@@ -399,61 +312,6 @@ def test_cut_dicts_and_cut_gzip_are_refused(tmp_path: Path) -> None:
     refused(path, "gzip data are cut")
     path.write_text("{'op': ['x']}\n")
     refused(path, "line 1 lacks kShortName")
-
-
-# --- real output -----------------------------------------------------------------------------------------------------
-
-RESNET50_FORWARD_FLOP = 261_707_792_384  # batch 32: 32 x 8.178 GFLOP, by an independent count (facts, section 6)
-RESNET50_BACKWARD_FLOP = 515_862_691_840
-
-
-@real
-@pytest.mark.parametrize("name", [STEP, DICT])
-def test_resnet50_is_counted_as_elsewhere(name: str) -> None:
-    recording = pyprof.read(Path(REAL) / name)
-    assert len(recording.kernels) == 1462
-    assert (recording.kernels["call"] >= 0).all()
-    totals: Counter[str] = Counter()
-    for _, phase, found in counted(recording):
-        totals[phase] += found
-    assert totals == {"forward": RESNET50_FORWARD_FLOP, "backward": RESNET50_BACKWARD_FLOP}
-    assert recording.steps == 1
-
-
-@real
-def test_table_and_dicts_of_one_run_give_the_same_calls() -> None:
-    table_of, dicts = (pyprof.read(Path(REAL) / name) for name in (STEP, DICT))
-    for column in ("name", "phase", "forward_index", "sequence_nr", "thread"):
-        assert table_of.calls[column].tolist() == dicts.calls[column].tolist(), column
-    assert table_of.kernels["call"].tolist() == dicts.kernels["call"].tolist()
-    assert table_of.kernels["time_ns"].tolist() == dicts.kernels["time_ns"].tolist()
-
-
-@real
-def test_multiplicities_of_the_real_tables() -> None:
-    step = pyprof.read(Path(REAL) / STEP)
-    assert multiplicities(step, "aten::conv2d") == {0.0: 29, 1.0: 24}
-    tuned = pyprof.read(Path(REAL) / AUTOTUNED)
-    assert len(tuned.kernels) == 9329
-    found = multiplicities(tuned, "aten::conv2d")
-    assert {0.0, 1.0, 2.0, 8.0, 83.0} <= found.keys()
-    assert found[83.0] == 1  # 81 tiles of the 7x7 convolution's FFT, and 2 more trials
-    assert sum(found.values()) == 6 * 53
-    assert tuned.steps == 6
-    raw = tuned.kernels["source_flop"][tuned.calls["name"].to_numpy()[tuned.kernels["call"]] == "aten::conv2d"].sum()
-    assert round(raw / 1e9, 1) == 1901.9
-    true = sum(f for name, _, f in counted(tuned) if name == "aten::conv2d")
-    assert round(true / 1e9, 1) == 1569.5
-
-
-def test_what_the_file_lacks_is_named_with_the_column_that_has_it() -> None:
-    bare = PyprofRow("conv2d")
-    full = PyprofRow("conv2d", direction="fprop", sequence=(1,), kernel="conv", time_ns=5, flop=9, index=1)
-    lacks = ("-c seq", "-c idx", "-c dir", "-c sil", "-c kernel", "-c flops")
-    assert [[each for each in lacks if each in text] for text in pyprof._problems([bare], [], None)[1:]] == [
-        [each] for each in lacks
-    ]
-    assert pyprof._problems([full], [], None) == pyprof._problems([full], [], None)[:1]
 
 
 @pytest.mark.parametrize(

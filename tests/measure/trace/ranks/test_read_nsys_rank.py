@@ -1,10 +1,6 @@
 """A rank's export of Nsight Systems as a timeline, and three of them as `runners.trace DIR` compares them."""
 
-from __future__ import annotations
-
 import json
-import os
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -128,47 +124,6 @@ def test_an_export_of_a_host_has_a_rank_for_each_process(tmp_path: Path, capsys:
     with pytest.raises(ValueError, match="expected one rank, got the processes of 3"):
         read_rank(path)
     assert any(line.startswith("3 processes had kernels, and are added up") for line in nsys.read(path).problems)
-
-
-REAL = os.environ.get("FLOPLEDGER_TRACES", "")
-H100S = "nsysai_h100_fsdp_emitnvtx_seq_opid_nsys2026.2.sqlite"
-
-
-def covered(intervals: list[tuple[int, int]]) -> int:
-    """The length of a union, counted event by event."""
-    total, depth, since = 0, 0, 0
-    for at, change in sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals]):
-        if not depth and change > 0:
-            since = at
-        depth += change
-        if not depth:
-            total += at - since
-    return total
-
-
-@pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
-def test_two_real_h100s_in_one_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """nsys before torchrun of two ranks (FSDP, sequences divided by sends and receives), which others recorded."""
-    (tmp_path / "report.sqlite").symlink_to(Path(REAL) / H100S)
-    with sqlite3.connect(f"{(Path(REAL) / H100S).as_uri()}?mode=ro&immutable=1", uri=True) as connection:
-        kernels = connection.execute(
-            "SELECT deviceId, value LIKE 'nccl%', start, \"end\" FROM CUPTI_ACTIVITY_KIND_KERNEL "
-            "JOIN StringIds ON StringIds.id = shortName"
-        ).fetchall()
-    connection.close()
-    code, out, _ = running(trace.main, capsys)(tmp_path, "--times-only", "--format", "json")
-    found = json.loads(out)
-    assert (code, [row["rank"] for row in found["ranks"]]) == (0, [0, 1])
-    for row in found["ranks"]:
-        mine = [each for each in kernels if each[0] == row["rank"]]
-        computed = covered([(start, end) for _, nccl, start, end in mine if not nccl])
-        either = covered([(start, end) for _, _, start, end in mine])
-        assert row["compute_s"] == pytest.approx(computed / 1e9)
-        assert row["exposed_s"] == pytest.approx((either - computed) / 1e9)
-    assert {(each["rank"], each["kind"], each["calls"]) for each in found["collectives"]} == {
-        (rank, "send_recv", 33) for rank in range(2)
-    }
-    assert found["waits"] == [], "sends and receives have no order that all share"
 
 
 def test_without_an_environment_the_name_says_the_rank(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A rank's trace as a timeline: of devices from events as Kineto writes them, of gloo from recordings of our own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
