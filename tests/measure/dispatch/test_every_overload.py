@@ -1,7 +1,5 @@
 """Each operator of ATen in this version of torch is counted, free, made of others, or unsupported with a reason."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -9,6 +7,7 @@ from torch import nn
 import flopledger
 from analysis.operators import registry
 from measure.dispatch.schemas import is_composite
+from tests.support.nets.small_steps import Calls
 
 OVERLOADS = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
 
@@ -33,17 +32,6 @@ def test_what_has_a_reason_has_no_rule():
     assert [name for name in registry.UNSUPPORTED if registry.rule_of(name) is not None] == []
 
 
-class Made(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function, self.layer = function, nn.Linear(8, 8, bias=False)
-
-    def forward(self, x):
-        with torch.inference_mode():
-            first = self.function(self.layer(x))
-        return self.layer(x) + first.clone().sum()
-
-
 @pytest.mark.parametrize(
     ("function", "products"),
     [
@@ -55,7 +43,12 @@ class Made(nn.Module):
     ids=["multi_dot", "corrcoef", "matrix_power", "cosine_similarity"],
 )
 def test_what_stays_whole_without_gradients_is_what_it_is_made_of(function, products):
-    step = flopledger.count(Made(function), torch.randn(4, 8))
+    def forward(m, x):
+        with torch.inference_mode():
+            first = function(m.layer(x))
+        return m.layer(x) + first.clone().sum()
+
+    step = flopledger.count(Calls(forward, layer=nn.Linear(8, 8, bias=False)), torch.randn(4, 8))
     assert step.not_understood == {}
     assert step.forward_flop == 2 * (2 * 4 * 8 * 8) + products
 
@@ -70,11 +63,9 @@ def test_what_stays_whole_without_gradients_is_what_it_is_made_of(function, prod
     ids=["matrix_exp", "eigh", "pinv"],
 )
 def test_an_operator_without_a_rule_says_why(function, said):
-    class Net(nn.Linear):
-        def forward(self, x):
-            return function(self.weight).sum() + x
-
-    step = flopledger.count(Net(8, 8), torch.randn(4, 8))
+    step = flopledger.count(
+        Calls(lambda m, x: function(m.layer.weight).sum() + x, layer=nn.Linear(8, 8)), torch.randn(4, 8)
+    )
     assert step.forward_flop is None
     assert any(note.startswith(said) for note in step.notes)
 
@@ -102,9 +93,6 @@ ALGEBRA = {
 def test_operators_that_had_no_rule(name):
     function, forward = ALGEBRA[name]
 
-    class Net(nn.Linear):
-        def forward(self, x):
-            return function(self.weight).sum() + self.weight.sum() + x
-
-    step = flopledger.count(Net(8, 8), torch.randn(8, 8))
+    model = Calls(lambda m, x: function(m.weight).sum() + m.weight.sum() + x, weight=nn.Parameter(torch.randn(8, 8)))
+    step = flopledger.count(model, torch.randn(8, 8))
     assert (step.forward_flop, step.not_understood) == (forward, {})

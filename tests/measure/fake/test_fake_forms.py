@@ -1,7 +1,5 @@
 """What is worked out from sizes is what PyTorch's own fake kernel returns: sizes, strides, dtype and bytes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

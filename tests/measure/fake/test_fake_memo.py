@@ -3,12 +3,8 @@
 Models are built without weights where a count needs none: nothing is allocated, and inputs keep their values.
 """
 
-from __future__ import annotations
-
-import json
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,10 +19,8 @@ from measure.fake.cache import SELF
 from measure.fake.mode import FakeMode, fake_mode
 from measure.operations.tracer import clear_cache
 from results.errors import Unavailable
-from runners.count import command
 from runners.workers.any_model import FACTORY, FAST
-from tests.measure.operations.test_operations_fake import NETS
-from tests.support.fakes.commands import running
+from tests.measure.operations.traced_nets import NETS
 from tests.support.nets.small_steps import Calls, fake_trace, parts, run
 
 aten = torch.ops.aten
@@ -53,69 +47,6 @@ def test_the_same_call_is_made_again_with_memory_of_its_own(mode: FakeMode) -> N
     assert vars(mode._memo.new((2,), (1,), torch.float32)) == vars(first)
 
 
-def test_a_kept_result_is_not_looked_for_again(mode: FakeMode, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.empty(3, 4)
-    torch.erf(x)
-    monkeypatch.setattr(FakeMode, "_run", lambda *_: pytest.fail("torch was asked"))
-    assert torch.erf(x).shape == (3, 4)
-
-
-def test_sizes_strides_and_dtypes_tell_calls_apart(mode: FakeMode) -> None:
-    x = torch.empty(4, 4)
-    calls = [x, x.t(), torch.empty(4, 5), x.double(), torch.empty(16).as_strided((4, 4), (4, 1), 0)]
-    found = [(out.shape, out.stride(), out.dtype) for out in map(torch.erf, calls)]
-    assert found == [(c.shape, c.stride(), c.dtype) for c in calls]
-    assert known(aten.erf.default) == 4  # the last is the first again
-
-
-def test_numbers_and_their_types_tell_calls_apart(mode: FakeMode) -> None:
-    whole = torch.empty(3, dtype=torch.int64)
-    assert [(whole * n).dtype for n in (2, 2.0, True)] == [torch.int64, torch.float32, torch.int64]
-    assert [torch.cumsum(torch.empty(2, 3), d).shape for d in (0, 1)] == [(2, 3), (2, 3)]
-    assert [F.pad(whole, (0, n)).shape for n in (1, 2, 1)] == [(4,), (5,), (4,)]
-    assert [torch.narrow_copy(whole, 0, 0, n).shape for n in (1, 2)] == [(1,), (2,)]
-
-
-def test_numbers_in_a_list_are_told_apart_by_type(mode: FakeMode) -> None:
-    whole = [torch.empty(3, dtype=torch.int64)]
-    for number, dtype in ((1, torch.int64), (1.0, torch.float32), (1, torch.int64)):
-        (out,) = torch._foreach_add(whole, [number])
-        assert out.dtype is dtype
-
-
-def test_keywords_tell_calls_apart(mode: FakeMode) -> None:
-    x = torch.empty(2, 3, 4, 5)
-    last = x.clone(memory_format=torch.channels_last)
-    assert (x.clone().stride(), last.stride()) == (x.stride(), (60, 1, 15, 3))
-    assert [torch.sum(x, dtype=d).dtype for d in (None, torch.float64, None)] == [x.dtype, torch.float64, x.dtype]
-
-
-def test_training_is_an_argument(mode: FakeMode) -> None:
-    x, c = torch.empty(2, 3, 4, 4), torch.empty(3)
-    kept = [aten.native_batch_norm.default(x, c, c, c, c, train, 0.1, 1e-5)[1].shape for train in (True, False, True)]
-    assert kept == [(3,), (0,), (3,)]
-
-
-def test_autocast_casts_before(mode: FakeMode) -> None:
-    a, b = torch.empty(2, 3), torch.empty(3, 4)
-    found = []
-    for on in (False, True, False):
-        with torch.autocast("cpu", torch.bfloat16, enabled=on):
-            found.append((a @ b).dtype)
-    assert found == [torch.float32, torch.bfloat16, torch.float32]
-
-
-def test_a_tensor_whose_form_changes_in_place_has_another_signature(mode: FakeMode) -> None:
-    x = torch.empty(2, 3)
-    assert torch.erf(x).shape == (2, 3)
-    x.t_()
-    assert (torch.erf(x).shape, torch.erf(x).stride()) == ((3, 2), (1, 3))
-    x.resize_(5)
-    assert torch.erf(x).shape == (5,)
-    x.data = torch.empty(7, dtype=torch.float64)
-    assert (torch.erf(x).shape, torch.erf(x).dtype) == ((7,), torch.float64)
-
-
 def test_in_place_gives_the_argument_itself_and_views_share_its_memory(mode: FakeMode) -> None:
     x, y = torch.empty(2, 3), torch.empty(2, 3)
     for each in (x, y, x):
@@ -137,40 +68,6 @@ def test_values_are_not_kept(mode: FakeMode) -> None:
         for _ in range(2):
             with pytest.raises(Unavailable):
                 func(torch.empty(1))
-
-
-def test_another_mode_and_default_dtype_make_their_own(mode: FakeMode) -> None:
-    x = torch.empty(3, dtype=torch.int64)
-    assert torch.true_divide(x, 2).dtype is torch.float32
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert torch.true_divide(x, 2).dtype is torch.float64
-        assert torch.empty(2).dtype is torch.float64
-    finally:
-        torch.set_default_dtype(torch.float32)
-    with fake_mode() as inner:
-        assert vars(torch.erf(torch.empty(3)))["fake_mode"] is inner
-
-
-def test_tensors_with_values_have_no_signature(mode: FakeMode) -> None:
-    memo, plan = mode._memo, plan_of(aten.erf.default)
-    assert memo.signature(plan, (torch.empty(2),), {}) is not None
-    assert memo.signature(plan, (torch.tensor(2.0),), {}) is None  # torch knows its value
-    assert memo.signature(plan, (_real(),), {}) is None
-    assert memo.signature(plan, (nn.Parameter(torch.empty(2)),), {}) is not None
-
-
-def _real() -> torch.Tensor:
-    with torch._C._DisableTorchDispatch():
-        return torch.zeros(2)
-
-
-def test_what_is_not_new_is_not_kept(mode: FakeMode) -> None:
-    memo, x = mode._memo, torch.empty(2, 3)
-    assert memo._parts((x.neg(), None), [x]) == (((2, 3), (3, 1), torch.float32), None)
-    y = x.neg()
-    for out in (x, x[1], (y, y), (y, y[1]), x.expand(5, 2, 3), x.double()[1:], (x.neg(), 1), 1, torch.tensor(1)):
-        assert memo._parts(out, [x]) is None, out
 
 
 def test_operators_that_write_or_depend_on_values_are_not_made_again() -> None:
@@ -210,6 +107,57 @@ def described(out: Any) -> Any:
     kept = {name: value for name, value in vars(out).items() if name != "fake_mode"}
     return (tuple(out.shape), out.stride(), out.dtype, out.storage_offset(), out.untyped_storage().nbytes(), out.device,
             out.requires_grad, kept)  # fmt: skip
+
+
+def changed_in_place() -> None:
+    x = torch.empty(2, 3)
+    torch.erf(x)
+    torch.erf(x.t_())
+    torch.erf(x.resize_(5))
+    x.data = torch.empty(7, dtype=torch.float64)
+    torch.erf(x)
+
+
+def under_another_default() -> None:
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        torch.true_divide(torch.empty(3, dtype=torch.int64), 2)
+
+
+def normed(train: bool) -> None:
+    channel = torch.empty(3)
+    aten.native_batch_norm.default(torch.empty(2, 3, 4, 4), *[channel] * 4, train, 0.1, 1e-5)
+
+
+TOLD_APART: dict[str, Callable[[], Any]] = {
+    "sizes": lambda: [torch.erf(torch.empty(4, n)) for n in (4, 5)],
+    "strides": lambda: [torch.erf(x) for x in (torch.empty(4, 4), torch.empty(4, 4).t())],
+    "dtypes": lambda: [torch.erf(torch.empty(4, 4, dtype=d)) for d in (torch.float32, torch.float64)],
+    "types of numbers": lambda: [torch.empty(3, dtype=torch.int64) * n for n in (2, 2.0, True)],
+    "a number": lambda: [torch.narrow_copy(torch.empty(3), 0, 0, n) for n in (1, 2)],
+    "numbers in a list": lambda: [F.pad(torch.empty(3), (0, n)) for n in (1, 2)],
+    "their types": lambda: [torch._foreach_add([torch.empty(3, dtype=torch.int64)], [n]) for n in (1, 1.0)],
+    "formats": lambda: [torch.empty(2, 3, 4, 5).clone(memory_format=f) for f in (None, torch.channels_last)],
+    "a dtype by keyword": lambda: [torch.sum(torch.empty(2, 3), dtype=d) for d in (None, torch.float64)],
+    "training": lambda: [normed(train) for train in (True, False)],
+    "a form that changes in place": changed_in_place,
+    "the default dtype": under_another_default,
+}
+"""What tells calls apart → calls that are alike but for it."""
+
+
+@pytest.mark.parametrize("what", TOLD_APART)
+def test_calls_that_differ_in_one_thing_get_what_torch_answers_to_each(what: str) -> None:
+    clear_cache()
+    before, checked = torch.get_default_dtype(), Checked()
+    try:
+        with checked:
+            for _ in range(2):
+                TOLD_APART[what]()
+    finally:
+        torch.set_default_dtype(before)
+    assert checked.wrong == []
+    assert checked.asked
 
 
 ATTENTION = parts(
@@ -272,27 +220,3 @@ def test_weights_that_no_machine_holds_are_counted(tmp_path):
     forward, backward, _ = counted(f"{tmp_path}/huge.py:build", {})
     assert (forward.flop, backward.flop) == (4 * 2 * 2**34, 7 * 2 * 2**34)
     assert forward.peak_memory_bytes < 1.5e9
-
-
-def test_gpt_of_175_billion_parameters_is_counted_in_a_process_of_its_own():
-    """12 d² a layer and the head: 2 FLOP for each of a token, and 4 · length · d of attention a layer."""
-    forward, *_ = counted("gpt", {"d_model": 12288, "layers": 96, "heads": 96, "seq": 2048})
-    d, length = 12288, 2048
-    vocabulary = (forward.parameters - 96 * 12 * d * d) // d  # and a few biases, norms and positions
-    products = forward.flop - 2048 * 96 * (24 * d * d + 4 * length * d)
-    assert forward.parameters > 170e9
-    assert 0 < products <= 2 * 2048 * d * vocabulary
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="what is free is read from Linux")
-def test_counters_that_need_weights_are_left_out_with_the_reason(capsys, tmp_path):
-    """32 layers of 12 · 8192² weights of 4 bytes, and as many gradients: 206 GB."""
-    sizes = {"model_type": "gpt2", "n_embd": 8192, "n_layer": 32, "n_head": 64, "vocab_size": 64, "n_positions": 16}
-    (tmp_path / "config.json").write_text(json.dumps(sizes))
-    arguments = (f"hf:{tmp_path}", "--counters", "exact,fvcore", "--format", "json")
-    code, out, _ = running(command.main, capsys)(*arguments)
-    told = json.loads(out)
-    (ours, theirs) = told["counters"]
-    assert (code, ours["status"], theirs["status"]) == (0, "ok", "unavailable")
-    assert "weights and gradients are 20" in theirs["reason"]
-    assert told["exact"]["forward_flop"] > 2 * 16 * 32 * 12 * 8192**2

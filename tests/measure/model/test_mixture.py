@@ -1,7 +1,5 @@
 """A mixture of experts by its parts, and the products of an optimizer, against closed forms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -26,7 +24,6 @@ def test_router_and_experts_apart() -> None:
     )
     model: nn.Module = transformers.Qwen3MoeForCausalLM(config)
     found = flopledger.count(model, torch.randint(0, 50, (2, 12)), loss_of=lambda output: output.logits).mixture
-    assert found is not None
     expert = 3 * WIDTH * INNER
     assert found.router_flop == LAYERS * 2 * TOKENS * WIDTH * EXPERTS
     assert found.experts_flop == found.chosen_flop == LAYERS * 2 * TOKENS * CHOSEN * expert
@@ -61,7 +58,6 @@ class Padded(nn.Module):
 def test_padding_and_dropped_tokens(capacity: int) -> None:
     """Eight tokens of which each has one expert: room for twelve is padding of four, for four drops four."""
     found = flopledger.count(Padded(capacity), torch.randn(8, 8)).mixture
-    assert found is not None
     assert found.shared_flop == 2 * 8 * 64
     assert found.chosen_flop == 2 * 8 * 64
     assert found.padding_flop == 2 * (4 * capacity - 8) * 64
@@ -103,39 +99,18 @@ class Shampoo(torch.optim.Optimizer):
         return (vectors * values**-0.25) @ vectors.T
 
 
-class InverseShampoo(Shampoo):
-    """The same with inverses by torch.linalg.inv in place of the roots, which has a rule."""
-
-    def root(self, matrix: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.inv(matrix)
-
-
-@pytest.mark.parametrize(("kind", "roots"), [(Shampoo, 1), (InverseShampoo, 0)])
-def test_the_products_of_shampoo(kind: type[Shampoo], roots: int) -> None:
+def test_the_products_of_shampoo() -> None:
     """On 16 × 32: two Gram matrices, a product for each root, and two with the gradient. torch's own counter, on a
-    step that runs, sees the same."""
+    step that runs, sees the same. An eigendecomposition has no count."""
     model = nn.Linear(32, 16, bias=False)
-    found = flopledger.count(model, torch.randn(4, 32), optimizer=kind)
+    found = flopledger.count(model, torch.randn(4, 32), optimizer=Shampoo)
     gram, of_gradient = 16 * 16 * 32 + 32 * 32 * 16, 16 * 16 * 32 + 16 * 32 * 32
-    assert found.optimizer_model_flop == 2 * (gram + roots * (16**3 + 32**3) + of_gradient)
+    assert found.optimizer_model_flop == 2 * (gram + (16**3 + 32**3) + of_gradient)
     model(torch.randn(4, 32)).sum().backward()
-    optimizer = kind(model.parameters())
+    optimizer = Shampoo(model.parameters())
     with FlopCounterMode(display=False) as seen:
         optimizer.step()
     assert seen.get_total_flops() == found.optimizer_model_flop
-    assert (found.optimizer_flop is None) == bool(roots), "an eigendecomposition has no count"
-    assert found.not_understood == ({"aten._linalg_eigh": 2} if roots else {})
-    assert ("depends on values" in " ".join(found.notes)) == bool(roots)
-
-
-class Exponential(Shampoo):
-    """With products inside of one operation that has no rule."""
-
-    def root(self, matrix: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.matrix_exp(matrix)
-
-
-def test_products_that_are_hidden_in_an_operation_are_not_left_out() -> None:
-    found = flopledger.count(nn.Linear(32, 16, bias=False), torch.randn(4, 32), optimizer=Exponential)
-    assert found.not_understood == {"aten.linalg_matrix_exp": 2}
-    assert found.optimizer_model_flop is None
+    assert found.optimizer_flop is None
+    assert found.not_understood == {"aten._linalg_eigh": 2}
+    assert "depends on values" in " ".join(found.notes)

@@ -1,7 +1,5 @@
 """CUDA's autocast and dropout over CPU tensors: which dtypes come, which bytes stay, and that nothing is left over."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,25 +8,9 @@ import torch
 from torch.nn import functional
 
 from measure.operations.cuda_dispatch import IN_FLOAT32, cuda_rules
+from tests.measure.operations.cuda_casts import HALF, WHOLE, dtypes, saved_bytes
 
 HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
-HALF, WHOLE = torch.bfloat16, torch.float32
-
-
-def dtypes(device: str = "cpu") -> dict[str, torch.dtype]:
-    """What operators give under autocast of bfloat16 for an input of it."""
-    x = torch.randn(2, 4, dtype=HALF, device=device)
-    with torch.autocast(device, HALF):
-        return {
-            "softmax": x.softmax(-1).dtype,
-            "log_softmax": functional.log_softmax(x, -1).dtype,
-            "layer_norm": functional.layer_norm(x, (4,)).dtype,
-            "pow": x.pow(2).dtype,
-            "sum": x.sum().dtype,
-            "linear": functional.linear(x, torch.randn(3, 4, device=device)).dtype,
-            "gelu": functional.gelu(x).dtype,
-            "add": (x + x).dtype,
-        }
 
 
 def test_cuda_takes_these_to_float32() -> None:
@@ -48,26 +30,6 @@ def test_every_name_is_on_cudas_list() -> None:
     assert len(parts) == 2
     listed = {".".join(found.split(", ")) for part in parts for found in re.findall(r"_\(([\w, ]+)\)", part)}
     assert set(IN_FLOAT32) - listed <= {"rms_norm"}  # which torch 2.11 has not there yet
-
-
-def saved_bytes(x: torch.Tensor) -> int:
-    """Of what the backward pass of softmax, dropout and a product keeps of a matrix of weights."""
-    kept: dict[int, int] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if tensor.numel() == x.numel():
-            kept[storage._cdata] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = functional.dropout(x.softmax(-1), 0.1) @ torch.randn(
-            x.shape[-1], 3, device=x.device, requires_grad=True
-        )
-        found = sum(kept.values())
-        result.sum().backward()
-    assert x.grad is not None
-    return found
 
 
 def test_a_weight_of_attention_keeps_nine_bytes_on_cuda() -> None:
@@ -102,12 +64,3 @@ def test_float16_is_read_as_it_is() -> None:
             x.half().softmax(-1)
         with torch.autocast("cpu", HALF):
             assert torch.equal(x.to(HALF).softmax(-1), x.to(HALF).float().softmax(-1))
-
-
-def test_contexts_in_each_other_are_one_and_a_fault_ends_them() -> None:
-    before = dtypes()
-    with cuda_rules():
-        with pytest.raises(KeyError), cuda_rules():
-            raise KeyError
-        assert dtypes()["softmax"] == WHOLE
-    assert dtypes() == before

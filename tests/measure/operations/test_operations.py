@@ -1,7 +1,5 @@
 """The tracer on small nets: tables, shapes and lifetimes derived by hand, and the laws of every trace."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -196,12 +194,6 @@ def test_liveness_by_hand() -> None:
     assert max(live_bytes(recorded.storages, o.index) for o in recorded.operations) == 160
 
 
-def test_a_number_and_its_type_are_kept() -> None:
-    recorded = fake_trace(parts(lambda: Calls(lambda s, x: (s.fc(x) + 1) + 1.0, fc=nn.Linear(3, 2)), (2, 3)))
-    values = [o.attributes["other"] for o in named(recorded, "aten.add", "forward")]
-    assert [(v, type(v)) for v in values] == [(1, int), (1.0, float)]
-
-
 def test_only_references_end_a_storage() -> None:
     """What hangs in a cycle lives on, however often the collector would have run."""
 
@@ -239,21 +231,6 @@ def test_storages_that_grow_are_counted_at_their_largest() -> None:
         assert recorded.storages[number].nbytes == 40
         assert one(recorded, "aten.exp").writes == (number,)
         assert one(recorded, "aten.exp").attributes == {"overload": "out"}
-
-
-def test_a_step_must_announce_known_phases() -> None:
-    mode, built = product()
-
-    def silent(_mark: Callable[[str], None]) -> None:
-        built.model(built.inputs)
-
-    def mistaken(mark: Callable[[str], None]) -> None:
-        mark("foward")
-
-    with pytest.raises(ValueError, match="announced no phase"):
-        trace_step(silent, model=built.model, mode=mode)
-    with pytest.raises(ValueError, match=r"expected a phase .* got 'foward'"):
-        trace_step(mistaken, model=built.model, mode=mode, steps_before=0)
 
 
 def test_nothing_is_recorded_after_the_end() -> None:

@@ -1,7 +1,5 @@
 """Fake tensors: what they stand for, what they cannot answer, and sizes that are symbols."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,11 +11,11 @@ from torch import nn
 from analysis.operators.registry import total
 from measure.dispatch.sizes import plain, symbol
 from measure.fake.mode import fake_mode, to_fake
-from measure.operations.tracer import StepParts, Trace, clear_cache, trace, trace_step
+from measure.operations.tracer import StepParts, Trace, clear_cache, trace
 from results.errors import Unavailable
 from results.records.operations import Operation
+from tests.measure.operations.traced_nets import NETS
 from tests.support.nets.small_steps import (
-    Build,
     Calls,
     Small,
     at_work,
@@ -30,33 +28,6 @@ from tests.support.nets.small_steps import (
     run,
 )
 from workloads.catalogue.base import Batch
-
-NETS: dict[str, Build] = {
-    "small": parts(Small),
-    "small, adamw": parts(Small, optimizer="adamw"),
-    "small, bf16": parts(Small, autocast=torch.bfloat16),
-    "transformer": parts(
-        lambda: nn.Sequential(
-            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True), nn.Flatten(), nn.Linear(32, 2)
-        ),
-        (2, 4, 8),
-    ),
-    "lstm": parts(
-        lambda: Calls(lambda s, x: s.fc(s.rnn(x)[0][:, -1]), rnn=nn.LSTM(8, 4), fc=nn.Linear(4, 2)), (2, 4, 8)
-    ),
-    "grouped": parts(
-        lambda: nn.Sequential(
-            nn.Conv2d(4, 8, 3, groups=2, stride=2),
-            nn.GroupNorm(2, 8),
-            nn.GELU(),
-            nn.ConvTranspose2d(8, 4, 3),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(16, 2),
-        ),
-        (2, 4, 8, 8),
-    ),
-}
 
 
 def without_workspace(o: Operation) -> tuple[Any, ...]:
@@ -72,14 +43,6 @@ def test_laws_and_repetition(net: str) -> None:
     assert first.notes == ()
     clear_cache()
     assert fake_trace(NETS[net]) == first
-
-
-@pytest.mark.parametrize("net", NETS)
-def test_shortcuts_change_nothing(net: str) -> None:
-    mode = fake_mode()
-    mode.shortcuts = False
-    clear_cache()
-    assert run(NETS[net](mode), mode) == fake_trace(NETS[net])
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -99,14 +62,6 @@ def test_fake_and_real_tensors_agree(net: str) -> None:
     assert facts(fake) == facts(real)
     assert units(fake) == units(real)
     assert total(fake.operations).model_flop == total(real.operations).model_flop > 0
-
-
-def test_autocast_casts_fake_tensors() -> None:
-    recorded = fake_trace(parts(Small, autocast=torch.bfloat16))
-    conv = one(recorded, "aten.convolution")
-    assert conv.input_dtypes == ("bfloat16", "bfloat16")
-    assert one(recorded, "aten.convolution_backward").input_dtypes == ("bfloat16",) * 3
-    assert {o.input_dtypes[0] for o in named(recorded, "aten.add_", "optimizer")} == {"float32"}
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -136,18 +91,6 @@ def test_data_dependent_operations_fall_back_to_real_tensors() -> None:
     check_laws(recorded)
     assert recorded.notes == ("fake tensors cannot run aten.nonzero.default", "real tensors (cpu)")
     assert one(recorded, "aten.nonzero").output_shapes == ((2, 1),)
-
-
-def test_scalars_are_data_outside_of_the_optimizer() -> None:
-    build = parts(lambda: Calls(lambda s, x: s.fc(x) * x.sum().item(), fc=nn.Linear(3, 2)), (2, 3))
-    with pytest.raises(Unavailable, match="_local_scalar_dense"):
-        fake_trace(build)
-
-
-def test_mistakes_in_place_are_found() -> None:
-    build = parts(lambda: Calls(lambda s, x: s.fc(x).add_(torch.ones(7)), fc=nn.Linear(3, 2)), (2, 3))
-    with pytest.raises(RuntimeError, match=r"shape|size"):
-        run(build(mode := fake_mode()), mode, steps_before=0)
 
 
 def test_real_constants_may_meet_fake_tensors() -> None:
@@ -243,29 +186,14 @@ def test_to_fake_keeps_what_a_module_is() -> None:
     assert all(a is b for a, b in zip(rnn._flat_weights, rnn.parameters(), strict=True))
 
 
-class Last(nn.Module):
-    """The last state of an LSTM."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(width, width, batch_first=True)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.lstm(states)[0][:, -1]
-
-
 @pytest.mark.parametrize("width", [29, 31])  # sizes of no other test: the first call of a signature is another
 def test_gradients_that_a_fake_rule_returns_as_one_tensor_are_two_as_of_the_kernel(width: int) -> None:
     """Both bias gradients of an LSTM layer; torch's cache of fake results makes two of them from the second call on."""
 
-    def table() -> Trace:
-        mode = fake_mode()
-        made = parts(lambda: Last(width), (2, 3, width))(mode)
-        return trace_step(
-            made.step, model=made.model, optimizer=made.optimizer, inputs=made.inputs, mode=mode, steps_before=0
-        )
+    def make() -> nn.Module:
+        return Calls(lambda m, x: m.lstm(x)[0][:, -1], lstm=nn.LSTM(width, width, batch_first=True))
 
-    first, second = table(), table()
+    first, second = (run(parts(make, (2, 3, width))(mode), mode, steps_before=0) for mode in (fake_mode(), fake_mode()))
     backward = one(first, "aten.mkldnn_rnn_layer_backward")
     assert backward.output_shapes[3] == backward.output_shapes[4] == (4 * width,)
     assert len(set(backward.writes)) == len(backward.output_shapes)

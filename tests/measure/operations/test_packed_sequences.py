@@ -1,12 +1,11 @@
 """Packed sequences of torch's varlen attention: dense against the longest, exact by each sequence's own pairs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
 import flopledger
+from tests.support.nets.small_steps import Calls
 
 HEADS, WIDTH = 2, 16
 QUERIES, KEYS = (5, 1, 9), (7, 4, 9)
@@ -17,25 +16,17 @@ def ends(lengths: tuple[int, ...]) -> torch.Tensor:
     return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
 
 
-class Attend(torch.nn.Module):
-    def __init__(self, window: tuple[int, int], calculates: bool = False) -> None:
-        super().__init__()
-        self.linear, self.window, self.calculates = torch.nn.Linear(WIDTH, WIDTH), window, calculates
+def count(window: tuple[int, int], calculates: bool = False) -> flopledger.StepCount:
+    """Of one product each for queries and keys, and attention; calculates: whether ends come out of an operation."""
 
-    def forward(
-        self, query: torch.Tensor, key: torch.Tensor, of_queries: torch.Tensor, of_keys: torch.Tensor
-    ) -> torch.Tensor:
-        query, key = self.linear(query), self.linear(key)
-        of_queries = of_queries + 0 if self.calculates else of_queries
-        most = max(QUERIES), max(KEYS)
-        out = varlen_attn(query, key, key, of_queries, of_keys, *most, window_size=self.window)
-        assert isinstance(out, torch.Tensor)
-        return out
+    def forward(m, query, key, of_queries, of_keys):
+        query, key = m.linear(query), m.linear(key)
+        of_queries = of_queries + 0 if calculates else of_queries
+        return varlen_attn(query, key, key, of_queries, of_keys, max(QUERIES), max(KEYS), window_size=window)
 
-
-def count(model: torch.nn.Module) -> flopledger.StepCount:
+    model = Calls(forward, linear=torch.nn.Linear(WIDTH, WIDTH)).to(torch.bfloat16)
     query, key = (torch.randn(sum(each), HEADS, WIDTH, dtype=torch.bfloat16) for each in (QUERIES, KEYS))
-    return flopledger.count(model.to(torch.bfloat16), (query, key, ends(QUERIES), ends(KEYS)))
+    return flopledger.count(model, (query, key, ends(QUERIES), ends(KEYS)))
 
 
 def keeps(i: int, j: int, window: tuple[int, int]) -> bool:
@@ -45,7 +36,7 @@ def keeps(i: int, j: int, window: tuple[int, int]) -> bool:
 
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (3, 0), (0, 0)])
 def test_each_sequence_attends_to_itself(window: tuple[int, int]) -> None:
-    found = count(Attend(window))
+    found = count(window)
     dense = sum(QUERIES) * max(KEYS)
     linear = 2 * HEADS * WIDTH * WIDTH * (sum(QUERIES) + sum(KEYS))
     assert (found.forward_flop, found.backward_flop) == (linear + OF_PAIR * dense, linear + 2 * OF_PAIR * dense)
@@ -61,8 +52,7 @@ def test_each_sequence_attends_to_itself(window: tuple[int, int]) -> None:
 def test_windows_on_both_sides_and_ends_that_are_calculated_are_not_known(
     window: tuple[int, int], calculates: bool
 ) -> None:
-    found = count(Attend(window, calculates))
+    found = count(window, calculates)
     assert found.forward_flop is not None
     assert found.by_convention("mask_exact") == found.by_convention("causal") == (None, None)
-    assert found.attention is not None
     assert "packed" in found.attention.reasons["mask_exact"]

@@ -4,67 +4,18 @@ The expected multiply-adds are those of an independent counter (a formula for ea
 meta tensors, backward by output mask, run on each model in evaluation mode at batch 1 with 10 classes), not ours.
 """
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
-from analysis.operators.registry import not_understood, total
-from measure.fake.mode import FakeMode, to_fake
+from analysis.operators.registry import not_understood
+from measure.fake.mode import FakeMode
 from measure.operations.tracer import StepParts, Trace, trace
+from tests.measure.operations.vision_steps import parts
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import models as vision_models
 
 FAST = ("alexnet", "googlenet", "mobilenet_v2", "regnet_y_400mf", "resnet18", "swin_t", "vit_b_32", "r3d_18")
-
-MULTIPLY_ADDS = {
-    # model: (forward, backward) at batch 1, its own image size, 10 classes
-    "alexnet": (710_133_440, 1_349_990_080),
-    "convnext_tiny": (4_454_770_944, 8_895_091_200),
-    "densenet121": (2_833_147_904, 5_548_281_856),
-    "efficientnet_b0": (384_547_552, 758_257_088),
-    "mnasnet1_0": (313_148_672, 615_459_328),
-    "mobilenet_v2": (299_507_072, 588_176_128),
-    "regnet_y_400mf": (401_407_248, 791_976_480),
-    "resnet18": (1_813_566_464, 3_509_118_976),
-    "resnet152": (11_511_599_104, 22_905_184_256),
-    "shufflenet_v2_x1_0": (143_894_232, 279_659_952),
-    "squeezenet1_0": (733_261_856, 1_298_859_040),
-    "swin_t": (4_489_806_336, 8_965_161_984),
-    "vgg19": (19_628_007_424, 39_169_310_720),
-    "vit_b_16": (17_563_067_904, 35_010_530_304),
-    "wide_resnet50_2": (11_395_993_600, 22_673_973_248),
-}
-
-
-def parts(
-    name: str, batch_size: int, real_size: int | None = None, **hyper: int
-) -> Callable[[FakeMode | None], StepParts]:
-    """A training step of a model; on real tensors with images of `real_size`."""
-
-    def build(mode: FakeMode | None) -> StepParts:
-        torch.manual_seed(0)
-        smaller = {"image_size": real_size} if mode is None and real_size is not None else {}
-        workload = vision_models.get(name, **hyper, **smaller)
-        with torch.device("cpu" if mode is None else "meta"):
-            model = workload.build(**workload.hyper)
-        if mode is None:
-            batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), None)
-        else:
-            to_fake(model, mode)
-            with mode:
-                batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), None)
-        optimizer = OPTIMIZERS["sgd"](model.parameters())
-        step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu")
-        return StepParts(step, model, optimizer, (batch.inputs, batch.target))
-
-    return build
 
 
 def names(task: str) -> list[str]:
@@ -128,32 +79,3 @@ def test_detection_traces_on_real_tensors(name: str) -> None:
     assert not_understood(recorded.operations) == {}
     storages = {s.id: s for s in recorded.storages}
     assert all(storages[read].born_index < o.index for o in recorded.operations for read in o.reads)
-
-
-@pytest.mark.parametrize("name", fast_or_slow(list(MULTIPLY_ADDS)))
-def test_model_flop_is_twice_the_multiply_adds(name: str) -> None:
-    recorded = trace(parts(name, 1, num_classes=10))
-    counted = {
-        phase: total(o for o in recorded.operations if o.phase == phase).model_flop
-        for phase in ("forward", "loss", "backward", "optimizer")
-    }
-    forward, backward = MULTIPLY_ADDS[name]
-    assert counted == {"forward": 2 * forward, "loss": 0, "backward": 2 * backward, "optimizer": 0}
-
-
-HERE = Path(__file__).parents[3]
-
-MEMORY = """
-from pathlib import Path
-from measure.operations.tracer import trace
-from tests.measure.operations.test_trace_zoo import parts
-assert len(trace(parts("resnet152", 64)).operations) > 3000
-print(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")))
-"""
-
-
-@pytest.mark.slow
-def test_resnet152_takes_no_memory_for_its_tensors() -> None:
-    done = subprocess.run([sys.executable, "-c", MEMORY], cwd=HERE, capture_output=True, text=True, check=True)
-    peak_kib = int(done.stdout.split()[1])  # not ru_maxrss, which a child takes over from its parent
-    assert peak_kib * 1024 < 1.5e9  # the activations of this batch alone would be 15 GB

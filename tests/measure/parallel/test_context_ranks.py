@@ -1,22 +1,18 @@
 """Sequences divided over ranks: hand-derived sizes, and what two real processes over gloo executed and computed."""
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 
-import flopledger
-from analysis.parallel.ledger import Recording, ledger_of
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_plan, parse_sizes
 from analysis.parallel.rank_trace import is_causal
-from measure.parallel.context import _with_mask, is_balanced, sequence_length, sequence_part
-from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
+from measure.parallel.context import is_balanced, sequence_part
+from measure.parallel.rank_trace import RankStep, trace_single
+from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.divided_nets import (
     CASES,
     HEADS,
@@ -28,7 +24,6 @@ from tests.support.nets.divided_nets import (
     HeadsNet,
     run_context_rank,
     run_mixed_rank,
-    run_stage_rank,
 )
 from tests.support.nets.parallel_nets import executed_flop, executed_messages
 
@@ -41,24 +36,14 @@ LINEAR = 2 * TOKENS * WIDTH * (3 * WIDTH + WIDTH)
 HEAD = 2 * TOKENS * WIDTH * 3
 
 
+def inputs(samples, parts=1):
+    return torch.ones(samples, TOKENS // parts, WIDTH)
+
+
 def found(text, batch, causal=True, balanced=True, replicas="ddp", net=AttentionNet):
     """The ledger of a net over these axes."""
     grid = grid_of(parse_sizes(text), batch, replicas=replicas)
-    share = batch // grid.dp // grid.microbatches
-
-    def build():
-        return net(causal)
-
-    micro = RankStep(build, (torch.ones(share, TOKENS, WIDTH),))
-    step = RankStep(build, micro.inputs, sharded=replicas == "fsdp", balanced=balanced, causal=causal)
-    ranks = [trace_rank(step, grid.sizes, grid.rank(cp=place)) for place in range(grid.cp)]
-    whole = RankStep(build, (torch.ones(batch, TOKENS, WIDTH),))
-    part = RankStep(build, (torch.ones(share, TOKENS // grid.cp, WIDTH),))
-    with torch.device("meta"):
-        count = flopledger.count(build(), whole.inputs)
-    single = count.forward_flop + count.backward_flop
-    recording = Recording(ranks, trace_single(micro), trace_single(whole), single, trace_single(part))
-    return ledger_of(recording, grid, gradient_buckets)
+    return traced_ledger(grid, lambda: net(causal), batch, inputs, balanced=balanced, causal=causal)
 
 
 def test_each_rank_runs_its_tokens_and_its_share_of_attention():
@@ -153,12 +138,6 @@ def test_what_real_processes_execute_and_compute_is_what_is_predicted(tmp_path):
     check_ranks(tmp_path, 2)
 
 
-@pytest.mark.slow
-def test_four_ranks_too(tmp_path):
-    torch.multiprocessing.spawn(run_context_rank, (4, str(tmp_path)), nprocs=4)
-    check_ranks(tmp_path, 4)
-
-
 def check_ranks(folder, world):
     for name, (causal, balanced) in CASES.items():
         ledger = found(f"cp={world}", 2, causal, balanced)
@@ -175,16 +154,6 @@ def check_ranks(folder, world):
             assert json.loads((folder / f"{name}-{rank}.error").read_text()) < 1e-5
 
 
-@pytest.mark.cluster
-def test_stages_of_two_real_processes_have_the_gradients_of_one(tmp_path):
-    """Two blocks, one a stage, and the head with the last; two micro-batches of two samples."""
-    torch.multiprocessing.spawn(run_stage_rank, (2, str(tmp_path)), nprocs=2)
-    errors = [json.loads((tmp_path / f"stage-{rank}.json").read_text()) for rank in range(2)]
-    assert ["loss" in each for each in errors] == [False, True]
-    assert len(errors[0]) + len(errors[1]) == 1 + len(list(AttentionNet().parameters()))
-    assert max(max(each.values()) for each in errors) < 1e-5
-
-
 IMPORTED = ["tests.support.nets.divided_nets", "measure.parallel.pipeline", "torch.distributed.pipelining"]
 """What is imported once and not by each of eight processes."""
 
@@ -192,18 +161,8 @@ IMPORTED = ["tests.support.nets.divided_nets", "measure.parallel.pipeline", "tor
 def mixed_ledger(plan):
     """The ledger of HeadsNet under a plan that is trained."""
     grid = parse_plan(plan)
-    share = SAMPLES // grid.dp // grid.microbatches
-    micro, whole = (RankStep(HeadsNet, (torch.ones(size, TOKENS, WIDTH),)) for size in (share, SAMPLES))
-    sharded, ring = grid.replicas == "fsdp" and not grid.shares_stages, grid.cp > 1
-    step = replace(micro, plan=HeadsNet().tp_plan, sharded=sharded, balanced=ring, causal=ring)
-    places = [grid.rank(cp=context, tp=tensor) for context in range(grid.cp) for tensor in range(grid.tp)]
-    ranks = [trace_rank(step, grid.sizes, place) for place in places]
-    part = trace_single(RankStep(HeadsNet, (torch.ones(share, TOKENS // grid.cp, WIDTH),))) if ring else None
-    with torch.device("meta"):
-        count = flopledger.count(HeadsNet(), whole.inputs)
-    single = count.forward_flop + count.backward_flop
-    recording = Recording(ranks, trace_single(micro), trace_single(whole), single, part)
-    return ledger_of(recording, grid, gradient_buckets)
+    ring = grid.cp > 1
+    return traced_ledger(grid, HeadsNet, SAMPLES, inputs, plan=HeadsNet().tp_plan, balanced=ring, causal=ring)
 
 
 @pytest.mark.cluster
@@ -241,18 +200,6 @@ def test_real_processes_have_the_gradients_of_one_and_the_predicted_work_under_t
         assert run[plan] == ledger.sum_flop == expected, plan
 
 
-def test_the_ring_gets_as_many_heads_of_keys_as_of_queries_and_its_own_mask():
-    """Rank parts must be of one size, whether or not a model repeated its keys."""
-    seen = []
-    ring = _with_mask(lambda *operands, **options: seen.append((operands, options)), True)
-    query, key = torch.ones(1, 4, 8, 2), torch.arange(32.0).view(1, 2, 8, 2)
-    ring(query, key, key, attn_mask=torch.ones(8, 8), enable_gqa=True)
-    (_, keys, values), options = seen[0]
-    assert torch.equal(keys, key[:, [0, 0, 1, 1]])
-    assert torch.equal(values, keys)
-    assert options == {"dropout_p": 0.0, "is_causal": True, "scale": None}
-
-
 def test_parts_of_a_sequence():
     """Eight tokens over two ranks: chunks 0 and 3 of four, and 1 and 2; or halves."""
     tokens = torch.arange(8)[None]
@@ -262,16 +209,6 @@ def test_parts_of_a_sequence():
     assert is_balanced(8, 2, True)
     assert not is_balanced(8, 2, False)
     assert not is_balanced(6, 2, True), "three tokens a rank are no two chunks"
-
-
-def test_what_cannot_be_divided_is_one_line():
-    with pytest.raises(ValueError, match="multiple of cp=3, got 8 tokens; nearest 9"):
-        is_balanced(8, 3, True)
-    with pytest.raises(ValueError, match=r"batch × tokens × features of one length, got 2 × 3 × 8 × 8"):
-        sequence_length((torch.ones(2, 3, 8, 8),))
-    with pytest.raises(ValueError, match=r"of one length, got 2 × 8 and 2 × 4"):
-        sequence_length((torch.ones(2, 8), torch.ones(2, 4)))
-    assert sequence_length((torch.ones(2, 8), None)) == 8
 
 
 class Masked(AttentionNet):

@@ -1,20 +1,16 @@
 """Experts divided over ranks: hand-derived sizes, and what two real processes over gloo executed."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
 import pytest
 import torch
 
-import flopledger
-from analysis.parallel.ledger import Recording, ledger_of
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
 from measure.parallel.experts import own_expert_plan
-from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
+from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
-from tests.support.nets.parallel_nets import BlockNet, executed_flop
+from tests.support.nets.parallel_nets import executed_flop
 
 pytest.importorskip("transformers.distributed.expert_parallel")
 
@@ -28,18 +24,10 @@ def found(text, batch):
     """The ledger of the mixture over these axes."""
     grid = grid_of(parse_sizes(text), batch)
     with torch.device("meta"):
-        model = mixture()
-    plan = own_expert_plan(model)
-    micro = RankStep(mixture, (tokens(batch // grid.dp // grid.microbatches),))
+        experts = {"experts": own_expert_plan(mixture()), "expert_ranks": grid.ep}
     ring = grid.cp > 1
-    step = RankStep(mixture, micro.inputs, balanced=ring, causal=ring, experts=plan, expert_ranks=grid.ep)
-    whole = RankStep(mixture, (tokens(batch),))
-    count = flopledger.count(model, whole.inputs)
-    single = count.forward_flop + count.backward_flop
-    ranks = [trace_rank(step, grid.sizes, 0)]
-    part = trace_single(RankStep(mixture, (micro.inputs[0][:, : TOKENS // grid.cp],))) if ring else None
-    ranks *= grid.cp  # of which each has as much
-    return ledger_of(Recording(ranks, trace_single(micro), trace_single(whole), single, part), grid, gradient_buckets)
+    part = lambda samples, parts=1: tokens(samples)[:, : TOKENS // parts]  # noqa: E731
+    return traced_ledger(grid, mixture, batch, part, balanced=ring, causal=ring, **experts)
 
 
 def test_each_rank_has_its_experts_and_exchanges_its_tokens():
@@ -112,14 +100,3 @@ def test_experts_that_two_real_processes_share_have_the_gradients_of_one(tmp_pat
         for plan, found in errors.items():
             assert set(found) == names
             assert max(found.values()) < 1e-4, (plan, rank, found)
-
-
-def test_experts_that_do_not_divide_are_one_line():
-    with pytest.raises(ValueError, match="expected ep to divide 4 experts, got ep=3; nearest"):
-        found("dp=3,ep=3", 3)
-    step = RankStep(BlockNet, (torch.ones(2, 8),), experts={"layers.*": "ep_dispatch_experts"}, expert_ranks=2)
-    with pytest.raises(ValueError, match="expected a plan with ep_dispatch_experts for a module and grouped_gemm"):
-        trace_rank(step, {"pp": 1, "dp": 2, "cp": 1, "tp": 1}, 0)
-    step = RankStep(BlockNet, (torch.ones(2, 8),), experts={"layers.*": "experts"}, expert_ranks=2)
-    with pytest.raises(ValueError, match=r"expected ep_dispatch_experts or grouped_gemm with ep, got 'experts'"):
-        trace_rank(step, {"pp": 1, "dp": 2, "cp": 1, "tp": 1}, 0)

@@ -1,9 +1,4 @@
-"""How a rank joins its group: NCCL between GPUs, gloo between processors and for what ranks say of blocks.
-
-Steps of a rank under torch's profiler: what is kept of them, and that no thread of gloo writes to it afterwards.
-"""
-
-from __future__ import annotations
+"""Steps of a rank under torch's profiler: what is kept of them, and that no thread of gloo writes to it afterwards."""
 
 import gzip
 import json
@@ -12,39 +7,12 @@ import time
 from collections import Counter
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 
-from measure.parallel import real_group
-from measure.parallel.fake_group import GroupMember
 from measure.parallel.model_split import record_steps
 from measure.parallel.real_group import LOOPBACK
 from runners.workers.pool import Worker
-
-
-@pytest.mark.parametrize(("device", "backend"), [("cuda:1", "nccl"), ("cpu", "gloo")])
-def test_the_steps_collectives_are_the_devices_and_blocks_are_told_over_gloo(
-    device: str, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not that NCCL works, which takes two GPUs (`test_two_gpus_train_over_nccl`)."""
-    joined: dict[str, Any] = {}
-    groups: list[dict[str, Any]] = []
-    monkeypatch.setattr(real_group, "TCPStore", lambda host, port, is_master, timeout: (host, port, is_master))
-    monkeypatch.setattr(real_group, "PrefixStore", lambda prefix, store: (prefix, store))
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **more: joined.update(backend=backend, **more))
-    monkeypatch.setattr(dist, "new_group", lambda **more: groups.append(more))
-    monkeypatch.setattr(dist, "destroy_process_group", joined.clear)
-    member = GroupMember(1, 2, device, ("head", 29500), "flopledger/cell3", 60.0, False)
-    with real_group.rank_group(member) as group:
-        assert (joined["backend"], joined["rank"], joined["world_size"], group.rank) == (backend, 1, 2, 1)
-        assert joined["device_id"] == (torch.device(device) if backend == "nccl" else None)
-        assert joined["store"] == ("flopledger/cell3", ("head", 29500, False))
-        assert [each["backend"] for each in groups] == ["gloo"]
-        assert {joined["timeout"], groups[0]["timeout"]} == {joined["timeout"]}
-        assert joined["timeout"].total_seconds() == 60
-    assert joined == {}
-
 
 HELD_S = 0.5
 

@@ -1,34 +1,22 @@
 """A rank's recorded step against hand-derived sizes, and against what two real processes over gloo executed."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
 import pytest
 import torch
 
-import flopledger
-from analysis.parallel.ledger import Recording, ledger_of
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
 from analysis.parallel.rank_trace import LocalParameter, same_work
-from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
-from measure.parallel.styles import apply_plan, check_heads, check_styles
+from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank
+from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, run_rank
 
 
 def found(text, batch, build=BlockNet, plan=BLOCK_PLAN, replicas="ddp"):
     """The ledger of a net over these axes."""
     grid = grid_of(parse_sizes(text), batch, replicas=replicas)
-    share = batch // grid.dp // grid.microbatches
-    sharded = replicas == "fsdp" and not grid.shares_stages
-    step = RankStep(build, (torch.ones(share, 8),), plan, True, sharded)
-    ranks = [trace_rank(step, grid.sizes, grid.rank(tp=place)) for place in range(grid.tp)]
-    whole = RankStep(build, (torch.ones(batch, 8),))
-    with torch.device("meta"):
-        count = flopledger.count(build(), whole.inputs)
-    recording = Recording(ranks, trace_single(step), trace_single(whole), count.forward_flop + count.backward_flop)
-    return ledger_of(recording, grid, gradient_buckets)
+    return traced_ledger(grid, build, batch, lambda samples: torch.ones(samples, 8), plan=plan, strict=True)
 
 
 def test_products_and_messages_of_a_tensor_rank_by_hand():
@@ -275,32 +263,3 @@ def test_what_real_processes_execute_is_what_is_predicted(tmp_path):
             assert executed_flop(rows) == work.total("forward", "backward")
             assert dict(predicted) == executed_messages(rows)
         assert min(calls for (_, what), calls in predicted.items() if what == "calls") > 1
-
-
-def test_what_torch_cannot_run_is_one_line():
-    """50 numbers between up and down over four ranks are 13, 13, 13 and 11; torch's styles take them for 4 · 13."""
-    step = RankStep(lambda: BlockNet(25), (torch.ones(2, 8),), BLOCK_PLAN)
-    with pytest.raises(ValueError, match=r"does not run on 4 ranks of the tensor.*same reduction dim") as refusal:
-        trace_rank(step, {"pp": 1, "dp": 1, "cp": 1, "tp": 4}, 0)
-    assert "\n" not in str(refusal.value)
-
-
-def test_plans_that_do_not_fit_are_refused_in_a_line():
-    with pytest.raises(ValueError, match=r"style of a: expected one of .*got 'colwize'.*nearest colwise"):
-        check_styles({"a": "colwize"})
-    with pytest.raises(ValueError, match=r"got 'layer.0.up', which means none; nearest layers.0.up"):
-        apply_plan(BlockNet(), _Ranks(2), {"layer.0.up": "colwise"}, strict=True)
-    model = BlockNet()
-    model.config = type("Config", (), {"num_attention_heads": 4, "num_key_value_heads": 2})()
-    with pytest.raises(ValueError, match=r"expected tp to divide 4 num_attention_heads, got tp=3; nearest 2"):
-        check_heads(model, {"layers.*.self_attn": "colwise"}, 3)
-
-
-class _Ranks:
-    """A mesh of which only its size is asked."""
-
-    def __init__(self, count):
-        self._count = count
-
-    def size(self):
-        return self._count

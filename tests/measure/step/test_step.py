@@ -9,6 +9,7 @@ import flopledger
 from analysis.operators import registry
 from measure.operations import model_trace
 from results.errors import Unavailable
+from tests.support.nets.small_steps import Calls
 
 
 def _layer():
@@ -66,15 +67,6 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 _product.register_fake(lambda a, b: a.new_empty(a.shape[0], b.shape[1]))
 
 
-class Custom(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.weight = _layer(), torch.nn.Parameter(torch.randn(4, 3))
-
-    def forward(self, x):
-        return self.body(x).sum() + _product(self.body(x).detach(), self.weight.detach()).sum()
-
-
 @pytest.fixture
 def forgotten():
     yield
@@ -83,10 +75,12 @@ def forgotten():
 
 @pytest.mark.usefixtures("forgotten")
 def test_an_operation_of_ones_own_counts_once_it_has_a_formula():
-    model, x = Custom(), torch.randn(2, 8)
+    def forward(m, x):
+        return m.body(x).sum() + _product(m.body(x).detach(), m.weight.detach()).sum()
+
+    model, x = Calls(forward, body=_layer(), weight=torch.nn.Parameter(torch.randn(4, 3))), torch.randn(2, 8)
     before = flopledger.count(model, x)
-    assert before.forward_flop is None
-    assert before.model_flop is None
+    assert (before.forward_flop, before.model_flop) == (None, None)
     assert before.at_least_flop["forward"] == 2 * 128
     assert before.not_understood == {"step_test.product": 1}
     line = 'flopledger.register("step_test::product", lambda *inputs, out: FLOP)'
@@ -178,32 +172,17 @@ class _Answer:
 
 
 def test_a_backward_pass_begins_at_the_fields_of_a_dataclass():
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(8, 4)
-
-        def forward(self, x):
-            return _Answer(self.layer(x).sum())
-
-    found = flopledger.count(Net(), torch.randn(2, 8))
+    found = flopledger.count(Calls(lambda m, x: _Answer(m.layer(x).sum()), layer=_layer()), torch.randn(2, 8))
     assert (found.forward_flop, found.backward_flop) == (128, 128)
 
 
 def test_a_model_that_gives_no_tensor_is_counted_with_loss_of_alone():
     """Without it, forward alone would stand as the whole step."""
 
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(8, 4)
-
-        def forward(self, x):
-            return [{"loss": None, "words": "x"}] if self.layer(x).ndim else None
-
+    model = Calls(lambda m, x: [{"loss": None, "words": "x"}] if m.layer(x).ndim else None, layer=_layer())
     with pytest.raises(
         Unavailable, match=r"expected tensors in what the model gives, or in its fields, got list: loss_of"
     ):
-        flopledger.count(Net(), torch.randn(2, 8))
-    frozen = Net().requires_grad_(False)
+        flopledger.count(model, torch.randn(2, 8))
+    frozen = model.requires_grad_(False)
     assert flopledger.count(frozen, torch.randn(2, 8)).backward_flop == 0
