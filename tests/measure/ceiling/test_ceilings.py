@@ -1,7 +1,5 @@
 """Ceilings: shapes and FLOP by hand, times from a made-up clock, faults as rows; small real runs on the CPU."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 
@@ -12,6 +10,7 @@ from analysis.devices.ceilings import best
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling import ceilings as ceiling_ceilings
 from measure.ceiling import trials
+from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.ceilings import Bench, measure_ceilings
 from measure.ceiling.trials import Trial, shapes
 from measure.device.apply_precision import read_flags
@@ -105,13 +104,9 @@ def placed(monkeypatch, *trips_s):
     return Bench("cpu", torch.float32, Ticking(0.01), 1e9).row(row(None), Trial("matmul", (32, 32, 32)), 1)
 
 
-def test_a_row_says_where_its_processors_were(small, monkeypatch):
-    found = placed(monkeypatch, 80e-9, 90e-9)
-    assert (found.core_round_trip_s, found.reason) == (90e-9, "")
-
-
 def test_a_kernel_in_whose_calls_the_processors_were_moved_is_timed_again(small, monkeypatch):
     """Near before and far after: again, both far. A reading that failed is no placement either."""
+    assert placed(monkeypatch, 80e-9, 90e-9).core_round_trip_s == 90e-9
     assert placed(monkeypatch, 80e-9, 340e-9, 340e-9, 350e-9).core_round_trip_s == 350e-9
     assert placed(monkeypatch, None, 80e-9, 80e-9, 80e-9).core_round_trip_s == 80e-9
     assert placed(monkeypatch, None, None).reason == ""
@@ -150,12 +145,7 @@ def test_all_kernels_are_timed_again_where_others_used_the_processors(monkeypatc
     assert searched(monkeypatch, 2.0, 0.04, 0.0) == ([("0.04", "")], 1)
     assert searched(monkeypatch, 2.0, None, 0.0) == ([("None", "")], 1)
     assert searched(monkeypatch, 0.1, 0.4, 0.45, 0.5, 0.0) == ([("0.4", busy)], 3)
-
-
-@pytest.mark.usefixtures("small")
-def test_no_second_search_begins_that_the_budget_does_not_hold(monkeypatch):
-    (found,), searches = searched(monkeypatch, 4.5, 0.4, 0.0)
-    assert (found[0], searches) == ("0.4", 1)
+    assert searched(monkeypatch, 4.5, 0.4, 0.0) == ([("0.4", busy)], 1), "the budget does not hold a second one"
 
 
 @pytest.mark.usefixtures("small")
@@ -182,12 +172,6 @@ def test_the_kernel_of_each_row_is_read_back_from_its_shape(kind):
         assert (again.shape, again.flop, again.layout, again.operation) == (
             trial.shape, trial.flop, trial.layout, trial.operation,
         )  # fmt: skip
-
-
-@pytest.mark.parametrize(("operation", "shape"), [("matmul", "2x3"), ("copy", "4x4x4"), ("convolution", "1x2x3x4")])
-def test_a_shape_of_no_kernel_is_refused(operation, shape):
-    with pytest.raises(ValueError, match=f"expected the shape of a product or a convolution, got {operation}"):
-        trials.trial_of(replace(row(1.0, operation=operation), shape=shape))
 
 
 def test_the_fastest_short_kernel_of_each_unit_is_timed_again():
@@ -236,27 +220,6 @@ def test_products_have_equal_flop_and_follow_the_rate():
     assert {t.flop for t in products} == {2 * 1024**3}
 
 
-def test_a_large_gpu_gets_large_products_and_no_larger():
-    assert shapes("cuda", 2e15)[0].sizes == (16384, 16384, 16384)
-    assert shapes("cuda", 50e12)[0].sizes == (8192,) * 3  # (50e12 * 0.01 / 2) ** (1 / 3) = 6300
-    assert shapes("cuda", 8e12)[0].sizes == (4096,) * 3
-    assert shapes("cpu", 1.0)[0].sizes == (1024,) * 3
-    assert shapes("cpu", 1e15)[0].sizes == (2048,) * 3
-
-
-def test_convolutions_are_three_by_three_in_both_layouts():
-    trials = [t for t in shapes("cpu", 200e9) if t.operation == "convolution"]
-    assert {t.layout for t in trials} == {"channels_first", "channels_last"}
-    assert {t.sizes[1] for t in trials} == {64, 128, 256, 512}
-    assert len(trials) == 8
-    # 256 channels of 28 x 28: 2 * 28**2 * 256 * 256 * 9 = 924.8e6 an image; 2 * 1024**3 / that = 2.3, so 2 images
-    first = trials[0]
-    assert first.sizes == (2, 256, 28)
-    assert first.flop == 2 * (2 * 28**2 * 256) * 256 * 9
-    assert all(0.35 <= t.flop / 2**31 <= 1.5 for t in trials)
-    assert max(t.sizes[0] for t in shapes("cuda", 790e12) if t.operation == "convolution") == 512
-
-
 @pytest.mark.parametrize("part", ["forward", "grad_input", "grad_weight"])
 def test_a_convolutions_shape_is_what_runs(part):
     bench = Bench("cpu", torch.float32, CpuClock(), 1.0)
@@ -278,13 +241,6 @@ def test_a_row_holds_the_median_of_its_calls():
     assert found.median_s == 0.004
     assert found.flop == 2 * 10 * 20 * 30
     assert found.flop_per_s == pytest.approx(12000 / 0.004)
-
-
-def test_a_slow_kernel_keeps_to_its_share_of_the_time():
-    # 1 s left for ten trials: 0.1 s, each call 1 ms of this clock's host and 30 ms of its device
-    bench = Bench("cpu", torch.float32, Ticking(0.03), 1.0)
-    bench.clock.synchronize = lambda: setattr(bench.clock, "now_s", bench.clock.now_s + 0.03)
-    assert bench.row(row(None), Trial("matmul", (8, 8, 8)), 10).repeats in (3, 4)
 
 
 def test_a_spent_budget_is_a_row_with_a_reason():
@@ -367,23 +323,6 @@ def test_flags_that_do_not_take_are_invalid_rows(monkeypatch):
     ]
 
 
-@pytest.mark.usefixtures("small")
-def test_a_device_and_libraries_that_start_slowly_cost_no_kernel_its_time(monkeypatch):
-    """In a fresh process the first product and the first convolution wait for seconds; the budget begins after both."""
-    clock, started, prepared = Ticking(0.001), set(), Bench.prepared
-
-    def slow_at_first(self, trial):
-        if trial.operation not in started:
-            started.add(trial.operation)
-            clock.now_s += 10.0
-        return prepared(self, trial)
-
-    monkeypatch.setattr(Bench, "prepared", slow_at_first)
-    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], clock, 2.5)
-    assert clock.now_s > 20.0
-    assert [r.status for r in rows] == ["ok"] * (4 + 8 + 2)
-
-
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(Unavailable, match="tf32 on cpu"):
         measure_ceilings("s", "cpu", PRECISIONS["tf32"], CpuClock(), 1.0)
@@ -412,8 +351,43 @@ def test_a_gpus_ceilings_come_in_six_seconds():
     assert all(rate > ceilings["fp32"] for name, rate in ceilings.items() if name.startswith("amp"))
 
 
-@pytest.mark.usefixtures("small")
-def test_no_time_at_all_still_gives_every_row():
-    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 1e-9)
-    assert len(rows) == 12
-    assert {r.status for r in rows} == {"unavailable"}
+# --- the algorithm of kernels above the sheet ---
+
+V100, FP32 = "Tesla V100-SXM2-16GB", 15.7e12
+"""Its sheet: 15.7 TFLOP/s of IEEE fp32."""
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "asked"),
+    [
+        (row(1.1 * FP32, operation="convolution"), V100, True),
+        (row(0.9 * FP32, operation="convolution"), V100, False),
+        (row(1.1 * FP32), V100, False),
+        (row(200e12, unit="fp16", operation="convolution"), V100, False),  # tensor units have no such algorithm
+        (row(1.1 * FP32, operation="convolution"), "Abacus 1", False),
+    ],
+)
+def test_convolutions_of_vector_units_above_the_sheet_are_asked(made: Ceiling, name: str, asked: bool) -> None:
+    assert above_sheet(made, name) is asked
+
+
+@pytest.mark.parametrize(
+    ("kernels", "algorithm"),
+    [(["volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"], "winograd"), (["volta_scudnn_128x64"], "")],
+)
+def test_its_kernels_name_the_algorithm(monkeypatch: pytest.MonkeyPatch, kernels: list[str], algorithm: str) -> None:
+    bench = object.__new__(Bench)
+    bench.device = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: V100)
+    monkeypatch.setattr(bench, "prepared", lambda trial: lambda: None)
+    monkeypatch.setattr(ceiling_ceilings, "kernel_names", lambda call: kernels)
+    trial = Trial("convolution", (1, 64, 8), "channels_last")
+    assert bench.explained(row(1.1 * FP32, operation="convolution"), trial).family == algorithm
+    assert bench.explained(row(0.9 * FP32, operation="convolution"), trial).family == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_device_tells_the_names_of_its_kernels() -> None:
+    a = torch.ones(64, 64, device="cuda")
+    assert kernel_names(lambda: a @ a)

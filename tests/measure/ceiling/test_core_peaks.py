@@ -1,7 +1,5 @@
 """A CPU's derived peak: by hand, what refuses it, and how buffers of the cache levels are chosen."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest
@@ -11,7 +9,6 @@ from measure.ceiling import core_peaks
 from measure.ceiling.core_peaks import Cores, derive_peak, issue_rows
 from measure.device.cpu_identity import Allowance
 from measure.native.kernels import IssueRate
-from results.errors import Unavailable
 from results.records.samples import Ceiling
 
 BLANK = Ceiling(sitting="s0", device="cpu", precision="fp32", unit="", operation="", shape="")
@@ -35,10 +32,6 @@ def test_the_kernel_confirms_the_table_or_there_is_no_peak(per_clock: float, has
     assert words in reason
     assert bool(reason) == bool(words)
     assert peak == (pytest.approx(2 * 2 * 16 * 2 * 3.8e9) if has_peak else None)
-
-
-def test_without_a_row_the_reason_is_handed_on() -> None:
-    assert derive_peak(None, 2.0, 3.8e9, 2.0, "no row") == (None, "no row")
 
 
 @pytest.fixture
@@ -81,20 +74,6 @@ def test_instructions_without_a_row_are_timed_and_have_no_peak(monkeypatch: pyte
     assert (row.status, row.derived_flop_per_s) == ("ok", None)
     assert row.reason.startswith("note: no derived peak: analysis/devices/vector_units.csv has no row for avx512_bf16")
     assert row.flop_per_s == pytest.approx(2 * 3.8e9 * 0.5 * 32 * 2)
-
-
-def test_a_machine_without_a_name_or_a_compiler_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nameless() -> Cores:
-        raise Unavailable("no derived peak: /proc/cpuinfo does not say which processor this is")
-
-    monkeypatch.setattr(core_peaks, "cores", nameless)
-    (row,) = issue_rows(BLANK, ("fp32",), 2, 0.1)
-    assert (row.status, row.reason[:16], row.unit) == ("unavailable", "no derived peak:", "fp32")
-    monkeypatch.setattr(core_peaks, "cores", lambda: Cores(frozenset({"fma"}), "Zen 2", "", ALLOWED))
-    monkeypatch.setenv("CC", "no-such-compiler")
-    (row,) = issue_rows(BLANK, ("fp32",), 2, 0.1)
-    assert (row.status, row.derived_flop_per_s) == ("unavailable", None)
-    assert row.reason.startswith("no C compiler")
 
 
 def test_buffers_fit_their_level_and_no_smaller_one() -> None:

@@ -1,7 +1,5 @@
 """What is tried for a ceiling: each shape once, of equal work where it should be, copies beyond the cache first."""
 
-from __future__ import annotations
-
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import ESSENTIAL, FAMILIES, Trial, moves, shapes, sweep, titled
 from results.records.samples import Ceiling
@@ -25,13 +23,6 @@ def test_families_by_hand():
     assert (1, 512, 4096, 512) in of["area"]  # flat
     equal = [t.flop for t in products if t.family in ("area", "deep", "batch")]
     assert set(equal) == {2 * 1024**3}
-
-
-def test_a_batch_of_products_costs_each_of_them():
-    many = Trial("matmul", (3, 4, 5), batch=7)
-    assert many.flop == 7 * 2 * 3 * 4 * 5
-    assert many.shape == "7 of 3x4x5"
-    assert Trial("matmul", (3, 4, 5)).shape == "3x4x5"
 
 
 def test_both_gradients_in_both_layouts():

@@ -1,23 +1,13 @@
 """The energy of a processor, over made-up trees of /sys and /proc: packages, rounds of the counter, permissions."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from analysis.devices.telemetry import Reading, energy
-from analysis.utilization.utilization import measurement
-from cleaning.gates import device as gates_device
 from measure.device import cpu_energy, environment
 from measure.device.cpu_energy import open_cpu
 from measure.device.telemetry import open_device
-from results.errors import Unavailable
-from results.records.samples import Telemetry
-from results.store.layout import key_of
-from tests.support.made_up.made_up_runs import a_run
 
 RANGE_UJ = 262_143_328_850  # 2**32 counts of 61.04 µJ
 """Of most processors since Haswell; a round takes 262 s at 1,000 W."""
@@ -117,33 +107,6 @@ def test_energy_that_only_root_may_read_is_absent_with_the_reason(tmp_path, monk
     assert device.preflight()["energy_source"] is None
 
 
-def test_energy_that_falls_silent_is_empty_from_then_on(tmp_path, monkeypatch):
-    put(tmp_path, package(0, 5_000_000))
-    device = cpu(tmp_path)
-    assert device.poll().energy_j == 5.0
-    (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
-    assert device.poll().energy_j is None
-    assert "No such file" in device.reasons["energy_j"]
-
-
-def test_a_thermal_zone_of_the_processor_is_read_where_no_driver_shows_its_sensor(tmp_path):
-    put(tmp_path, {"sys/class/thermal/thermal_zone0/type": "acpitz", "sys/class/thermal/thermal_zone0/temp": 20_000})
-    put(tmp_path, {"sys/class/thermal/thermal_zone1/type": "x86_pkg_temp"})
-    put(tmp_path, {"sys/class/thermal/thermal_zone1/temp": 55_500})
-    assert cpu(tmp_path).poll().temperature_c == 55.5
-    assert cpu_energy.package_temperature_c(tmp_path) == 55.5
-    put(tmp_path, {"sys/class/thermal/thermal_zone1/temp": 0})
-    with pytest.raises(Unavailable, match="0, which no processor has"):
-        cpu_energy.package_temperature_c(tmp_path)
-
-
-def test_a_machine_without_a_sensor_names_those_that_were_looked_for(tmp_path):
-    with pytest.raises(
-        Unavailable, match="no sensor among coretemp, k10temp, zenpower, and no zone among x86_pkg_temp"
-    ):
-        cpu_energy.package_temperature_c(tmp_path)
-
-
 def forbid(monkeypatch, path: Path) -> None:
     """As Linux does since 5.10; a test that is run by root could read a file of mode 0."""
     read = Path.read_text
@@ -185,25 +148,3 @@ def test_the_processor_of_this_machine_opens():
         assert device.facts().name == environment.cpu_name()
         assert device.polls == (device.poll().energy_j is not None)
     assert open_cpu(0).adapter == "rapl"
-
-
-def test_no_gate_takes_a_processor_for_a_gpu(tmp_path):
-    put(tmp_path, package(0, 5_000_000))
-    times = [float(second) for second in range(12)]
-    device = cpu(tmp_path, times)
-    polls = []
-    for second in range(12):  # 80 W
-        put(tmp_path, package(0, 5_000_000 + 80_000_000 * second))
-        polls.append(Telemetry(cell_id="c", attempt=1, **vars(device.poll())))
-    window = {"window_start_s": 1.0, "window_end_s": 11.0}
-    run = replace(a_run("c"), device="cpu", energy_j=800.0, energy_method="counter", **window)
-    sitting = SimpleNamespace(preflight=device.preflight(), environment={"clock_hz": None})
-    evidence = SimpleNamespace(
-        measured_cells=[run], telemetry={key_of(run): polls}, sitting=lambda run: sitting, published=[], rebuilt=[]
-    )
-    assert list(gates_device.clock(evidence)) == []
-    assert [found.holds for found in gates_device.energy(evidence)] == [True]
-    assert measurement(run, [], polls).power_w == pytest.approx(80.0)
-    assert measurement(run, [], polls).clock_hz is None
-    evidence.measured_cells = [replace(run, energy_j=900.0)]
-    assert [found.holds for found in gates_device.energy(evidence)] == [False]

@@ -3,8 +3,6 @@
 What libraries print of their products: lines as oneDNN and MKL write them, and this machine's own.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

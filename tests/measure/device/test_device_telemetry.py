@@ -1,7 +1,5 @@
 """Telemetry of any vendor: the registry, and a made-up vendor through the whole path of a sweep."""
 
-from __future__ import annotations
-
 import sys
 import time
 import typing
@@ -14,8 +12,6 @@ from measure.device import environment, telemetry
 from measure.device.telemetry import Adapter, DeviceFacts, open_device, state_before
 from measure.device.torch_build import torch_build
 from results.errors import Unavailable
-from runners.characterize.task import _energy_of
-from runners.doctor import checks
 from runners.workers.telemetry import TelemetryWatch
 from tests.support.fakes.polls import polled
 
@@ -88,16 +84,6 @@ def test_one_line_in_the_registry_gives_a_vendors_samples_to_a_sweep(vendor):
     assert (device.which, device.open) == (1, False)
 
 
-def test_doctor_and_characterize_ask_the_same_registry(vendor):
-    line, *state = checks.telemetry_checks("npu")
-    assert line.fact == "npu by turbine: power_w, energy_j, event_reasons (no sensor)"
-    assert line.cost == "stays empty: utilization at the observed clock, temperature"
-    assert [each.topic for each in state] == ["other users", "throttling", "power limit"]
-    assert _energy_of("npu:0")() >= 0.0
-    assert [device.which for device in vendor.opened] == [0, 0]
-    assert _energy_of("abacus")() is None
-
-
 # --- which adapter ---
 
 
@@ -144,11 +130,6 @@ def test_every_reason_is_told_where_nothing_opens(two_vendors):
         open_device("cuda", lambda field: "1" if field == "blue" else None)
     with pytest.raises(Unavailable, match="'abacus:1': expected one of cuda"):
         open_device("abacus:1")
-
-
-def test_the_registry_names_functions_that_are_there():
-    for name, adapter in telemetry.ADAPTERS.items():
-        assert callable(telemetry._load(adapter)), name
 
 
 def test_an_adapter_opens_a_device_with_every_member():

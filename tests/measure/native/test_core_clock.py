@@ -1,10 +1,10 @@
 """The clock of a core: from cpufreq, or from a chain of additions whose code is that of an assembler.
 
 The C kernel: what is read from its lines, by hand; that it counts what a core issues; and what it says without.
+The round trip of a cache line: its shortest try counts, and two threads take it.
 """
 
-from __future__ import annotations
-
+import os
 import platform
 import shutil
 import subprocess
@@ -16,23 +16,37 @@ import pytest
 from measure.native import kernels
 from measure.native.core_clock import ADDITIONS, LONG, SHORT, chain_code, chain_hz, core_clock_hz
 from measure.native.kernels import compiled_program, issue_rate, read_rate
+from measure.native.round_trip import MOST_LOOKS, ROUNDS, TRIES, ping_code, pong_code, round_trip_s, shortest_s
 from results.errors import Unavailable
 
-SOURCE = "mov %rdi, %rcx\nxor %eax, %eax\nmov $3, %edx\n1:\n"
-SOURCE += f".rept {ADDITIONS}\nadd %rdx, %rax\n.endr\ndec %rcx\njnz 1b\nret\n"
 HERE = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="the chain is code of x86-64 Linux"
 )
 
 
+STORE = "movl ${value}, (%rdi)\n"
+WAIT = f"mov ${MOST_LOOKS}, %ecx\n2: dec %ecx\njz 3f\ncmpl ${{value}}, (%rdi)\njne 2b\n"
+ROUND_TRIP = "mov %rsi, %rax\n1:\n{}dec %rax\njnz 1b\n3: ret\n"
+CHAIN = "mov %rdi, %rcx\nxor %eax, %eax\nmov $3, %edx\n1:\n"
+CHAIN += f".rept {ADDITIONS}\nadd %rdx, %rax\n.endr\ndec %rcx\njnz 1b\nret\n"
+
+
 @HERE
-def test_the_chain_is_what_an_assembler_makes_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "source"),
+    [
+        (chain_code, CHAIN),
+        (ping_code, ROUND_TRIP.format(STORE.format(value=1) + WAIT.format(value=0))),
+        (pong_code, ROUND_TRIP.format(WAIT.format(value=1) + STORE.format(value=0))),
+    ],
+)
+def test_the_code_is_what_an_assembler_makes_of_it(code, source: str, tmp_path: Path) -> None:
     if shutil.which("as") is None or shutil.which("objcopy") is None:
         pytest.skip("no assembler")
-    (tmp_path / "chain.s").write_text(SOURCE)
-    subprocess.run(["as", "-o", "chain.o", "chain.s"], cwd=tmp_path, check=True)
-    subprocess.run(["objcopy", "-O", "binary", "-j", ".text", "chain.o", "chain.bin"], cwd=tmp_path, check=True)
-    assert chain_code() == (tmp_path / "chain.bin").read_bytes()
+    (tmp_path / "code.s").write_text(source)
+    subprocess.run(["as", "-o", "code.o", "code.s"], cwd=tmp_path, check=True)
+    subprocess.run(["objcopy", "-O", "binary", "-j", ".text", "code.o", "code.bin"], cwd=tmp_path, check=True)
+    assert code() == (tmp_path / "code.bin").read_bytes()
 
 
 class Core:
@@ -125,3 +139,50 @@ def test_the_kernel_counts_whole_instructions_a_clock() -> None:
     assert 0.45 < found.per_clock < 4.2
     assert rate > 1e9
     assert kernels.SOURCE.read_text().startswith("/* What one core can issue")
+
+
+# --- the round trip of a cache line ---
+
+
+def test_the_shortest_try_counts() -> None:
+    """Tries of 400, 90, 200 and 91 ns a round trip."""
+    now_ns, each_ns = [0], iter((400, 90, 200, 91))
+
+    def ping(rounds: int) -> int:
+        now_ns[0] += rounds * next(each_ns)
+        return 0
+
+    assert shortest_s(ping, lambda: now_ns[0]) == pytest.approx(90e-9)
+    assert TRIES == 4
+
+
+def test_a_thread_that_does_not_answer_gives_none() -> None:
+    with pytest.raises(Unavailable, match="did not answer"):
+        shortest_s(lambda rounds: rounds)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processors of a process are those of Linux")
+def test_one_processor_alone_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3})
+    with pytest.raises(Unavailable, match="one processor alone"):
+        round_trip_s()
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64" or len(os.sched_getaffinity(0)) < 2,
+    reason="two processors of x86-64 Linux",
+)
+def test_the_round_trip_here_is_one_that_machines_have() -> None:
+    """The least of ten tries, which may fail beside busy neighbours: between two hardware threads of a core 40 ns,
+    between two sockets 1 µs. The thread that asks may use the processors that it might before."""
+    before = os.sched_getaffinity(0)
+    found = []
+    for _ in range(10):
+        try:
+            found.append(round_trip_s())
+        except Unavailable:
+            continue
+    assert found
+    assert 5e-9 < min(found) < 5e-6
+    assert os.sched_getaffinity(0) == before
+    assert ROUNDS * min(found) < 1e-3

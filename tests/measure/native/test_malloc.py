@@ -1,11 +1,10 @@
 """Memory that is freed: given back by default, kept where it is retained, and refused where it cannot be kept."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,30 +72,6 @@ def test_growing_into_the_extended_heap_is_no_page_fault() -> None:
     assert first < resident / 4 / resource.getpagesize() / 10
 
 
-def test_no_room_is_made_where_the_system_says_no_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(malloc, "free_bytes", lambda: None)
-    assert malloc.extend_heap(0.25) == 0
-    monkeypatch.setattr(malloc, "free_bytes", lambda: 1 << 30)
-    monkeypatch.setattr(malloc, "_resident_bytes", lambda: 0)
-    assert malloc.extend_heap(0.25) == 0
-
-
-def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    with pytest.raises(Unavailable, match="expected glibc, got another C library"):
-        retain_freed_memory()
-
-
-class Library:
-    """A C library whose mallopt answers so."""
-
-    def __init__(self, answer: int) -> None:
-        self._answer = answer
-
-    def mallopt(self, _parameter: int, _value: int) -> int:
-        return self._answer
-
-
 @pytest.mark.parametrize(
     ("answer", "faults", "words"),
     [
@@ -107,7 +82,7 @@ class Library:
 )
 def test_what_does_not_work_is_refused(answer: int, faults: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
-    monkeypatch.setattr(malloc.ctypes, "CDLL", lambda _name: Library(answer))
+    monkeypatch.setattr(malloc.ctypes, "CDLL", lambda _name: SimpleNamespace(mallopt=lambda *_: answer))
     monkeypatch.setattr(malloc, "faults_of_a_second_block", lambda _library: faults)
     with pytest.raises(Unavailable, match=words):
         retain_freed_memory()
