@@ -4,8 +4,6 @@ Files are the unit in which processes share the tests (`--dist loadfile`), as ea
 its tests: those that take longest come first, so that none is begun when the others end.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ each plan runs those that have not passed yet. Prints one line a test that passe
 docs/evidence.md. Takes some twenty minutes on two cores.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,17 +1,13 @@
 """Where the stand-in cannot be built it says why: tests are skipped with that reason, in .ci/run they fail."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.standin import conftest
-from tests.standin.conftest import built_once, built_or_skipped
+from tests.standin.conftest import built_or_skipped
 from tests.standin.device import stand_in
-from tests.standin.device.stand_in import LIBRARIES, SOURCES, Absent, build, quantities
+from tests.standin.device.stand_in import SOURCES, Absent, build, quantities
 
 pytestmark = pytest.mark.standin
 
@@ -39,34 +35,11 @@ def test_what_lacks_is_the_reason_of_the_skip(monkeypatch, tmp_path, lacking):
         built_or_skipped(tmp_path / "libraries")
 
 
-def test_libraries_are_built_by_the_first_that_comes(monkeypatch, tmp_path):
-    builds = []
-    monkeypatch.setattr(conftest, "build", builds.append)
-    assert [built_once(tmp_path), built_once(tmp_path)] == [tmp_path, tmp_path]
-    assert builds == [tmp_path]
-
-
-def test_a_build_that_failed_is_tried_again(monkeypatch, tmp_path):
-    def broken(folder: Path) -> None:
-        raise Absent("no gcc on PATH")
-
-    monkeypatch.setattr(conftest, "build", broken)
-    for _ in range(2):
-        with pytest.raises(Absent):
-            built_once(tmp_path)
-    assert not (tmp_path / "built").exists()
-
-
 def test_sources_bring_no_header_of_a_vendor():
     """Those included between quotes are ours; none of a vendor's lies in the repository."""
     assert {path.name for path in SOURCES.rglob("*.h")} == {"standin.h", "work.h"}
     words = "".join(path.read_text() for path in SOURCES.iterdir() if path.suffix in (".c", ".h", ".def"))
     assert "NVIDIA CORPORATION" not in words.upper()
-
-
-def test_each_source_is_built_into_one_library():
-    built = [name for library in LIBRARIES for name in library.sources]
-    assert sorted(built) == sorted(path.stem for path in SOURCES.glob("*.c"))
 
 
 def test_a_misspelt_quantity_is_refused_by_python_and_by_the_device(standin, libraries):

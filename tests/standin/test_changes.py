@@ -3,8 +3,6 @@
 All of it is in the cell's rows: telemetry, the blocks, marks, and a utilization of the clock that has not changed.
 """
 
-from __future__ import annotations
-
 import csv
 from itertools import pairwise
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Other commands on a stand-in device: doctor, ceiling, profile, and an allocator's history against a prediction."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

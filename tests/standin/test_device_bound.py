@@ -1,7 +1,5 @@
 """A sweep of one cell whose every kernel takes equally long: step time, phases, a ceiling above the sheet, a recording
-in which each kernel is twice; and a cell whose device waits for its host."""
-
-from __future__ import annotations
+in which each kernel is twice."""
 
 import csv
 import json
@@ -90,24 +88,3 @@ def test_launches_times_duration_is_the_step_time(device_bound, standin):
     rows = data.samples[data.samples["part"] == "measure"]
     step_s = rows["device_s"].sum() / rows["steps"].sum()
     assert step_s == pytest.approx(launches * KERNEL_NS * 1e-9, rel=0.001)
-
-
-def test_the_phases_are_the_step(device_bound):
-    _, data = device_bound
-    rows = data.samples
-    step_s = {
-        part: rows[rows["part"] == part]["device_s"].sum() / rows[rows["part"] == part]["steps"].sum()
-        for part in ("measure", "phase")
-    }
-    phases = rows[rows["part"] == "phase"].groupby("phase").agg({"device_s": "sum", "steps": "sum"})
-    assert set(phases.index) == {"forward", "loss", "backward", "optimizer"}
-    assert (phases["device_s"] / phases["steps"]).sum() == pytest.approx(step_s["measure"], rel=0.001)
-
-
-@pytest.mark.slow
-def test_a_step_whose_device_waits_is_host_bound(device_bound, standin):
-    """Calls that take the host 50 times as long as a kernel takes the device, against the reverse."""
-    _, data = device_bound
-    assert [run.host_bound for run in data.runs] == [False]
-    waiting = standin(kernel_ns=1000, call_ns=50_000)
-    assert [run.host_bound for run in sweep(waiting, "--precisions", "fp32").runs] == [True]

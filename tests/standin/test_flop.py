@@ -4,8 +4,6 @@ An independent route: ours counts PyTorch's operators on fake tensors; the stand
 own descriptors while the CUDA build of torch trains.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

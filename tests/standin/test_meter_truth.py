@@ -1,7 +1,5 @@
 """What was planted in a stand-in comes out of the meter, which never waits for the device."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`runners.doctor --self-test` on a stand-in: an honest device passes, and each lie fails the checks that ask for it
-and no other. In short (all lies in one process, short times), and as `slow` by the command itself."""
-
-from __future__ import annotations
+and no other (all lies in one process, short times). The command itself is `slow`."""
 
 import json
 import sys
@@ -131,11 +129,10 @@ def test_an_honest_device_passes(standin):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lie", LIES)
-def test_the_command_fails_by_name(standin, lie):
-    plan, checks = LIES[lie]
+def test_memory_that_differs_is_told_and_not_judged(standin):
+    plan, checks = LIES["batch normalisation keeps 4 MiB"]
     code, rows, answer = self_test(standin(**{**HONEST, **plan}))
-    assert (code, answer["verdict"]) == ((0, "ok") if checks == MEMORY else (1, "failed")), "memory is told, not judged"
+    assert (code, answer["verdict"]) == (0, "ok")
     assert with_verdict(rows, "failed", "reported") == checks, rows
 
 

@@ -3,8 +3,6 @@
 The second of two, so that nothing is taken from the first. Each of it is in the rows, and gates refuse them.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

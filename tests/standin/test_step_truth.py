@@ -3,14 +3,8 @@
 Expected values follow from the plan and from how many kernels the device's page counted.
 """
 
-from __future__ import annotations
-
-from statistics import fmean
-
 import pytest
 
-from analysis.utilization.utilization import step_time
-from results.records.samples import Sample
 from tests.standin.device.stand_in import Task
 
 pytestmark = pytest.mark.standin
@@ -109,23 +103,6 @@ def test_blocks_of_a_device_that_slows_down_are_the_planted_ones(answers):
         planted_s = count * KERNEL_NS * 1e-9 * (1 + DRIFT * (n + (count + 1) / 2))  # the mean of n + 1 … n + count
         assert block["device_s"] == pytest.approx(planted_s, rel=1e-5)
         n += count
-
-
-def test_a_step_that_slows_down_is_not_converged_and_said_to_drift(answers):
-    answer = answers["drift"]
-    assert answer["status"] == "not_converged"
-    assert answer["reason"].startswith("stopped at the cap of 4 s with a 95 % interval of ±")
-    means_s = [block["device_s"] / block["steps"] for block in answer["blocks"]]
-    third = len(means_s) // 3
-    slower = fmean(means_s[-third:]) / fmean(means_s[:third]) - 1
-    samples = [
-        Sample(**{**block, "cell_id": "c", "attempt": 1, "index": index})
-        for index, block in enumerate(answer["blocks"])
-    ]
-    assert (
-        step_time(samples).drift == f"drift: the last third of the blocks took {100 * slower:+.1f} % against the first"
-    )
-    assert slower > 0.01
 
 
 def test_a_step_whose_device_waits_is_host_bound_and_the_reverse(answers):

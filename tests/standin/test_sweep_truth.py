@@ -1,7 +1,5 @@
 """What was planted in a stand-in comes out of `runners.sweep`: utilization, ceilings, clock, energy, step time."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

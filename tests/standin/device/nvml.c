@@ -21,7 +21,6 @@ static Return answerable(void) {
     State *page = standin_state();
     double limit = standin_plan()->nvml_fails_after;
     if (limit && (double)page->power_readings >= limit) return (Return)standin_plan()->nvml_error;
-    if (page->later && standin_plan()->later_nvml_error) return (Return)standin_plan()->later_nvml_error;
     return page->lost ? LOST : SUCCESS;
 }
 #define ANSWERABLE()                \

@@ -8,8 +8,6 @@ copied into the repository. Names that a real library exports and ours does not 
 `missing()` for what they asked for in vain. Raises ValueError for a quantity that `plan.def` does not know.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

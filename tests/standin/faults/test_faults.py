@@ -1,7 +1,5 @@
 """Each fault is a row with its reason, the sweep goes on with a fresh worker, `--resume --retry failed` completes."""
 
-from __future__ import annotations
-
 import pytest
 
 from results.store.store import read_run

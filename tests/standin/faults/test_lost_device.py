@@ -1,7 +1,5 @@
 """A lost device: its cause is in the row, no other cell is tried, `--resume` completes once it is back."""
 
-from __future__ import annotations
-
 import pytest
 
 from results.store.store import read_run

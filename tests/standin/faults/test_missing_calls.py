@@ -1,7 +1,5 @@
 """A call that is not in the stand-in answers "not supported" and fails the test that made it, in every library."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -34,24 +32,3 @@ def test_each_library_tells_of_calls_that_are_not_there(libraries, tmp_path):
     assert device.missing() == sorted(name for name, _ in CALLS.values())
     with pytest.raises(AssertionError, match=f"{len(CALLS)} more items, first extra item: 'cuTexRefCreate'"):
         next(fixture)
-
-
-def test_a_name_by_which_torch_asks_the_driver_is_told_too(libraries, tmp_path):
-    """torch finds the driver's functions by name: one that no header has."""
-    fixture = makes(libraries, lambda: tmp_path / "device")
-    device = next(fixture)()
-    ask = (
-        "from ctypes import *; "
-        "CDLL('libcudart.so.13').cudaGetDriverEntryPoint(b'cuNoSuchCall', byref(c_void_p()), 0, None)"
-    )
-    done = device.run(sys.executable, "-c", ask)
-    assert done.returncode == 0, done.stderr
-    with pytest.raises(AssertionError, match="cuNoSuchCall"):
-        next(fixture)
-
-
-def test_what_is_refused_on_purpose_fails_no_test(standin):
-    device = standin()
-    done = device.run(sys.executable, "-c", ASK, "libnvidia-ml.so.1", "nvmlDeviceGetNumGpuCores")
-    assert done.stdout.split() == ["3"], done.stderr
-    assert device.missing() == []

@@ -1,7 +1,5 @@
 """Device memory that is refused, at one allocation of a cell or from there on: torch asks again, or a row says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.standin.device.stand_in import Task

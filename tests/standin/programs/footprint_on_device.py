@@ -3,8 +3,6 @@
 Arguments: pairs of model and batch size. Prints {"model": {"predicted_bytes", "tensors_bytes"}} as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

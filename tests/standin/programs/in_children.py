@@ -4,8 +4,6 @@ A child has torch imported and no context yet, so that another plan costs no imp
 folder with NAME.json (["module:function", arguments]) and NAME.plan for each task. Prints {NAME: answer} as JSON.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

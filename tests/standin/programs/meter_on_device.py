@@ -4,8 +4,6 @@ Arguments: steps, "plain" or "autocast". torch raises where anything in a step w
 the host waits until the device has nothing to do, as a loop does that reads its loss: that time is outside of steps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

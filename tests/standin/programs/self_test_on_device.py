@@ -6,8 +6,6 @@ on fake tensors. Times are SHORT ones: the same checks over shorter blocks, as a
 Prints {name: {check: its row}} as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -5,24 +5,13 @@ and cuBLAS were asked for, by their descriptors and arguments (and of torch's ow
 kernels of a whole step with its optimizer, SGD with momentum and decay, as it is once everything is allocated.
 """
 
-from __future__ import annotations
-
 import json
-import os
-import struct
 import sys
 
 import torch
 import torchvision
 
-LAUNCHES_AT, UNITS = 8, 4  # `State` of standin.h: magic, launches, FLOP by unit
-
-
-def given() -> tuple[int, int]:
-    """Kernels and FLOP that the device was given until now."""
-    with open(os.environ["STANDIN_STATE"], "rb") as file:
-        launches, *flop = struct.unpack_from(f"{1 + UNITS}Q", file.read(LAUNCHES_AT + 8 * (1 + UNITS)), LAUNCHES_AT)
-    return launches, sum(flop)
+from tests.standin.programs.device_tasks import page
 
 
 def of_a_step(name: str, batch: int, pixels: int) -> list[int]:
@@ -32,14 +21,14 @@ def of_a_step(name: str, batch: int, pixels: int) -> list[int]:
         images, labels = torch.zeros(batch, 3, pixels, pixels), torch.zeros(batch, dtype=torch.long)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     for _ in range(2):
-        launches, before = given()
+        before = page()
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(images), labels)
-        between = given()[1]
+        between = page().flop
         loss.backward()
-        after = given()[1]
+        after = page().flop
         optimizer.step()
-    return [between - before, after - between, given()[0] - launches]
+    return [between - before.flop, after - between, page().launches - before.launches]
 
 
 if __name__ == "__main__":

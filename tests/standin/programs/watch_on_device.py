@@ -3,8 +3,6 @@
 Prints JSON: preflight, readings, energy and warnings of a window, and why the device is lost. Imports no torch.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
