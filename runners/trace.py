@@ -243,7 +243,6 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     from reports.sweep.table import to_csv
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv
-    from reports.trace.timeline import has_states
     from results.records.counts import CleaningLog
     from results.records.operations import OperationInstance
     from results.store.layout import QUICK, compress
@@ -253,19 +252,19 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
     put(out / PAGE, to_html(trace, device))
     faults: list[str] = []
-    put_figures(out / FIGURES, lambda: _pictures(out, has_states(trace)), faults)
+    put_figures(out / FIGURES, lambda: _pictures(trace), faults)
     if not faults:
         names = (PAGE, KERNELS, INSTANCES, LOG, FIGURES)
         say(f"written: {', '.join(str(out / name) for name in names)}")
     return faults
 
 
-def _pictures(out: Path, states: bool) -> dict[str, bytes]:
-    """File name → content of every figure of the tables in `out`. states: also what was found before cleaning."""
+def _pictures(trace: Trace) -> dict[str, bytes]:
+    """File name → content of every figure."""
     from reports.shared import figure_style
     from reports.trace import figures as trace_figures
 
-    return figure_style.render_all(lambda: trace_figures.figures(out, states))
+    return figure_style.render_all(lambda: trace_figures.figures(trace))
 
 
 def _check_file(path: Path) -> None:

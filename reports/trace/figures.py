@@ -1,16 +1,14 @@
 """What a recorded profile says, as pictures: FLOP of a step, ratios, a timeline, and with `count_figures.py` how
 often each product was counted.
 
-Drawn from operation_instances.csv.gz and kernels.csv.gz of one directory and from nothing else; a table that is missing
-or empty makes fewer figures. Where the recorder marked steps, products are those of one step: the one with the most
-wrong counts, since that is where cleaning has the most to say. Not claimed: FLOP per image, which a recording does not
-know.
+Drawn from what operation_instances.csv.gz and kernels.csv.gz hold; an empty table makes fewer figures. Where the
+recorder marked steps, products are those of one step: the one with the most wrong counts, since that is where cleaning
+has the most to say. Not claimed: FLOP per image, which a recording does not know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,17 +18,18 @@ from analysis.trace.missing import MISSING
 from cleaning.trace.totals import UNKNOWN_OPERATOR
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import digits, scaled
-from reports.sweep.figures import gallery
 from reports.trace.count_figures import PHASES, count_figure
-from results.records.operations import Kernel, OperationInstance
+from reports.trace.text import timed_kernels
+from reports.trace.timeline import has_states
+from results.records.operations import OperationInstance
+from results.store.tables import table
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KERNELS = "kernels.csv.gz"
-INSTANCES = "operation_instances.csv.gz"
+    from reports.trace.timeline import Trace
 
 STATES = ("raw", "deduplicated", "repaired")
 ALL_PHASES = ("forward", "loss", "recompute", "backward", "optimizer", "")
@@ -41,20 +40,16 @@ _FINEST = 1500
 """Into how many pieces a timeline is cut: gaps shorter than one are not drawn."""
 
 
-def figures(directory: Path, states: bool = True) -> dict[str, Figure]:
-    """File name → figure. Draw and render inside `style.theme()`. states: also what was found before cleaning.
-
-    Raises ValueError for a file that is not the table its name says.
-    """
-    instances = gallery.read(directory / INSTANCES, OperationInstance)
-    kernels = gallery.read(directory / KERNELS, Kernel)
+def figures(trace: Trace) -> dict[str, Figure]:
+    """File name → figure. Draw and render inside `style.theme()`."""
+    instances, states = table(OperationInstance, trace.cleaned.instances), has_states(trace)
     known = _has_count(instances, "expected_flop") | _has_count(instances, "raw_flop")
     products = instances[known | _without_count(instances)]
     if not states:
         products = products.assign(raw_flop=products["repaired_flop"])
     drawn = count_figure(instances[known]) | _flop_per_step(products) if states else {}
     drawn |= _ratios(products, ("raw", "repaired") if states else ("repaired",))
-    drawn |= _timeline(instances, kernels)
+    drawn |= _timeline(instances, timed_kernels(trace))
     return drawn
 
 

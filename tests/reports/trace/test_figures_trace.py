@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-from pathlib import Path
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,27 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from reports.shared import figure_style
-from reports.sweep.table import to_csv
 from reports.trace import figures as trace_figures
-from reports.trace.text import kernels_csv
 from results.records.operations import OperationInstance
 from tests.support.figure_texts import covered, texts
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
 
 
-@pytest.fixture
-def drawn(tmp_path: Path) -> Any:
-    """Operations → their figures, through the files."""
-
-    def draw(*instances: OperationInstance) -> dict[str, Figure]:
-        trace = made_up_trace.trace(instances)
-        rows = to_csv(instances, OperationInstance)
-        (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
-        (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))
-        return trace_figures.figures(tmp_path)
-
-    return draw
+def drawn(*instances: OperationInstance) -> dict[str, Figure]:
+    """The figures of these operations."""
+    return trace_figures.figures(made_up_trace.trace(instances))
 
 
 def cells(figure: Figure) -> dict[tuple[float, float], tuple[str, str]]:
@@ -67,7 +56,7 @@ def bars(figure: Figure) -> list[tuple[float, float, float]]:
 # --- how often each product was counted ------------------------------------------------------------------------------
 
 
-def test_the_table_shows_the_step_with_the_most_faults_before_and_after(drawn: Any) -> None:
+def test_the_table_shows_the_step_with_the_most_faults_before_and_after() -> None:
     figure = drawn(*made_up_trace.instances())["counts_by_operation"]
     table = cells(figure)
     right = colour("right")
@@ -89,7 +78,7 @@ def test_the_table_shows_the_step_with_the_most_faults_before_and_after(drawn: A
     assert "step 0, the one with the most wrong" in " ".join(figure.get_supxlabel().split())
 
 
-def test_recomputation_stands_beside_the_forward_product_of_its_module(drawn: Any) -> None:
+def test_recomputation_stands_beside_the_forward_product_of_its_module() -> None:
     forward = made_up_trace.instance(0, "forward", G, 1, module="a")
     other = made_up_trace.instance(1, "forward", G, 1, module="b")
     again = made_up_trace.instance(2, "recompute", G, 0, module="b")
@@ -102,7 +91,7 @@ def test_recomputation_stands_beside_the_forward_product_of_its_module(drawn: An
     assert len(figure.axes[0].get_yticklabels()) == 3
 
 
-def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> None:
+def test_what_has_no_count_is_a_question_mark_and_fractions_stay() -> None:
     """A grouped convolution counted as one of 64 groups, and one whose sizes say nothing."""
     group = made_up_trace.instance(0, "forward", 64 * G, 1, raw_flop=G, verdict="under", reason="grouped")
     unknown = made_up_trace.instance(1, "forward", None, 1, raw_flop=5, repaired_flop=5)
@@ -116,14 +105,14 @@ def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> 
 # --- bars ------------------------------------------------------------------------------------------------------------
 
 
-def test_bars_are_flop_of_a_mean_step_by_state_and_phase(drawn: Any) -> None:
+def test_bars_are_flop_of_a_mean_step_by_state_and_phase() -> None:
     """Two steps: 21 + 22, 6 + 22, 12 + 22 GFLOP."""
     figure = drawn(*made_up_trace.instances())["flop_per_step"]
     assert bars(figure) == [(0, 0, 10.5), (0, 10.5, 11), (1, 0, 3), (1, 3, 11), (2, 0, 6), (2, 6, 11)]
     assert figure.get_supxlabel().startswith("GFLOP of a step, mean of 2")
 
 
-def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word(drawn: Any) -> None:
+def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word() -> None:
     """An attention without a count: the bars of the convolutions are no totals, and the ratio of all is none."""
     attention = made_up_trace.instance(
         12, "forward", None, 1, kind="attention", name="aten::scaled_dot_product_attention"
@@ -138,7 +127,7 @@ def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word(draw
     assert len(bars(ratios)) == 2
 
 
-def test_ratios_by_kind_before_and_after_beside_two(drawn: Any) -> None:
+def test_ratios_by_kind_before_and_after_beside_two() -> None:
     linear = [
         made_up_trace.instance(12, "forward", G, 2, kind="matmul"),
         made_up_trace.instance(13, "backward", G, 2, 2, kind="matmul", forward_index=12),
@@ -157,14 +146,14 @@ def test_ratios_by_kind_before_and_after_beside_two(drawn: Any) -> None:
     assert [line.get_xdata()[0] for line in axes.lines] == [2]
 
 
-def test_a_recording_without_a_backward_pass_has_no_ratios(drawn: Any) -> None:
+def test_a_recording_without_a_backward_pass_has_no_ratios() -> None:
     assert "backward_forward_by_kind" not in drawn(made_up_trace.instance(0, "forward", G, 1))
 
 
 # --- a step in time --------------------------------------------------------------------------------------------------
 
 
-def test_the_timeline_is_the_middle_step_by_phase(drawn: Any) -> None:
+def test_the_timeline_is_the_middle_step_by_phase() -> None:
     """The first of two steps: 18 kernels forward and 5 backward, 1 ms every 1.5 ms."""
     figure = drawn(*made_up_trace.instances())["timeline"]
     (axes,) = figure.axes
@@ -181,8 +170,10 @@ def test_the_timeline_is_the_middle_step_by_phase(drawn: Any) -> None:
 # --- all -------------------------------------------------------------------------------------------------------------
 
 
-def test_missing_tables_are_no_figures_and_no_error(tmp_path: Path) -> None:
-    assert trace_figures.figures(tmp_path) == {}
+def test_a_recording_without_operations_has_no_figures() -> None:
+    trace = made_up_trace.trace()
+    empty: Any = SimpleNamespace(instances=(), kernels=trace.cleaned.kernels.iloc[:0])
+    assert trace_figures.figures(replace(trace, cleaned=empty)) == {}
 
 
 CROWDS = {
@@ -203,7 +194,7 @@ CROWDS = {
 
 
 @pytest.mark.parametrize("crowd", CROWDS)
-def test_no_text_covers_another_or_leaves_the_page(drawn: Any, crowd: str) -> None:
+def test_no_text_covers_another_or_leaves_the_page(crowd: str) -> None:
     for name, figure in drawn(*CROWDS[crowd]).items():
         assert covered(figure) == [], name
         assert figure.get_size_inches()[1] <= 11.5
