@@ -114,7 +114,7 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     from measure.counters.harness.registry import COUNTERS
     from measure.device import processes
     from runners.count import command
-    from runners.count.command import Uncounted, count
+    from runners.count.output import Uncounted, count
 
     processes.context(PRELOADED)
     forkserver.ensure_running()

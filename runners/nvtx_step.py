@@ -1,4 +1,4 @@
-"""`python -m runners.nvtx_step --cell JSON --work WORK`: one work of a cell under NVTX ranges, for `nsys` around it.
+"""`python -m runners.nvtx_step CELL WORK`: one work of a cell under NVTX ranges, for `nsys` around it.
 
 What a sweep with `--profile nsys` has Nsight Systems start, and prints. It builds the cell's model as the sweep does,
 warms up, and runs one step between cudaProfilerStart and cudaProfilerStop (`measure/profiler/nvtx_step.py`). Nothing is
@@ -29,13 +29,13 @@ LOOK_EVERY_S = 0.5
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: the step ran; 1: it did not, and why is one line on stderr."""
     parser = Parser(prog="python -m runners.nvtx_step", description="One work of a cell under NVTX ranges.")
-    parser.add_argument("--cell", required=True, metavar="JSON", help="its parameters, those at their default left out")
-    parser.add_argument("--work", required=True, choices=[work for work in WORKS if work != "epoch"])
+    parser.add_argument("cell", help="its parameters as JSON, those at their default left out")
+    parser.add_argument("work", choices=[work for work in WORKS if work != "epoch"])
     options = parser.parse_args(arguments)
     try:
         cell = cell_of(options.cell)
     except ValueError as fault:
-        parser.fail(f"--cell: {fault}")
+        parser.fail(f"cell: {fault}")
     if PARENT in os.environ:
         threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()
     try:

@@ -15,32 +15,29 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.arguments import MARGIN_RATIO, Parser, add_format, precision
-from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
-from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
-from runners.cli.output import say, show_answer
+from analysis.devices.peaks import Device, device_called
+from analysis.footprint.largest_batch import SMALL, BatchFit
+from results.errors import Inconsistent, Unavailable
+from runners.cli.arguments import MARGIN_RATIO, Parser, add_format
+from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, instructed
+from runners.cli.model_options import MODEL, add_model, add_shared, check_models, hyper_of
+from runners.cli.output import reserve, say, show_answer
 from runners.cli.progress import passing
+from runners.footprint.command import Steps, Untraced
+from runners.footprint.step import StepOptions, StepTrace, fit, moments, parts, rules, trace_batch
 
 if TYPE_CHECKING:
-    from analysis.devices.peaks import Device
-    from analysis.footprint.largest_batch import BatchFit
     from analysis.reach.least_time import StepBound
     from analysis.reach.prediction import Prediction
     from reports.reach import ReachAnswer
     from results.records.step_profile import StepOperation
-    from runners.footprint.command import Steps
-    from runners.footprint.step import StepOptions, StepTrace
 
     Operations = Sequence[StepOperation]
 
 
 BATCH_SIZE = 32
-"""Where none is given."""
-
-PRECISION = "fp32"
 """Where none is given."""
 
 MODES = ("train", "infer")
@@ -51,56 +48,39 @@ NO_BOUND = "No bound: attention is in parts here, which CUDA may run as one kern
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options), options.debug)
+    return guarded(lambda: _run(options))
 
 
 def parser() -> Parser:
     """The parser of `runners.reach`."""
-    from analysis.devices.precisions import PRECISIONS
-
     made = Parser(
         prog="python -m runners.reach",
         description="What could a step take at best on a device that you do not have, and what will it take?",
         epilog="What bound and interval are: docs/projections.md. Models of any form: docs/models.md.",
     )
     made.add_argument("model", metavar="MODEL", help=MODEL)
-    made.add_argument(
-        "--device", required=True, metavar="NAME", help="the name that its driver prints: NVIDIA A100-SXM4-80GB"
-    )
+    text = "the name that its driver prints: NVIDIA A100-SXM4-80GB"
+    add_shared(made, "device", required=True, metavar="NAME", help=text)
     group = made.add_argument_group("the step")
     add_model(group, str(BATCH_SIZE))
     made.set_defaults(batch_size=BATCH_SIZE)
-    group.add_argument(
-        "--precision",
-        type=precision,
-        choices=tuple(PRECISIONS),
-        default=PRECISION,
-        help=f"{', '.join(PRECISIONS)} ({PRECISION})",
-    )
-    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
+    add_shared(group, "precision")
+    add_shared(group, "layout")
     group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
     group.add_argument("--compile", action="store_true", help="predict, and compare with, steps under torch.compile")
     add_format(made, "table, csv (one row) or json (table)")
-    made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
-    made.add_argument("--debug", action="store_true", help="tracebacks")
+    add_shared(made, "out", metavar="FILE", help="write to this file, too")
     return made
 
 
 def _run(options: Namespace) -> int:
     """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from analysis.devices.peaks import device_called
-    from results.errors import Inconsistent, Unavailable
     from results.garbage_collector import collector_off
-    from runners.footprint.command import Untraced
 
     check_models([options.model], options)
-    try:
+    with as_mistake(ValueError, about="--device: "):
         device = device_called(options.device)
-    except ValueError as fault:
-        raise Mistake(f"--device: {fault}") from fault
     if options.out is not None:
-        from runners.cli.output import reserve
-
         reserve(options.out)
     try:
         with collector_off():  # a third of the time of a large model's trace is the collector's
@@ -119,8 +99,6 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     from analysis.footprint.live_bytes import unsized
     from analysis.reach.least_time import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
-    from runners.footprint.command import Steps
-    from runners.footprint.step import StepOptions, trace_batch
 
     asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
     steps = Steps(asked, trace_batch if options.mode == "train" else trace_forward)
@@ -173,7 +151,6 @@ def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
     from measure.fake.mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
     from measure.profile.step_kinds import ModelStep
-    from runners.footprint.step import StepTrace, parts, rules
 
     with quiet():
         mode = fake_mode()
@@ -190,12 +167,9 @@ def prediction_of(
     steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
     """The predicted time of the step, or why there is none."""
-    from analysis.footprint.largest_batch import SMALL
     from analysis.reach.prediction import predict
     from analysis.reach.step_amounts import amounts
     from analysis.reach.step_time import Setting, fitted_model, machine_of
-    from results.errors import Inconsistent, Unavailable
-    from runners.footprint.command import Untraced
 
     setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
     try:
@@ -242,8 +216,6 @@ def _published_row(row: Any) -> dict[str, Any]:
 def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:
     """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
     from analysis.devices import memory
-    from runners.footprint.command import Untraced
-    from runners.footprint.fit import moments
 
     peak = max(moments(steps.at(options.batch_size), "cuda", device.compute_capability))
     known = next((found for name in (options.device, *device.names) if (found := memory.lookup(name))), None)
@@ -261,8 +233,6 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 
 def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
     """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
-    from analysis.footprint.largest_batch import SMALL
-    from runners.footprint.fit import fit
 
     asked = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):

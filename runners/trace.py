@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.errors import Inconsistent
+from analysis.devices import peaks
+from results.errors import Inconsistent, StoreFault
 from results.names import nearest
-from runners.cli.arguments import Parser, add_format, number
-from runners.cli.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
-from runners.cli.model_options import read_recording
+from results.records.operations import OperationInstance
+from runners.cli.arguments import Parser, add_format
+from runners.cli.exits import FAILED, UNWRITABLE, Mistake, as_mistake, exit_code, guarded
+from runners.cli.model_options import add_shared, read_recording
 from runners.cli.output import json_text, put, put_figures, reserve, say, show_answer, show_page
 
 if TYPE_CHECKING:
@@ -86,17 +88,14 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
     from analysis.ranks.timelines import by_rank
     from measure.trace.ranks.recordings import rank_files, read_ranks
 
-    try:
+    with as_mistake(ValueError, OSError):
         timelines = by_rank(read_ranks(rank_files(folder)))
         flop = {rank: _flop(each, device) for rank, each in timelines.items()} if counting else {}
         return report_of(timelines, flop)
-    except (ValueError, OSError) as fault:
-        raise Mistake(str(fault)) from fault
 
 
 def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
-    from analysis.devices import peaks
     from analysis.ranks.summary import StepFlop
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
@@ -166,17 +165,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: read and printed; 1: it cannot be true; 2: the caller's mistake; 3: a file was not written."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    return guarded(lambda: _run(parser, options), options.debug, f"{options.file}: ")
+    return guarded(lambda: _run(parser, options), f"{options.file}: ")
 
 
 def _run(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
-    from results.errors import Inconsistent
 
     device = _device(parser, options.device, options.peak_tflops)
     if options.file.is_dir():
         return _run_ranks(options, device)
-    try:
+    with as_mistake(Inconsistent, OSError):
         _check_file(options.file)
         if options.out is not None:
             _check_out(options.out)
@@ -184,8 +182,6 @@ def _run(parser: Parser, options: Namespace) -> int:
             _check_page(options.html)
         recording = read_recording(options.file)
         trace = replace(cleaned(recording), pyprof_rule=options.pyprof)
-    except (Inconsistent, OSError) as fault:
-        raise Mistake(str(fault)) from fault
     from reports.trace.text import impossible
 
     device = device or _known(trace.device_name)
@@ -223,7 +219,6 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
     from reports.sweep.table import to_csv
     from reports.trace.text import document, to_text
-    from results.records.operations import OperationInstance
 
     show_answer(
         form,
@@ -244,7 +239,6 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv
     from results.records.counts import CleaningLog
-    from results.records.operations import OperationInstance
     from results.store.layout import QUICK, compress
 
     put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
@@ -280,8 +274,6 @@ def _check_out(out: Path) -> None:
     """Before the long read: raises Mistake if `out` is a file, StoreFault if nothing can be written there."""
     import os
 
-    from results.errors import StoreFault
-
     if out.exists() and not out.is_dir():
         raise Mistake(f"--out: expected a directory, got the file {out}")
     above = next(path for path in (out, *out.absolute().parents) if path.exists())
@@ -300,7 +292,6 @@ def _check_page(page: Path) -> None:
 
 def _device(parser: Parser, name: str | None, peak_tflops: float | None) -> Device | None:
     """The peaks of a device that the caller names, which must be known, or one peak for all units."""
-    from analysis.devices import peaks
     from analysis.devices.precisions import UNITS
 
     if peak_tflops is not None:
@@ -331,7 +322,6 @@ def _device(parser: Parser, name: str | None, peak_tflops: float | None) -> Devi
 
 def _known(name: str) -> Device | None:
     """The peaks of the device of a name, under that name, since a row of the table may serve several; None: unknown."""
-    from analysis.devices import peaks
 
     device = peaks.lookup(name) if name else None
     return None if device is None else replace(device, name=peaks.spelling(device, name))
@@ -346,9 +336,7 @@ def _parser() -> Parser:
         help="trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
     )
     add_format(parser)
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where to write trace.html, kernels, operations, log and figures"
-    )
+    add_shared(parser, "out", help="where to write trace.html, kernels, operations, log and figures")
     parser.add_argument("--html", type=Path, metavar="PAGE", help="where to write the page alone")
     parser.add_argument(
         "--pyprof",
@@ -356,14 +344,9 @@ def _parser() -> Parser:
         help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
     )
     parser.add_argument("--times-only", action="store_true", help="of a directory: times alone, without FLOP")
-    parser.add_argument("--device", metavar="NAME", help="whose peaks apply, instead of those of the recorded device")
-    parser.add_argument(
-        "--peak-tflops",
-        type=number(float, 1e-6, 1e9),
-        metavar="N",
-        help="a peak of your own for one device, in 1e12 FLOP/s",
-    )
-    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+    text = "whose peaks apply, instead of those of the recorded device"
+    add_shared(parser, "device", default=None, metavar="NAME", help=text)
+    add_shared(parser, "peak-tflops")
     return parser
 
 

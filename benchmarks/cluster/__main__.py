@@ -26,7 +26,7 @@ from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep.executors.ray_slots import RaySlots
 from runners.sweep.executors.remote import Remote
-from runners.sweep.executors.result import SlotSettings
+from runners.sweep.findings import SlotSettings
 from runners.sweep.plan import Grid, cells, remaining
 from runners.sweep.session import Limits
 

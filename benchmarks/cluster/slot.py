@@ -9,7 +9,7 @@ from measure.device.environment import DeviceProperties, Environment
 from results.records.cell import Run
 from results.records.counts import FlopCount
 from results.records.samples import Sample
-from runners.sweep.executors.result import CellResult, Order, SlotFacts, SlotSettings
+from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
 from runners.workers.devices import ProbeResult
 
 BLOCKS, COUNTS = 20, 12

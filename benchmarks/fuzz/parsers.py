@@ -90,7 +90,7 @@ def _toml(path: Path) -> None:
 
 
 def _deepspeed(path: Path) -> None:
-    from runners.profile.deepspeed_config import read
+    from runners.profile.task import read
 
     read(path)
 

@@ -37,9 +37,9 @@ def refusing() -> Iterator[None]:
 
 
 def ceilings(path: Path) -> None:
-    from runners.ceiling.output import read
+    from runners.ceiling.command import read_ceilings
 
-    read(path)
+    read_ceilings(path)
 
 
 def self_test(path: Path) -> None:
@@ -79,7 +79,7 @@ def limits(path: Path) -> None:
 def words(path: Path) -> None:
     """The first word says which option the rest is of."""
     from runners.cli.arguments import names, number, share, sizes
-    from runners.report.compare import parse_conditions
+    from runners.report.command import parse_conditions
 
     options: dict[str, Callable[[str], Any]] = {
         "sizes": sizes,

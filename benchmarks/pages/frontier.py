@@ -22,7 +22,7 @@ from analysis.catamount.rules import optimizer_of
 from analysis.formula.algebra.expressions import plain
 from analysis.project.domain import AT_LEAST, RULES
 from runners.formula import command as formula_options
-from runners.formula.command import answer
+from runners.formula.questions import answer
 
 MODELS = ("wordlm", "charlm", "nmt", "speech", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 

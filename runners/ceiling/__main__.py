@@ -1,7 +1,5 @@
 """`python -m runners.ceiling`."""
 
-from __future__ import annotations
-
 import sys
 
 from runners.ceiling.command import main

@@ -3,25 +3,40 @@
 A worker times one kernel after another within a budget; the parent imports no torch and keeps every row that came.
 Exit codes: 0 every unit, memory and launches have a number; 1 some have none, or a worker died; 2 the caller's mistake;
 3 a file could not be written; 130 Ctrl-C, after the rows measured by then were reported.
+
+`torchrun --nproc-per-node N -m runners.ceiling --collectives` asks how fast collectives between these ranks are: every
+rank times them in a worker of its own, and the first one prints.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import SHORT_PRECISIONS, Parser, add_format, counts, names, number
+from results.records.rows import read_rows
+from results.records.samples import Ceiling
+from results.store.layout import CEILINGS
+from results.text_files import csv_table, read_text
+from runners.cli import output
+from runners.cli.arguments import Parser, add_format, number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
-from runners.cli.output import say, show_answer
+from runners.cli.model_options import add_shared
+from runners.cli.output import put, say, show_answer
 from runners.cli.progress import passing
+from runners.report.derived import show_rows
 from runners.workers import devices
+from runners.workers.devices import Place, ProbeResult, place_of
+from runners.workers.pool import Worker, prepare
+from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
+    from analysis.parallel.link_use import CollectiveRate
     from reports.ceiling.text import CeilingAnswer
-    from runners.workers.devices import ProbeResult
+
 
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
@@ -37,26 +52,21 @@ EPILOG = "What each number means and how it is taken: docs/ceilings.md."
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = _parser().parse_args(arguments)
-    return guarded(lambda: _run(options), options.debug)
+    return guarded(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from runners.ceiling import output as ceiling_output
-    from runners.cli import output
-    from runners.workers.pool import Worker, prepare
 
     if options.collectives:
-        from runners.ceiling import collectives
-
-        return collectives.run(options)
+        return run_collectives(options)
     devices.check_name(options.device)
     if options.device.startswith("cuda") and options.threads:
         raise Mistake(NO_CPU.format(device=options.device))
     if options.out is not None:
         output.make(options.out)
     prepare()
-    worker = Worker("ceiling", quiet=not options.debug)
+    worker = Worker("ceiling")
     try:
         probed = devices.probed_device(worker, options.device)
         precisions = _precisions(options, probed)
@@ -66,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
         worker.stop()
     _show(seen, options.format)
     if options.out is not None:
-        ceiling_output.write(seen, options.out)
+        write_files(seen, options.out)
         say(f"written to {options.out}")
     return INTERRUPTED if interrupted else failed(seen)
 
@@ -147,7 +157,6 @@ def _show(seen: CeilingAnswer, form: str) -> None:
     """Data on stdout."""
     from reports.ceiling.text import document, to_text
     from reports.sweep.table import to_csv
-    from results.records.samples import Ceiling
 
     show_answer(
         form,
@@ -163,22 +172,100 @@ def _parser() -> Parser:
         description="What can this device really do: products, convolutions, copies, launches?",
         epilog=EPILOG,
     )
-    parser.add_argument(
-        "--precisions",
-        type=names("precision", list(PRECISIONS), SHORT_PRECISIONS),
-        help=f"{', '.join(PRECISIONS)} (all it has)",
-    )
-    parser.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
-    parser.add_argument(
-        "--budget", type=number(float, 0.1), default=BUDGET_S, metavar="S", help=f"seconds of timing ({BUDGET_S:g})"
-    )
-    parser.add_argument("--threads", type=counts, metavar="N,N", help="of torch on a CPU, one after another (its own)")
+    add_shared(parser, "precisions", help=f"{', '.join(PRECISIONS)} (all it has)")
+    add_shared(parser, "device")
+    least = number(float, 0.1)
+    add_shared(parser, "budget", type=least, default=BUDGET_S, help=f"seconds of timing ({BUDGET_S:g})")
+    add_shared(parser, "threads", help="of torch on a CPU, one after another (its own)")
     parser.add_argument(
         "--collectives",
         action="store_true",
         help="instead: collectives between the ranks of torchrun, over sizes (docs/cluster.md)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write ceilings.csv and the pictures here")
+    add_shared(parser, "out", help="write ceilings.csv and the pictures here")
     add_format(parser, "table, csv or json (table)")
-    parser.add_argument("--debug", action="store_true", help="show what the worker prints")
     return parser
+
+
+SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
+"""Bytes of a buffer: 4 KiB, 16 KiB, … 64 MiB."""
+
+FILE = "collective_rates.csv"
+PREFIX = "flopledger/ceiling"
+COLLECTIVES_S, COLLECTIVE_S = 600.0, 120.0
+
+
+def run_collectives(options: argparse.Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault."""
+    place = place_of(os.environ)
+    if place is None:
+        raise Mistake(
+            "--collectives: expected to be started as torchrun --nproc-per-node N -m runners.ceiling --collectives, "
+            "got a single process"
+        )
+    if options.precisions or options.threads:
+        raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
+    if options.out is not None and not place.rank:
+        output.make(options.out)  # before the minutes of timing
+    prepare()
+    worker = Worker("ceiling")
+    try:
+        rows = _rows(worker, options.device, place)
+    finally:
+        worker.stop()
+        passing("")
+    if place.rank:
+        return FAILED if isinstance(rows, WorkerFault) else 0
+    if isinstance(rows, WorkerFault):
+        say(f"error: {rows.status}: {rows.reason}")
+        return FAILED
+    _show_collectives(rows, options)
+    return FAILED if any(row.status != "ok" for row in rows) else 0
+
+
+def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | WorkerFault:
+    """The rows of this rank's worker, which are those of all."""
+    from measure.parallel.fake_group import GroupMember
+
+    kind = devices.probed_device(worker, asked).device.partition(":")[0]
+    member = GroupMember(
+        place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone
+    )
+    passing(f"timing collectives between {place.world} ranks")
+    found: list[CollectiveRate] | WorkerFault = worker.call(
+        "runners.ceiling.search:collectives", member, SIZES, timeout_s=COLLECTIVES_S
+    )
+    return found
+
+
+def _show_collectives(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
+    """Data on stdout; with --out a file, too. Raises StoreFault."""
+    from analysis.parallel.link_use import CollectiveRate
+    from reports.ceiling.text import collectives_text
+    from reports.sweep.table import to_csv
+
+    show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
+    if options.out is not None:
+        put(options.out / FILE, to_csv(rows, CollectiveRate))
+        say(f"written: {options.out / FILE}")
+
+
+def write_files(seen: CeilingAnswer, out: Path) -> None:
+    """Raises StoreFault."""
+    from reports.ceiling import figures as ceiling_figures
+    from reports.shared import figure_style
+    from reports.sweep.table import to_csv
+
+    put(out / CEILINGS, to_csv(seen.rows, Ceiling))
+    for name, content in figure_style.render_all(lambda: ceiling_figures.figures(seen)).items():
+        put(out / name, content)
+
+
+def read_ceilings(path: Path) -> list[Ceiling]:
+    """The rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for a file that is none."""
+    try:
+        return read_rows(Ceiling, *csv_table(read_text(path)))
+    except OSError as fault:
+        raise ValueError(f"{path} could not be read: {fault.strerror or fault}") from fault
+    except ValueError as fault:
+        raise ValueError(f"{path} is no ceilings.csv: {fault}") from fault

@@ -1,7 +1,5 @@
 """`python -m runners.characterize`."""
 
-from __future__ import annotations
-
 import sys
 
 from runners.characterize.command import main

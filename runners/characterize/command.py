@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -21,25 +20,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS
 from results.records import rows as records_rows
-from results.records.characterization import EXECUTIONS, FILES, MODES, Characterization, WorkloadRecording
+from results.records.characterization import FILES, MODES, Characterization, WorkloadRecording
 from results.text_files import csv_table, read_text
 from runners.characterize import plan as characterize_plan
-from runners.characterize.plan import BATCH, BOTH
-from runners.characterize.task import OWN
-from runners.cli.arguments import SHORT_PRECISIONS, Parser, add_format, counts, names, number
-from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded
-from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
+from runners.characterize.plan import BATCH, BOTH, OWN, RecordingRequest
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, guarded
+from runners.cli.model_options import LAYOUTS, add_shared, add_sizes, several
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.workers import devices
-from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
+from workloads.catalogue.catalogue import OPTIMIZERS
 from workloads.catalogue.entries import AS_CODED, AS_PAPER
 
 if TYPE_CHECKING:
     from reports.characterize.answer import CharacterizeAnswer
-    from runners.characterize.task import RecordingRequest
     from runners.workers.devices import ProbeResult
 
 
@@ -63,13 +59,12 @@ def parser() -> Parser:
     _add_workloads(made.add_argument_group("what is recorded"))
     _add_ways(made.add_argument_group("how it is run"))
     _add_report(made.add_argument_group("the report"))
-    made.add_argument("--debug", action="store_true", help="tracebacks, and what the worker prints")
     return made
 
 
 def _add_workloads(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--models", type=names("model"), metavar="NAMES", help=f"separated by commas: {MODEL}")
-    group.add_argument("--suite", choices=list(SUITES), help="a named list of models")
+    add_shared(group, "models")
+    add_shared(group, "suite")
     group.add_argument(
         "--reproduce", choices=REPRODUCED, help="compare Fathom's eight, at small sizes, with the paper's numbers"
     )
@@ -77,55 +72,43 @@ def _add_workloads(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--scale", choices=SCALES, help="small: sizes for a CPU, where there are some (own; of --reproduce small)"
     )
-    group.add_argument(
-        "--batch-size", type=number(int, 1), metavar="N", help=f"samples in a batch (the workload's own, or {BATCH})"
+    add_shared(
+        group,
+        "batch-sizes",
+        help="samples in a batch: shares are of the first number, the others show parallelism "
+        f"(the workload's own, or {BATCH})",
     )
     add_sizes(group)
-    group.add_argument(
-        "--optimizer", choices=(OWN, *OPTIMIZERS), default=OWN, help="own: the workload's, else sgd (own)"
-    )
+    text = "own: the workload's, else sgd (own)"
+    add_shared(group, "optimizer", choices=(OWN, *OPTIMIZERS), default=OWN, help=text)
 
 
 def _add_ways(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--modes", type=names("mode", MODES), default=MODES, help=f"{', '.join(MODES)} (both)")
-    group.add_argument(
-        "--device", type=names("device"), default=("auto",), help="auto, cpu, cuda, cuda:1; several with commas (auto)"
-    )
-    group.add_argument(
-        "--threads", type=counts, default=(1,), metavar="N,N",
-        help="threads of an operation on a CPU: shares are of the first number, the others show parallelism (1)",
-    )  # fmt: skip
-    group.add_argument(
-        "--batch-sizes", type=counts, default=(), metavar="N,N", help="further batch sizes, for parallelism"
-    )
+    text = "auto, cpu, cuda, cuda:1; several with commas (auto)"
+    add_shared(group, "device", type=names("device"), default=("auto",), help=text)
+    text = "threads of an operation on a CPU: shares are of the first number, the others show parallelism (1)"
+    add_shared(group, "threads", default=(1,), help=text)
     group.add_argument(
         "--steps", type=number(int, 1), default=STEPS, metavar="N",
         help=f"steps with the profiler, and as many without; the first and last are not used ({STEPS})",
     )  # fmt: skip
-    group.add_argument(
-        "--repeats", type=number(int, 1), default=1, metavar="N", help="processes, each with a seed of its own (1)"
-    )
+    add_shared(group, "repeat", default=1, help="processes, each with a seed of its own (1)")
     group.add_argument(
         "--alone", action="store_true", help="also time each operation by itself, and add these times up to a step"
     )
-    group.add_argument(
-        "--precisions", type=names("precision", tuple(PRECISIONS), SHORT_PRECISIONS), default=("fp32",), help="(fp32)"
-    )
-    group.add_argument("--layouts", type=names("layout", LAYOUTS), default=LAYOUTS[:1], help="(channels_first)")
-    group.add_argument("--executions", type=names("execution", EXECUTIONS), default=EXECUTIONS[:1], help="(eager)")
-    group.add_argument(
-        "--timeout", type=number(float, 1), default=TIMEOUT_S, metavar="S", help=f"of one recording ({TIMEOUT_S:g})"
-    )
+    add_shared(group, "precisions", default=("fp32",), help="(fp32)")
+    add_shared(group, "layout", **several(names("layout", LAYOUTS)), default=LAYOUTS[:1], help="(channels_first)")
+    add_shared(group, "compile", default=(False,))
+    add_shared(group, "timeout", default=TIMEOUT_S, help=f"of one recording ({TIMEOUT_S:g})")
 
 
 def _add_report(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--place", type=_places, default={}, metavar="WHAT=GROUP,…", help="put a kind or operation into another group"
     )
-    group.add_argument(
-        "--ceilings", type=Path, metavar="FILE", help="ceilings.csv, for the share of the peak that each group reaches"
-    )
-    group.add_argument("--out", type=Path, metavar="DIR", help="write the recordings, tables and figures here")
+    add_shared(group, "ceilings", help="ceilings.csv, for the share of the peak that each group reaches")
+    add_shared(group, "out", help="write the recordings, tables and figures here")
     add_format(group, "table, csv (of shares) or json (table)")
 
 
@@ -207,7 +190,7 @@ WAY = ("mode", "batch_size", "hyper", "device", "threads", "precision", "layout"
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options), options.debug)
+    return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
@@ -229,10 +212,8 @@ def _run(options: Namespace) -> int:
 def _grouping(options: Namespace) -> Any:
     from analysis.characterize.fathom_groups import FATHOM
 
-    try:
+    with as_mistake(ValueError, about="--place: "):
         return FATHOM.with_places(options.place)
-    except ValueError as fault:
-        raise Mistake(f"--place: {fault}") from fault
 
 
 def _peaks(options: Namespace) -> dict[str, float]:
@@ -241,12 +222,10 @@ def _peaks(options: Namespace) -> dict[str, float]:
         return {}
     from analysis.devices import peaks
     from analysis.devices.ceilings import best, impossible
-    from runners.ceiling import output as ceiling_output
+    from runners.ceiling.command import read_ceilings
 
-    try:
-        rows = ceiling_output.read(options.ceilings)
-    except ValueError as fault:
-        raise Mistake(f"--ceilings: {fault}") from fault
+    with as_mistake(ValueError, about="--ceilings: "):
+        rows = read_ceilings(options.ceilings)
     mine = [row for row in rows if row.threads in (None, options.threads[0])]
     found = {unit: best(mine, unit) for unit in {row.unit for row in mine if row.unit}}
     return {
@@ -294,7 +273,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
     from runners.workers.pool import Worker, prepare
 
     prepare()
-    worker = Worker("characterize", quiet=not options.debug)
+    worker = Worker("characterize")
     data, interrupted = Characterization(), False
     notes: tuple[str, ...] = ()
     try:
@@ -305,7 +284,8 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
         wanted = [_on(request, probed) for request in found]
         only = len({each.recording.workload for each in wanted}) == 1
         for place, request in enumerate(wanted):
-            _say(request, place, len(wanted))
+            each = request.recording
+            passing(f"[{place + 1}/{len(wanted)}] {each.workload}, {each.mode}, {each.device}, {each.why}")
             data = data.with_rows(_one(worker, request, options, only=only and not data.recordings))
             if options.out is not None:
                 write_rows(data, options.out)
@@ -351,14 +331,7 @@ def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bo
     if only and answer.status in ASKED_WRONGLY:
         raise Mistake(answer.reason)
     say(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    if options.debug and answer.detail:
-        print(answer.detail, file=sys.stderr)
     return Characterization(recordings=(replace(request.recording, status=answer.status, reason=answer.reason),))
-
-
-def _say(request: RecordingRequest, place: int, count: int) -> None:
-    each = request.recording
-    passing(f"[{place + 1}/{count}] {each.workload}, {each.mode}, {each.device}, {each.why}")
 
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:

@@ -8,14 +8,13 @@ from the mix in one thing. Names and sizes are checked here; nothing slow is imp
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.errors import Unavailable
 from results.records.characterization import WorkloadRecording
-from runners.characterize.task import OWN, RecordingRequest
-from runners.cli.exits import Mistake
+from runners.cli.exits import Mistake, as_mistake
 from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
 from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL
 from workloads.catalogue.model_names import check
@@ -23,6 +22,24 @@ from workloads.catalogue.model_names import check
 DEFAULT_OPTIMIZER = "sgd"
 BOTH = "both"
 BATCH = 8
+WARM_UP_STEPS = 2
+
+OWN = "own"
+"""The optimizer that a workload brings."""
+
+
+@dataclass(frozen=True)
+class RecordingRequest:
+    """One recording to make. recording: its row, without what comes of it. hyper: what the factory takes beside the
+    name. profiled: steps under the profiler; costs: whether its operations are counted, too; alone: and timed alone."""
+
+    recording: WorkloadRecording
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+    plain: int = 12
+    profiled: int = 12
+    warm_up: int = WARM_UP_STEPS
+    costs: bool = True
+    alone: bool = False
 
 
 def models_of(options: Namespace) -> tuple[str, ...]:
@@ -36,10 +53,8 @@ def models_of(options: Namespace) -> tuple[str, ...]:
     variants = (AS_CODED, AS_PAPER) if options.variant == BOTH else (options.variant,)
     found = tuple(dict.fromkeys(_named(name, variant, small) for variant in variants for name in wanted))
     for name in found:
-        try:
+        with as_mistake(ValueError, Unavailable):
             check(name)
-        except (ValueError, Unavailable) as fault:
-            raise Mistake(str(fault)) from fault
     return found
 
 
@@ -74,7 +89,7 @@ def requests(options: Namespace, devices: Sequence[str]) -> list[RecordingReques
 
 def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
     known = ENTRIES.get(model)
-    batch_size = options.batch_size or (known.batch_size if known is not None else 0) or BATCH
+    batch_size = next(iter(options.batch_sizes), 0) or (known.batch_size if known is not None else 0) or BATCH
     if known is not None:
         reason = reason_not_trainable(model, _hyper(model, options), batch_size)
         if reason is not None:
@@ -88,7 +103,7 @@ def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
         device=device,
         threads=options.threads[0] if device == "cpu" else None,
         precision=options.precisions[0],
-        layout=options.layouts[0],
+        layout=options.layout[0],
         execution="eager",
         optimizer=options.optimizer if options.optimizer != OWN or own else DEFAULT_OPTIMIZER,
     )
@@ -105,18 +120,18 @@ def _recordings(first: WorkloadRecording, options: Namespace, devices: Sequence[
             here = replace(here, mode="training")
         for count in threads[1:]:
             yield replace(here, threads=count, why="threads")
-        for size in options.batch_sizes:
-            if size != here.batch_size:
-                yield replace(here, batch_size=size, why="batch")
-        for repeat in range(1, options.repeats):
+        for size in options.batch_sizes[1:]:
+            yield replace(here, batch_size=size, why="batch")
+        for repeat in range(1, options.repeat):
             yield replace(here, repeat=repeat, seed=repeat, why="repeat")
-        for field, values in (
+        for name, values in (
             ("precision", options.precisions[1:]),
-            ("layout", options.layouts[1:]),
-            ("execution", [each for each in options.executions if each != "eager"]),
+            ("layout", options.layout[1:]),
+            ("execution", ["compiled"] * (True in options.compile)),
         ):
             for value in values:
-                yield replace(here, **{field: value}, why="switch")
+                changed: dict[str, Any] = {name: value}
+                yield replace(here, **changed, why="switch")
 
 
 def _hyper(model: str, options: Namespace) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What `runners.characterize` asks of its worker: build a workload, run it one way, give back the rows of it.
 
 A task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the recording's row.
-torch is imported inside, because the parent imports this module for its types.
+The parent never imports this module, which imports torch.
 """
 
 from __future__ import annotations
@@ -10,10 +10,26 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+import torch
+
+from analysis.characterize.operation_mix import inner_steps
+from analysis.devices.precisions import PRECISIONS
+from analysis.footprint.live_bytes import footprint
+from measure.device import apply_precision
+from measure.device.telemetry import open_device
+from measure.operations.tracer import trace_step
+from measure.profile import step_series
+from measure.profile.micro_benchmark import time_operations
+from measure.profile.model_guard import naming_faults
+from measure.profile.step_kinds import ModelStep, traced_on_fakes
+from measure.profile.step_profile import StepDescription, table_of
+from measure.profile.step_series import RecordedSteps, StepTiming
+from measure.profile.typed_steps import tags_of, typed_steps
+from results.errors import Unavailable
 from results.records.characterization import (
     PLAIN,
     PROFILED,
@@ -26,46 +42,20 @@ from results.records.characterization import (
     RecordedStep,
     WorkloadRecording,
 )
-
-if TYPE_CHECKING:
-    import torch
-
-    from measure.profile.step_kinds import ModelStep
-    from measure.profile.step_series import RecordedSteps, StepTiming
-    from workloads.catalogue.base import Batch, Workload
+from runners.characterize.plan import OWN, RecordingRequest
+from runners.profile.task import DETECTION
+from runners.workers.any_model import get
+from runners.workers.batches import model_and_batch
+from workloads.catalogue.base import Batch, Workload
+from workloads.training.step import OPTIMIZERS
 
 JOINED_STEPS = 3
 """Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
 those nearest to the median length, so that a step that somebody else's work slowed down does not count."""
 
-WARM_UP_STEPS = 2
-
-OWN = "own"
-"""The optimizer that a workload brings."""
-
-
-@dataclass(frozen=True)
-class RecordingRequest:
-    """One recording to make. recording: its row, without what comes of it. hyper: what the factory takes beside the
-    name. profiled: steps under the profiler; costs: whether its operations are counted, too; alone: and timed alone."""
-
-    recording: WorkloadRecording
-    hyper: Mapping[str, Any] = field(default_factory=dict)
-    plain: int = 12
-    profiled: int = 12
-    warm_up: int = WARM_UP_STEPS
-    costs: bool = True
-    alone: bool = False
-
 
 def record(request: RecordingRequest) -> Characterization:
     """The rows of one recording. Raises ValueError where the workload cannot be built or fails."""
-    import torch
-
-    from analysis.devices.precisions import PRECISIONS
-    from measure.device import apply_precision
-    from measure.profile import step_series
-    from measure.profile.model_guard import naming_faults
 
     asked = request.recording
     device = torch.device(asked.device)
@@ -111,28 +101,17 @@ def record(request: RecordingRequest) -> Characterization:
 
 
 def _built(request: RecordingRequest, device: torch.device) -> tuple[Workload, torch.nn.Module, Batch]:
-    import torch
-
-    from runners.workers.any_model import get
-    from runners.workers.batches import in_layout
 
     asked = request.recording
     workload = get(asked.workload, **request.hyper)
-    torch.manual_seed(asked.seed)
-    model = workload.build(**workload.hyper).to(device)
-    if asked.layout == "channels_last":
-        model = model.to(memory_format=torch.channels_last)
+    model, batch = model_and_batch(workload, asked.batch_size, device, asked.layout, asked.seed)
     model.train(asked.mode == "training")
-    generator = torch.Generator(device).manual_seed(asked.seed)
-    return workload, model, in_layout(asked.layout, workload.batch(workload.hyper, asked.batch_size, device, generator))
+    return workload, model, batch
 
 
 def _step(
     workload: Workload, model: torch.nn.Module, batch: Batch, request: RecordingRequest, policy: Any
 ) -> ModelStep:
-    from measure.profile.step_kinds import ModelStep
-    from runners.profile.task import DETECTION
-    from workloads.training.step import OPTIMIZERS
 
     asked = request.recording
     training = asked.mode == "training"
@@ -146,7 +125,6 @@ def _step(
 
 
 def _compiled(step: ModelStep, asked: WorkloadRecording) -> ModelStep:
-    import torch
 
     if asked.execution != "compiled":
         return step
@@ -157,9 +135,6 @@ def _compiled(step: ModelStep, asked: WorkloadRecording) -> ModelStep:
 
 def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
     """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
-    from analysis.footprint.live_bytes import footprint
-    from measure.operations.tracer import trace_step
-    from measure.profile.step_kinds import traced_on_fakes
 
     trace, why = traced_on_fakes(step) if step.device_type == "cpu" else (None, "")
     if trace is None:
@@ -179,7 +154,6 @@ def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
 
 
 def _rows(number: int, found: RecordedSteps, cuda: bool) -> Characterization:
-    from measure.profile.typed_steps import tags_of, typed_steps
 
     steps = [*_plain(number, WARM_UP, found.warm_up), *_plain(number, PLAIN, found.plain)]
     times = []
@@ -221,7 +195,6 @@ def _plain(number: int, part: str, timed: tuple[StepTiming, ...]) -> Iterator[Re
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
     """The places of the profiled steps that are joined with the exact operations."""
-    from analysis.characterize.operation_mix import inner_steps
 
     mine = inner_steps([step for step in steps if step.part == PROFILED])
     middle = statistics.median(step.time_s for step in mine)
@@ -233,7 +206,6 @@ def _costs(
     asked: WorkloadRecording, recorded: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
 ) -> tuple[OperationCost, ...]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
-    from measure.profile.step_profile import StepDescription, table_of
 
     description = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(recorded.profile, trace, model, description, only=joined)
@@ -276,15 +248,12 @@ def _classes(model: torch.nn.Module) -> dict[str, str]:
 
 
 def _lone_times(asked: WorkloadRecording, step: ModelStep) -> tuple[AloneTime, ...]:
-    from measure.profile.micro_benchmark import time_operations
 
     return tuple(AloneTime(recording=asked.recording, **vars(each)) for each in time_operations(step, asked.device))
 
 
 def _energy_of(device: str) -> Any:
     """A reader of the device's energy counter in J; one of None where there is none."""
-    from measure.device.telemetry import open_device
-    from results.errors import Unavailable
 
     try:
         counter = open_device(device)
@@ -294,7 +263,6 @@ def _energy_of(device: str) -> Any:
 
 
 def _peak_bytes(device: torch.device) -> int:
-    import torch
 
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))

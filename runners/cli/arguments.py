@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -104,9 +104,11 @@ class Parser(argparse.ArgumentParser):
         return choice_error("argument", first.partition("=")[0], self._option_string_actions)
 
 
-def add_format(parser: argparse._ActionsContainer, words: str = "how to print (default: table)") -> None:
+def add_format(
+    parser: argparse._ActionsContainer, words: str = "how to print (default: table)", forms: Sequence[str] = FORMATS
+) -> None:
     """Adds --format to a parser or a group of options."""
-    parser.add_argument("--format", choices=FORMATS, default="table", help=words)
+    parser.add_argument("--format", choices=forms, default="table", help=words)
 
 
 def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
@@ -240,7 +242,7 @@ def with_own_names(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
     """The arguments with the names that the parser has: singular and plural of an option are one, and `--models` stands
     for the place where a command takes its models. After `--` nothing is an option."""
     options = parser._option_string_actions
-    places = {action.dest: action for action in parser._actions if not action.option_strings}
+    place = next((a.dest for a in parser._actions if not a.option_strings and a.dest in ("models", "model")), "")
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     found: list[str] = []
     waiting = iter(arguments[:end])
@@ -249,8 +251,9 @@ def with_own_names(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
         known = _other_name(name, options)
         if known in options:
             found.append(f"{known}{equals}{value}" if equals else known)
-        elif name in ("--model", "--models") and name not in options and (place := _place(places)) is not None:
-            found += _models(value if equals else next(waiting, ""), place)
+        elif name in ("--model", "--models") and name not in options and place:
+            models = value if equals else next(waiting, "")  # several with commas between, where it takes several
+            found += filter(None, map(str.strip, models.split(",") if place == "models" else [models]))
         else:
             found.append(argument)
     return [*found, *arguments[end:]]
@@ -265,14 +268,3 @@ def _other_name(name: str, options: Mapping[str, object]) -> str:
             if name == mine and other in options:
                 return other
     return name
-
-
-def _place(places: Mapping[str, argparse.Action]) -> argparse.Action | None:
-    return places.get("models") or places.get("model")
-
-
-def _models(value: str, place: argparse.Action) -> Iterator[str]:
-    """The models of an option as a command takes them that has none: several with commas between, where it takes
-    several."""
-    parts = value.split(",") if place.dest == "models" else [value]
-    yield from (part.strip() for part in parts if part.strip())

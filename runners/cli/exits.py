@@ -43,6 +43,8 @@ GATE = 5
 INTERRUPTED, TERMINATED = 130, 143
 """Ctrl-C and SIGTERM, as a shell has them."""
 
+DEBUG = "FLOPLEDGER_DEBUG"
+
 
 WITHOUT_TORCH = [
     "numpy",
@@ -64,19 +66,38 @@ class Mistake(ValueError):
     """What the caller asked for cannot be: its words are reported as one line, and the exit code is 2."""
 
 
-def guarded(run: Callable[[], int], debug: bool | None = None, about: str = "") -> int:
+class as_mistake:
+    """Around what raises exceptions of these kinds for what the caller asked: they become a Mistake. about: the words
+    before theirs, such as "--at: "."""
+
+    def __init__(self, *kinds: type[Exception], about: str = "") -> None:
+        self._kinds, self._about = kinds, about
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
+        if isinstance(fault, self._kinds):
+            raise Mistake(f"{self._about}{fault}") from fault
+
+
+def debugging() -> bool:
+    """Whether tracebacks and what workers print are shown: FLOPLEDGER_DEBUG=1 in the environment."""
+    return os.environ.get(DEBUG, "0") not in ("", "0")
+
+
+def guarded(run: Callable[[], int], about: str = "") -> int:
     """The exit code that `run` returns, or that of what it raises, which is reported in one line.
 
-    A `Mistake` exits at once, as the parser does. debug: the command's --debug, with which tracebacks are shown; None:
-    it has none, and what nobody foresaw passes through. about: the words before that, such as the name of a file. A
-    closed pipe passes through.
+    A `Mistake` exits at once, as the parser does. What nobody foresaw passes through while debugging, with its
+    traceback. about: the words before that, such as the name of a file. A closed pipe passes through.
     """
     try:
         return run()
     except KeyboardInterrupt:
         return _print_error("interrupted", INTERRUPTED)
     except Mistake as fault:
-        if debug:
+        if debugging():
             traceback.print_exc()
         sys.exit(_print_error(str(fault), MISTAKE))
     except StoreFault as fault:
@@ -86,9 +107,9 @@ def guarded(run: Callable[[], int], debug: bool | None = None, about: str = "") 
     except Exception as fault:
         if isinstance(fault, OSError) and fault.errno in FULL:
             return _print_error(f"{about}the output could not be written: {fault.strerror}", UNWRITABLE)
-        if debug is not False:
+        if debugging():
             raise
-        return _print_error(f"{about}{type(fault).__name__}: {fault} (--debug shows where)", FAILED)
+        return _print_error(f"{about}{type(fault).__name__}: {fault} ({DEBUG}=1 shows where)", FAILED)
 
 
 def instructed(words: str) -> str:
@@ -108,11 +129,18 @@ def _print_error(words: str, code: int) -> int:
     return code
 
 
-class _Forgiving:
-    """stderr that loses what it cannot write: what is said on the way is no reason to lose what is measured."""
+class _Wrapped:
+    """A stream of which a part is done otherwise."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Forgiving(_Wrapped):
+    """stderr that loses what it cannot write: what is said on the way is no reason to lose what is measured."""
 
     def write(self, text: str) -> int:
         with _unless_full():
@@ -123,16 +151,10 @@ class _Forgiving:
         with _unless_full():
             self._stream.flush()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
-
-class _Terminal:
+class _Terminal(_Wrapped):
     """stdout where a terminal shows it: characters that steer it are written out, but for colours. Tables and JSON have
     the names in the files of others as they are."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
 
     def write(self, text: str) -> int:
         parts = _COLOUR.split(text)
@@ -143,9 +165,6 @@ class _Terminal:
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 _COLOUR = re.compile(r"(\x1b\[[\d;]*m)")

@@ -1,4 +1,6 @@
-"""What a command is given to look at: a model with its options and check, or a recording that some profiler wrote.
+"""Options that several commands share, each defined once, and the check of what they say of a model.
+
+A command names those that it has (`add_shared`), and says what of them is otherwise there.
 
 A recording is read and attributed, or one line says why it cannot be: commands and workers share that. Nothing is
 cleaned and nothing is printed here.
@@ -8,17 +10,25 @@ from __future__ import annotations
 
 import gzip
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable
-from runners.cli.arguments import names, number, sizes
-from runners.cli.exits import Mistake
+from runners.cli.arguments import (
+    CONVENTIONS,
+    SHORT_PRECISIONS,
+    Together,
+    counts,
+    names,
+    number,
+    precision,
+    sizes,
+)
+from runners.cli.exits import Mistake, as_mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from measure.trace.attribution.recording import Recording
 
 
@@ -31,24 +41,87 @@ LAYOUTS = ("channels_first", "channels_last")
 MODEL = "resnet50, timm:NAME, hf:CONFIG, file.py:function, …"
 """The forms of docs/models.md, in short."""
 
+RULES = ("flopledger", "catamount")
+"""Counting rules."""
+
+NONE = "none"
+"""In an optimizer's place: gradients alone."""
+
+CUSTOM_PEAK = number(float, 1e-6, 1e9)
+
+
+def several(kind: Callable[[str], Any], **settings: Any) -> dict[str, Any]:
+    """An option's settings for a list, separated by commas or spaces. kind: `type=` of each part."""
+    return {"nargs": "+", "action": Together, "type": kind, "choices": None, "metavar": "NAMES", **settings}
+
+
+def switches(text: str) -> tuple[bool, ...]:
+    """A `type=` for "off,on"."""
+    return tuple(name == "on" for name in names("setting", ("off", "on"))(text))
+
+
+SHARED: Mapping[str, Mapping[str, Any]] = {
+    "--models": several(names("model"), help=f"separated by commas: {MODEL}"),
+    "--batch-sizes": {"type": counts, "default": (), "metavar": "N,N"},
+    "--device": {"default": "auto", "help": "auto, cuda, cuda:1 or cpu (auto)"},
+    "--threads": {"type": counts, "metavar": "N,N"},
+    "--precision": {
+        "type": precision,
+        "choices": tuple(PRECISIONS),
+        "default": "fp32",
+        "help": f"{', '.join(PRECISIONS)} (fp32)",
+    },
+    "--precisions": several(names("precision", tuple(PRECISIONS), SHORT_PRECISIONS), help=", ".join(PRECISIONS)),
+    "--layout": {"choices": LAYOUTS, "default": LAYOUTS[0], "help": "of images (channels_first)"},
+    "--compile": several(switches, metavar="off,on", help="on: train torch.compile's model (off)"),
+    "--repeat": {"type": number(int, 1), "metavar": "N"},
+    "--rules": {"choices": RULES, "help": "counting rules (flopledger)"},
+    "--ceilings": {"type": Path, "metavar": "FILE", "help": "ceilings.csv of runners.ceiling or of a sweep"},
+    "--peak-tflops": {"type": CUSTOM_PEAK, "metavar": "N", "help": "a peak of your own for one device, in 1e12 FLOP/s"},
+    "--budget": {"type": number(float, 0), "metavar": "S"},
+    "--timeout": {"type": number(float, 1), "metavar": "S"},
+    "--convention": {"choices": CONVENTIONS, "help": "of the numbers shown: ours (flop), or the 2021 post's"},
+    "--out": {"type": Path, "metavar": "DIR"},
+}
+"""Name of an option → argparse's settings of it."""
+
+
+def _of_workloads() -> Mapping[str, Mapping[str, Any]]:
+    """Shared options that need the catalogue of workloads, which is not there for reports and recordings."""
+    from workloads.catalogue.catalogue import OPTIMIZERS, OWN, SUITES
+
+    text = "own: that of the model's source; none: gradients only (sgd)"
+    return {
+        "--suite": {"choices": list(SUITES), "help": "a named list of models with its sizes"},
+        "--optimizer": {"choices": (*OPTIMIZERS, OWN, NONE), "default": "sgd", "help": text},
+    }
+
+
+def add_shared(group: Any, name: str, **settings: Any) -> None:
+    """Adds one of the shared options to a parser or a group of one. settings: what of it is otherwise here."""
+    option = f"--{name}"
+    shared = SHARED[option] if option in SHARED else _of_workloads()[option]
+    group.add_argument(option, **{**shared, **settings})
+
 
 def add_model(group: Any, batch_size: str = "1") -> None:
     """The options that say what is fed to a model and how it is built. group: a parser or a group of one.
 
     batch_size: what is said of the default; a command that has another one than 1 sets it itself.
     """
-    positive = number(int, 1)
     text = f"samples in the batch ({batch_size})"
-    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help=text)
-    group.add_argument("--input", default="", metavar="SHAPE", help="shape of one sample, such as 3x224x224")
-    group.add_argument(
-        "--batch",
-        default="",
-        metavar="WHAT",
-        help="FILE:FUNCTION that makes batches",
-    )
+    group.add_argument("--batch-size", type=number(int, 1), default=1, metavar="N", help=text)
+    add_inputs(group, default="")
     add_sizes(group)
     add_changes(group)
+
+
+def add_inputs(group: Any, fields: tuple[str, str] = ("input", "batch"), default: str | None = None) -> None:
+    """What is fed to a model. fields: where the shapes of a sample and what makes batches are put."""
+    text = "shape of one sample, such as 3x224x224 (docs/models.md)"
+    group.add_argument("--input", dest=fields[0], default=default, metavar="SHAPE", help=text)
+    text = "FILE:FUNCTION that makes batches"
+    group.add_argument("--batch", dest=fields[1], default=default, metavar="WHAT", help=text)
 
 
 def add_sizes(group: Any, **settings: Any) -> None:
@@ -82,15 +155,13 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
     for name in options.hyper or {}:
         if name in WORDS:
             raise Mistake(f"--size: expected sizes that no other option says, got {name}")
-    try:
+    with as_mistake(ValueError, Unavailable):
         for model in models:
             check(model)
         if options.batch:
             check(options.batch)
         if options.input:
             parse_shapes(options.input)
-    except (ValueError, Unavailable) as fault:
-        raise Mistake(str(fault)) from fault
 
 
 def hyper_of(options: Namespace) -> dict[str, Any]:

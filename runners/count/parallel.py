@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.parallel.ledger import Ledger, Recording, ledger_of
+from analysis.parallel.rank_grid import RankGrid, grid_of, parse_sizes
+from analysis.parallel.rank_trace import RankTrace, is_causal, same_work
 from results.errors import Unavailable
 from results.text_files import json_value, read_text, toml_tables
-from runners.cli.exits import FAILED, MISTAKE, Mistake, instructed
+from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, instructed
 from runners.cli.model_options import hyper_of
 from runners.cli.output import say, show_answer
 from runners.cli.progress import passing
@@ -24,9 +27,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from analysis.parallel.ledger import Ledger
-    from analysis.parallel.rank_grid import RankGrid
-    from analysis.parallel.rank_trace import RankTrace
     from measure.parallel.rank_trace import RankStep
     from workloads.catalogue.base import Workload
 
@@ -60,27 +60,22 @@ def run(options: Namespace) -> int:
 
 def check(options: Namespace) -> None:
     """Raises Mistake where the options cannot be meant together, before torch is imported. Fills in the batch size."""
-    from analysis.parallel.rank_grid import grid_of, parse_sizes
 
-    try:
+    with as_mistake(ValueError, about="--parallel: "):
         options.sizes = parse_sizes(options.parallel)
         if options.batch_size is None:
             options.batch_size = options.sizes["dp"] * options.sizes["pp"]
         options.grid = grid_of(
             options.sizes, options.batch_size, options.microbatches, options.schedule, options.replicas
         )
-    except ValueError as fault:
-        raise Mistake(f"--parallel: {fault}") from fault
     options.styles = None if options.plan is None else read_plan(options.plan)
 
 
 def read_plan(file: Path) -> dict[str, str]:
     """Patterns of modules → styles, from a TOML or JSON file, or from its table `plan`. Raises Mistake."""
-    try:
+    with as_mistake(OSError, ValueError, about=f"--plan: expected a TOML or JSON file, got {file}: "):
         content = read_text(file)
         said = json_value(content) if file.suffix == ".json" else toml_tables(content)
-    except (OSError, ValueError) as fault:
-        raise Mistake(f"--plan: expected a TOML or JSON file, got {file}: {fault}") from fault
     plan = said.get("plan", said) if isinstance(said, dict) else said
     if not isinstance(plan, dict) or not plan or not all(isinstance(style, str) for style in plan.values()):
         raise Mistake(f'--plan: expected lines like "layers.*.linear1" = "colwise", got something else in {file}')
@@ -89,7 +84,6 @@ def read_plan(file: Path) -> dict[str, str]:
 
 def ledger_of_model(model: str, options: Namespace) -> Ledger:
     """One model's ledger. Raises ValueError for a plan that does not fit, Unavailable for a model that cannot run."""
-    from analysis.parallel.ledger import Recording, ledger_of
     from measure.parallel.rank_trace import gradient_buckets, trace_single
     from runners.workers.any_model import get
 
@@ -113,7 +107,6 @@ def ledger_of_model(model: str, options: Namespace) -> Ledger:
 def _divided(step: RankStep, micro: RankStep, undivided: RankTrace, grid: RankGrid) -> tuple[RankStep, RankTrace]:
     """The step that ranks of the context axis run, and a single device's on one part of the sequence. Raises ValueError
     for a model whose sequences or attention cannot be divided."""
-    from analysis.parallel.rank_trace import is_causal
     from measure.parallel.context import is_balanced, sequence_length, sequence_part
     from measure.parallel.rank_trace import trace_single
 
@@ -189,7 +182,6 @@ def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
 
 def _line(trace: Callable[[int], list[RankTrace]], size: int) -> list[RankTrace]:
     """The traces of all places of an axis, in order: of its ends alone where those do the same."""
-    from analysis.parallel.rank_trace import same_work
 
     first = trace(0)
     if size == 1:

@@ -21,9 +21,10 @@ from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import UNITS
 from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
 from results.errors import StoreFault, Unavailable
-from runners.cli.arguments import Parser, add_format, names, number
-from runners.cli.exits import FAILED, Mistake, guarded
-from runners.cli.output import json_text, say, show_answer
+from runners.cli.arguments import Parser, add_format, names
+from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
+from runners.cli.model_options import add_shared
+from runners.cli.output import json_text, put, reserve, say, show_answer
 
 if TYPE_CHECKING:
     from runners.doctor.checks import Check
@@ -109,17 +110,15 @@ def _parser() -> Parser:
     parser.add_argument(
         "--commit", action="store_true", help="write which commit this is into COMMIT, for a machine without git"
     )
-    parser.add_argument("--device", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
+    add_shared(parser, "device", default=None, help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
     )
     parser.add_argument("--write", type=Path, metavar="RUN", help="of --self-test: keep it with this run")
     parser.add_argument("--only", type=_checks, metavar="NAMES", help="of --self-test: checks, separated by commas")
-    parser.add_argument(
-        "--budget", type=number(float, 0), metavar="S", help="of --self-test: no check is begun after so many seconds"
-    )
+    add_shared(parser, "budget", help="of --self-test: no check is begun after so many seconds")
     add_format(parser)
-    parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
+    add_shared(parser, "out", default=RUNS, help=f"where runs are kept (default: {RUNS})")
     return parser
 
 
@@ -133,12 +132,9 @@ def print_commit() -> int:
     """Writes the file COMMIT of this checkout. Raises Mistake for one that is not committed, StoreFault."""
     from results.store.code import COMMIT_FILE, write_commit
     from results.store.manifest import ROOT
-    from runners.cli.output import put
 
-    try:
+    with as_mistake(ValueError):
         lines = write_commit(ROOT)
-    except ValueError as fault:
-        raise Mistake(str(fault)) from fault
     put(ROOT / COMMIT_FILE, lines)
     print(f"{COMMIT_FILE}: {lines.splitlines()[0]}")
     return 0
@@ -179,10 +175,8 @@ def print_core_peaks(name: str, form: str) -> int:
     """Print what a core of a CPU does in a clock, and of this machine's the derived peak. Raises Mistake."""
     from runners.doctor.processor import peaks_answer
 
-    try:
+    with as_mistake(Unavailable, about=f"--peaks {name}: "):
         answer = peaks_answer(name, _torch_threads() if name.casefold() == processors.HERE else 1)
-    except Unavailable as fault:
-        raise Mistake(f"--peaks {name}: {fault}") from fault
     rows: list[dict[str, Any]] = answer["units"]
     heads = ("unit", "instructions", "a clock", "FLOP a clock", "GFLOP/s", "source")
     cells = [
@@ -231,7 +225,6 @@ def print_self_test(
 
 def _put(places: list[Path], document: str) -> StoreFault | None:
     """Writes the document; the first fault, as what was measured is worth printing all the same."""
-    from runners.cli.output import put
 
     faults = []
     for place in places:
@@ -245,7 +238,6 @@ def _put(places: list[Path], document: str) -> StoreFault | None:
 def _places(save: Path | None, run: Path | None) -> list[Path]:
     """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
     from cleaning.facts.self_test import SELF_TEST_FILE
-    from runners.cli.output import reserve
 
     if save is not None and save.exists():
         raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")

@@ -1,7 +1,7 @@
 """Work whose outcome is known, for the self-test: FLOP, bytes and precision of what was run.
 
 Each check gets a device and answers with a row that says whether the program measures this work correctly. Rates, times
-and energy of known work are in `runners.doctor.known_rates`.
+and energy of known work are in `runners.doctor.self_test`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cleaning.facts.self_test import (
 )
 from results.errors import Unavailable
 from results.records.operations import ProfiledOperation
+from runners.footprint import step as training
 
 __all__ = ["FAILED", "UNAVAILABLE", "OK", "REPORTED", "DeviceUnderTest", "Check", "CheckResult", "within"]
 
@@ -63,11 +64,10 @@ def count(asked: DeviceUnderTest) -> CheckResult:
     from analysis.operators.registry import model_flop
     from measure.profiler.work_profiles import profile_step
     from measure.timing.clocks import clock_for
-    from runners.footprint.step import StepOptions, parts, trace_batch
 
-    step = StepOptions(MODEL, "fp32", "sgd", _kind(asked), hyper={"image_size": IMAGE_SIZE})
-    counted = sum(model_flop(operation) for operation in trace_batch(step, BATCH).operations)
-    real = parts(step, BATCH, None, asked.device)
+    step = training.StepOptions(MODEL, "fp32", "sgd", _kind(asked), hyper={"image_size": IMAGE_SIZE})
+    counted = sum(model_flop(operation) for operation in training.trace_batch(step, BATCH).operations)
+    real = training.parts(step, BATCH, None, asked.device)
     recorded = profile_step(
         real.step, real.model, clock_for(asked.device), work="batch", cuda=asked.is_cuda, most_steps=1
     )
@@ -82,11 +82,8 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
     GPU has confirmed the limit."""
 
     def check(asked: DeviceUnderTest) -> CheckResult:
-        from runners.footprint import fit
-        from runners.footprint.step import StepOptions
-
-        step = StepOptions(model, "fp32", "sgd", _kind(asked), hyper={"image_size": image_size})
-        predicted, seen = fit.check(step, batch_size, asked.device)
+        step = training.StepOptions(model, "fp32", "sgd", _kind(asked), hyper={"image_size": image_size})
+        predicted, seen = training.check(step, batch_size, asked.device)
         ratio = seen / predicted
         words = f"1 within {MEMORY_RATIO:.0%}"
         text = f"{seen} bytes seen, {predicted} predicted"

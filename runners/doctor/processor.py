@@ -7,17 +7,16 @@ does in a clock, which is no peak before cores and a clock are known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.devices import processors
 from analysis.devices.processors import Processor, vector_units
+from measure.ceiling.core_peaks import KERNEL_UNITS, issue_rows, read_rows
+from measure.device.cpu_identity import Allowance, allowance, processor
 from reports.shared.numbers import si
 from results.errors import Unavailable
+from results.records.samples import Ceiling
 from runners.doctor.checks import Check
-
-if TYPE_CHECKING:
-    from measure.device.cpu_identity import Allowance
-    from results.records.samples import Ceiling
 
 ISSUE_S = 0.1
 """Seconds of each kernel."""
@@ -25,14 +24,12 @@ ISSUE_S = 0.1
 
 def processor_checks(threads: int) -> list[Check]:
     """Lines of this machine's processor, measured within seconds. threads: torch's."""
-    from measure.device.cpu_identity import allowance, processor
 
     try:
         found = processor()
     except Unavailable as fault:
         return [Check("processor", "missing", str(fault), "no derived peak: the measured peak alone")]
     lines = [identity_check(found, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
-    from measure.ceiling.core_peaks import read_rows
     from measure.device.environment import device_facts
 
     return [
@@ -44,7 +41,6 @@ def processor_checks(threads: int) -> list[Check]:
 
 def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
     """What this machine's cores do in each unit. fastest: with its fastest instructions alone."""
-    from measure.ceiling.core_peaks import KERNEL_UNITS, issue_rows
 
     return issue_rows(_blank(), KERNEL_UNITS, threads, ISSUE_S, fastest)
 
@@ -122,7 +118,6 @@ def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:
 
 def peaks_answer(name: str, threads: int) -> dict[str, Any]:
     """The JSON document of `--peaks` of a CPU. Raises Unavailable where this machine's processor is not known."""
-    from measure.device.cpu_identity import processor
 
     rows = core_rows(threads) if name.casefold() == processors.HERE else []
     microarchitecture = (
@@ -154,6 +149,5 @@ def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
 
 
 def _blank() -> Ceiling:
-    from results.records.samples import Ceiling
 
     return Ceiling(sitting="", device=processors.HERE, precision="", unit="", operation="", shape="")

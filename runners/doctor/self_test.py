@@ -8,35 +8,289 @@ silent pass. Less than three minutes on a GPU.
 
 Not claimed: that a device which passes has no fault. A rate is only compared with the datasheet, energy only against
 the same board's own power, and no kernel's result is looked at but those of one product and one convolution.
+
+A rate above the peak cannot be: the time, the clock or the sheet is wrong, or another unit ran it. One that the vector
+units could reach does not show that tensor units ran. Convolutions have kernels of 1 × 1, so that no algorithm needs
+fewer multiplications than the direct one (Winograd's and Fourier's do for larger kernels).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
+from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
-from cleaning.facts.self_test import UNFINISHED
+from analysis.devices.telemetry import mean_power_w
+from cleaning.facts.self_test import (
+    BLOCKS,
+    CLOCK_STEP_HZ,
+    ENERGY_RATIOS,
+    EVENTS_RATIO,
+    FEWEST_COVERED,
+    REPEATS,
+    SLEEP_RATIO,
+    UNFINISHED,
+    rate_bounds,
+)
+from measure.ceiling.trials import LAYOUTS, Trial, shapes, titled
+from measure.device.telemetry import Sampler, open_device
+from measure.timing.clocks import clock_for
 from results.errors import Unavailable, one_line
-from runners.doctor import known_rates, known_work
-from runners.doctor.known_work import FAILED, OK, UNAVAILABLE, Check, CheckResult, DeviceUnderTest
+from runners.doctor import known_work
+from runners.doctor.known_work import FAILED, OK, UNAVAILABLE, Check, CheckResult, DeviceUnderTest, within
+
+if TYPE_CHECKING:
+    from measure.ceiling.ceilings import Bench
+
+
+RATE_S = 2.5
+"""For one precision and kind of kernel."""
+
+CHANNELS, SIDE, MOST_IMAGES, CALL_S = 1024, 14, 512, 0.01
+"""Of the convolutions: images of that many channels and pixels squared, as many as take about CALL_S. 512 FLOP a byte
+moved in bf16, so that memory does not hold them down."""
+
+
+def products(precision: str) -> Check:
+    """FLOP/s of the best matrix product in this precision."""
+
+    def check(asked: DeviceUnderTest) -> CheckResult:
+
+        with _bench(asked, precision) as bench:
+            planned = shapes(bench.device.type, bench.probe())
+            return _held(asked, precision, bench, [trial for trial in planned if trial.operation == "matmul"])
+
+    return check
+
+
+def convolutions(precision: str) -> Check:
+    """FLOP/s of the better of two 1 × 1 convolutions in this precision, channels first and last."""
+
+    def check(asked: DeviceUnderTest) -> CheckResult:
+
+        with _bench(asked, precision) as bench:
+            one = Trial("convolution", (1, CHANNELS, SIDE), kernel=1).flop
+            images = min(max(1, int(bench.probe() * CALL_S / one)), MOST_IMAGES)
+            trials = [Trial("convolution", (images, CHANNELS, SIDE), layout, kernel=1) for layout in LAYOUTS]
+            return _held(asked, precision, bench, trials)
+
+    return check
+
+
+@contextmanager
+def _bench(asked: DeviceUnderTest, precision: str) -> Iterator[Bench]:
+    """A bench under the flags of the precision. Raises Unavailable where the device or its sheet lacks the unit."""
+    import torch
+
+    from measure.ceiling.ceilings import DTYPES, Bench
+    from measure.device import apply_precision
+
+    policy = PRECISIONS[precision]
+    known = peaks.lookup(asked.name, asked.multiprocessors)
+    for unit in {policy.matmul_unit, policy.convolution_unit}:
+        if known is None or unit not in known.peaks:
+            raise Unavailable(f"no datasheet gives {asked.name or 'this device'} a peak in {unit}")
+    apply_precision.supported(policy, asked.device)
+    with apply_precision.session(policy, asked.device), torch.no_grad():
+        yield Bench(asked.device, DTYPES[policy.autocast], clock_for(asked.device), math.inf)
+    if asked.is_cuda:
+        torch.cuda.empty_cache()
+
+
+def _held(asked: DeviceUnderTest, precision: str, bench: Bench, trials: list[Trial]) -> CheckResult:
+    """The best rate of these kernels against the sheet. Raises Unavailable where none of them was timed."""
+    from results.records.samples import Ceiling
+
+    policy = PRECISIONS[precision]
+    blank = Ceiling(sitting="", device=asked.device, precision=precision, unit="", operation="", shape="")
+    bench.deadline_s = bench.clock.wall_s() + RATE_S
+    rows = [bench.row(titled(blank, t, policy), t, len(trials) - i) for i, t in enumerate(trials)]
+    rates = [row.flop_per_s for row in rows if row.flop_per_s]
+    if not rates:
+        raise Unavailable(f"no kernel was timed: {rows[0].reason}")
+    unit = rows[0].unit
+    known = peaks.lookup(asked.name, asked.multiprocessors)
+    assert known is not None  # _bench has looked
+    low, high = rate_bounds(known, unit)
+    expected = f"{low:.3g} to {high:.3g} FLOP/s, by the datasheet's {known.peaks[unit]:.3g} in {unit}"
+    ratio = max(rates) / known.peaks[unit]
+    why = "more than the unit can do" if ratio > 1 else "no more than other units could do, or held down"
+    return within(max(rates), low, high, expected, f"{ratio:.3g} × the datasheet's peak: {why}")
+
+
+FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
+"""For one whose wall time no other process of the host disturbs: device time that is too long must not be hidden by a
+wall time that is, too."""
+LONG_S = 0.5
+"""Of a block that is long against whatever an event or a call adds."""
+SLEEPS, CYCLES, PAUSE_S = (40, 80), 100_000, 0.001
+"""A sleep and one twice as long, in units: cycles of the multiprocessors (2 and 4 ms, far above what a launch takes and
+short enough to see an offset of a tenth of that), or seconds of the host."""
+
+
+def long_product(asked: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
+    """A product that is long against its launch, and how many of them take LONG_S."""
+    import torch
+
+    side = 4096 if asked.is_cuda else 512
+    a = torch.randn(side, side, device=asked.device)
+    clock = clock_for(asked.device)
+    for _ in range(3):
+        a @ a
+    clock.synchronize()
+    begun_s = clock.wall_s()
+    a @ a
+    clock.synchronize()
+    return lambda: a @ a, max(3, int(LONG_S / max(clock.wall_s() - begun_s, 1e-6)))
+
+
+def events(asked: DeviceUnderTest) -> CheckResult:
+    """Device time of a long block ÷ its wall time."""
+    if not asked.is_cuda:
+        raise Unavailable("a CPU has no time of its own beside the wall's")
+    product, times = long_product(asked)
+    most = 0.0
+    for block in range(MOST_BLOCKS):  # whatever disturbs the host makes the wall's time longer, never shorter
+        device_s, wall_s = _time_of(asked, product, times)
+        most = max(most, (device_s or 0.0) / wall_s)
+        if block + 1 >= FEWEST_BLOCKS and most >= 1 - EVENTS_RATIO:
+            break
+    words = f"device time ÷ wall time within {EVENTS_RATIO:.0%} of 1, the highest of up to {MOST_BLOCKS} blocks"
+    return within(most, 1 - EVENTS_RATIO, 1 + EVENTS_RATIO, words, "events do not agree with the host's clock")
+
+
+def sleep(asked: DeviceUnderTest) -> CheckResult:
+    """A sleep twice as long ÷ a sleep, as this program's clock sees them."""
+    import torch
+
+    spin: Any = getattr(torch.cuda, "_sleep", None)
+    if asked.is_cuda and spin is None:
+        raise Unavailable("this torch has no kernel that sleeps")
+
+    def seen_s(amount: int) -> float:
+        sleeps = (lambda: spin(amount * CYCLES)) if asked.is_cuda else (lambda: time.sleep(amount * PAUSE_S))
+        device_s, wall_s = _time_of(asked, sleeps, 1)
+        return device_s or wall_s
+
+    seen_s(10)
+    short_s, long_s = (min(seen_s(amount) for _ in range(5)) for amount in SLEEPS)
+    why = "time is not proportional to what was slept"
+    return within(long_s / short_s, 2 * (1 - SLEEP_RATIO), 2 * (1 + SLEEP_RATIO), f"2 within {SLEEP_RATIO:.0%}", why)
+
+
+def intervals(asked: DeviceUnderTest) -> CheckResult:
+    """How many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device says its clock.
+
+    A card that lowers its clock in the middle is honest. A clock that moves is only known to a step of it.
+    """
+    from analysis.stats.summary import summarise
+
+    product, times = long_product(asked)
+    blocks_s, clocks_hz = list[float](), list[float]()
+    with _polled_clock(asked) as poll:
+        for _ in range(REPEATS * BLOCKS):
+            device_s, wall_s = _time_of(asked, product, max(1, times // 20), lambda: clocks_hz.extend(poll()))
+            blocks_s.append(device_s or wall_s)
+    whole_hz = fmean(clocks_hz) if len(clocks_hz) == len(blocks_s) else 0.0
+    moved = whole_hz > 0 and min(clocks_hz) < max(clocks_hz)
+    means_s = [time_s * hz / whole_hz for time_s, hz in zip(blocks_s, clocks_hz, strict=True)] if moved else blocks_s
+    whole_s, slack_s = fmean(means_s), (CLOCK_STEP_HZ / whole_hz if moved else 1e-5) * fmean(means_s)
+    groups = [summarise(means_s[i * BLOCKS : (i + 1) * BLOCKS]) for i in range(REPEATS)]
+    covered = sum((g.low or g.mean) - slack_s <= whole_s <= (g.high or g.mean) + slack_s for g in groups)
+    words = f"at least {FEWEST_COVERED} of {REPEATS}{', at one clock' if moved else ''}"
+    why = "times drift, or others use the device: intervals say too much"
+    return within(covered, FEWEST_COVERED, REPEATS, words, why)
+
+
+@contextlib.contextmanager
+def _polled_clock(asked: DeviceUnderTest) -> Iterator[Callable[[], list[float]]]:
+    """What gives the clock of the multiprocessors now, in Hz; an empty list where the device does not say it."""
+
+    with contextlib.ExitStack() as stack:
+        try:
+            board = stack.enter_context(open_device(asked.device)) if asked.is_cuda else None
+        except Unavailable:
+            board = None
+
+        def poll() -> list[float]:
+            hz = board.poll().sm_clock_hz if board is not None else None
+            return [float(hz)] if hz else []
+
+        yield poll
+
+
+def _time_of(
+    asked: DeviceUnderTest, call: Callable[[], Any], times: int, meanwhile: Callable[[], object] = lambda: None
+) -> tuple[float | None, float]:
+    """Device time, None on a CPU, and wall time of so many calls. meanwhile: called while the device works."""
+    clock = clock_for(asked.device)
+    begun_s, first = clock.wall_s(), clock.event()
+    for _ in range(times):
+        call()
+    last = clock.event()
+    meanwhile()
+    clock.synchronize()
+    return clock.between_s(first, last), clock.wall_s() - begun_s
+
+
+WARM_S, BUSY_S = 1.5, 3.0
+"""Power is an average of up to a second: the device is busy for longer than that before it is looked at."""
+
+
+def energy(asked: DeviceUnderTest) -> CheckResult:
+    """Joules by the counter ÷ polled power × time, while products run."""
+
+    if not asked.is_cuda:
+        raise Unavailable("no energy counter is read on a CPU")
+    product, times = long_product(asked)
+    clock = clock_for(asked.device)
+
+    def work(seconds: float) -> None:
+        until_s = clock.wall_s() + seconds
+        while clock.wall_s() < until_s:
+            for _ in range(max(1, times // 10)):
+                product()
+            clock.synchronize()
+
+    with open_device(asked.device) as board, Sampler(board) as sampler:
+        work(WARM_S)
+        begun_s = clock.wall_s()
+        work(BUSY_S)
+        readings = sampler.between(begun_s, clock.wall_s())
+        if sampler.fault:
+            raise Unavailable(f"telemetry: {sampler.fault}")
+    counted = [(reading.time_s, reading.energy_j) for reading in readings if reading.energy_j is not None]
+    if len(counted) < 2:
+        raise Unavailable("the board has no energy counter")
+    (start_s, start_j), (end_s, end_j) = counted[0], counted[-1]
+    power_w = mean_power_w(readings, start_s, end_s)
+    if not power_w:
+        raise Unavailable("the board reports no power")
+    found = (end_j - start_j) / (power_w * (end_s - start_s))
+    words = f"{ENERGY_RATIOS[0]:g} to {ENERGY_RATIOS[1]:g}"
+    return within(found, *ENERGY_RATIOS, words, "the energy counter does not agree with the power")
+
 
 LONGEST_REASON = 300
 
 CHECKS: Mapping[str, Check] = {
-    **{f"rate {name}": known_rates.products(name) for name in PRECISIONS},
-    **{f"convolution {name}": known_rates.convolutions(name) for name in PRECISIONS},
-    "events": known_rates.events,
-    "sleep": known_rates.sleep,
+    **{f"rate {name}": products(name) for name in PRECISIONS},
+    **{f"convolution {name}": convolutions(name) for name in PRECISIONS},
+    "events": events,
+    "sleep": sleep,
     "count": known_work.count,
-    "energy": known_rates.energy,
+    "energy": energy,
     "flags": known_work.flags_read_back,
     "ieee fp32": known_work.ieee,
-    "intervals": known_rates.intervals,
+    "intervals": intervals,
     "memory resnet18": known_work.memory("resnet18", 8),
     "memory mobilenet_v2": known_work.memory("mobilenet_v2", 8),
 }

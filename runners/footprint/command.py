@@ -14,27 +14,23 @@ import argparse
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS
+from analysis.footprint.checkpointing import Choice, checkpointed, curve, stretches_of
+from analysis.footprint.largest_batch import MOST, SMALL, BatchFit, Lines
 from results.library_words import plain_words
 from results.names import nearest
-from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format, number, precision
+from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format, number
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
+from runners.cli.model_options import MODEL, add_model, add_shared, check_models, hyper_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.footprint.step import NONE
-from workloads.catalogue.catalogue import OPTIMIZERS, OWN
+from runners.footprint.step import StepOptions, StepTrace, capability, fit, moments, trace_batch
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
-    from analysis.footprint.checkpointing import Choice
-    from analysis.footprint.largest_batch import BatchFit
     from reports.footprint.checkpoints import Checkpoints
     from reports.footprint.text import FootprintAnswer, MemoryFit
-    from runners.footprint.step import StepOptions, StepTrace
 
 
 BATCH_SIZE = 32
@@ -60,34 +56,24 @@ def parser() -> Parser:
     made.add_argument("model", metavar="MODEL", help=MODEL)
     group = made.add_argument_group("the model and its batch")
     add_model(group, f"{BATCH_SIZE}; with --fit: the largest that fits")
-    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
+    add_shared(group, "layout")
     _add_step(made.add_argument_group("the step"))
     made.add_argument_group("the largest batch that fits").add_argument(
         "--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name"
     )
     _add_output_options(made.add_argument_group("the answer"))
     made.set_defaults(batch_size=None)
-    made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 
 
 def _add_step(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--precision", type=precision, choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)"
-    )
-    group.add_argument(
-        "--optimizer",
-        choices=(*OPTIMIZERS, OWN, NONE),
-        default="sgd",
-        help="own: the model's own; none: gradients only (sgd)",
-    )
+    add_shared(group, "precision")
+    add_shared(group, "optimizer")
     group.add_argument(
         "--accumulate", type=number(int, 1), default=1, metavar="N", help="batches a step of the optimizer (1)"
     )
-    group.add_argument(
-        "--device", choices=DEVICES, default=DEVICES[0],
-        help="whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)",
-    )  # fmt: skip
+    text = "whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)"
+    add_shared(group, "device", choices=DEVICES, default=DEVICES[0], help=text)
 
 
 def _add_output_options(group: argparse._ArgumentGroup) -> None:
@@ -97,11 +83,8 @@ def _add_output_options(group: argparse._ArgumentGroup) -> None:
         help="what checkpointing would save: peak, recomputed FLOP and largest batch for the best choices of modules",
     )  # fmt: skip
     add_format(group, "table, csv (a row, or one a choice of checkpoints) or json (table)")
-    group.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write footprint.json, timeline.csv and timeline.png here, and checkpoints.csv and .png",
+    add_shared(
+        group, "out", help="write footprint.json, timeline.csv and timeline.png here, and checkpoints.csv and .png"
     )
 
 
@@ -126,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
     options.fit = options.fit or ""
-    return guarded(lambda: _run(options), options.debug)
+    return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
@@ -141,8 +124,6 @@ def _run(options: Namespace) -> int:
     if options.out is not None:
         reserve(options.out / TABLE)
     from reports.footprint.text import MemoryFit
-    from runners.footprint.fit import fit
-    from runners.footprint.step import StepOptions
 
     asked = StepOptions(
         options.model, options.precision, options.optimizer, options.device, options.accumulate, options.layout,
@@ -184,7 +165,6 @@ class Steps:
 
     def _trace(self, batch_size: int) -> StepTrace:
         from results.errors import Unavailable
-        from runners.footprint.step import trace_batch
 
         model = self.asked.model
         try:
@@ -220,7 +200,6 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     from analysis.footprint.live_bytes import footprint
     from analysis.footprint.minimum import minimal
     from reports.footprint.text import FootprintAnswer
-    from runners.footprint.fit import capability
 
     largest = fitted.fit.fits or fitted.least_batch if fitted else BATCH_SIZE
     step = steps.at(options.batch_size or largest)
@@ -326,10 +305,7 @@ def checkpoints(
 
     name: of the device, which decides the workspaces.
     """
-    from analysis.footprint.checkpointing import curve
-    from analysis.footprint.largest_batch import MOST
     from reports.footprint.checkpoints import Checkpoints
-    from runners.footprint.fit import capability
 
     step = step_at(batch_size)
     choices = curve(step.operations, step.storages)
@@ -345,9 +321,6 @@ def _largest(
 ) -> int | None:
     """The largest batch up to `most` that fits with a choice of checkpoints; None where the model refuses a small one,
     or small ones differ in their operations."""
-    from analysis.footprint.checkpointing import checkpointed, stretches_of
-    from analysis.footprint.largest_batch import SMALL, Lines
-    from runners.footprint.fit import moments
 
     both = []
     for batch in SMALL:

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
+from analysis.footprint.caching_allocator import allowance, replay, tensors_peak
+from analysis.footprint.largest_batch import SMALL, BatchFit, Lines, largest_batch, reserved_fits
+from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable
 from results.library_words import plain_words
 from results.records.operations import Operation, Storage
+from runners.cli.exits import Mistake, as_mistake
+from runners.cli.model_options import NONE
 from runners.workers.any_model import LARGEST_REAL, get
+from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES, in_layout
 
 if TYPE_CHECKING:
     from measure.fake.mode import FakeMode
-    from measure.operations.tracer import StepParts, Trace
+    from measure.operations.tracer import StepParts
 
-NONE = "none"
-"""The optimizer of a step that makes gradients alone."""
 
 ACCUMULATED = 2
 """Batches of a step whose gradients are summed that are traced: all later ones are like the second."""
@@ -60,11 +65,19 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     from measure.operations.tracer import trace_step
 
     reason: tuple[str, ...] = ()
-    with _quietly(), quiet():
+    with contextlib.redirect_stdout(sys.stderr), quiet():  # what a model prints: stdout has the answer
         try:
             mode = fake_mode()
             built = parts(asked, batch_size, mode)
-            found = _trace(asked, built, mode)
+            with rules(asked.device):
+                found = trace_step(
+                    built.step,
+                    model=built.model,
+                    optimizer=built.optimizer,
+                    inputs=built.inputs,
+                    mode=mode,
+                    steps_before=0,
+                )
         except NOT_ON_FAKE as fault:
             if not isinstance(fault, Unavailable):
                 raise
@@ -78,16 +91,6 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     return StepTrace(batch_size, found.operations, found.storages, (*reason, *found.notes))
 
 
-def _trace(asked: StepOptions, built: StepParts, mode: FakeMode) -> Trace:
-    """One step on the fake tensors of a mode."""
-    from measure.operations.tracer import trace_step
-
-    with rules(asked.device):
-        return trace_step(
-            built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode, steps_before=0
-        )
-
-
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
     from measure.operations.cuda_dispatch import cuda_rules
@@ -95,33 +98,15 @@ def rules(device: str) -> contextlib.AbstractContextManager[None]:
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 
 
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """What a model's own code prints goes to stderr: stdout has the answer."""
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
-
-
 def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
-    return _step_parts(asked, _build(asked, mode, device), batch_size, mode, device)
-
-
-@dataclass(frozen=True)
-class _Built:
-    """A model, and what trains it."""
-
-    workload: Any
-    model: Any
-    optimizer: Any
-
-
-def _build(asked: StepOptions, mode: FakeMode | None, device: str) -> _Built:
     import torch
 
     from measure.fake.mode import to_fake
-    from workloads.training.step import have_state, optimizer_of
+    from measure.operations.tracer import StepParts
+    from workloads.training.step import GradientStep, TrainingStep, have_state, optimizer_of
 
+    policy, device_type, is_whole = PRECISIONS[asked.precision], device.partition(":")[0], asked.optimizer != NONE
     workload = get(asked.model, **asked.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):
         torch.manual_seed(0)
@@ -132,33 +117,26 @@ def _build(asked: StepOptions, mode: FakeMode | None, device: str) -> _Built:
         to_fake(model, mode)
     trained = _trained(model, asked)
     with contextlib.nullcontext() if mode is None else mode:
-        optimizer = optimizer_of("sgd-plain" if asked.optimizer == NONE else asked.optimizer, workload, trained)
+        optimizer = optimizer_of(asked.optimizer if is_whole else "sgd-plain", workload, trained)
         for group in optimizer.param_groups if asked.device == "cuda" else ():
             if "foreach" in group:
                 group["foreach"] = True
-        if asked.optimizer != NONE and mode is not None:
+        if is_whole and mode is not None:
             have_state(optimizer, trained)
-    return _Built(workload, model, optimizer)
-
-
-def _step_parts(asked: StepOptions, built: _Built, batch_size: int, mode: FakeMode | None, device: str) -> StepParts:
-    import torch
-
-    from measure.operations.tracer import StepParts
-    from runners.workers.batches import in_layout
-    from workloads.training.step import GradientStep, TrainingStep
-
-    with contextlib.nullcontext() if mode is None else mode:
         generator = torch.Generator(device).manual_seed(0) if mode is None else None
-        batch = built.workload.batch(built.workload.hyper, batch_size, torch.device(device), generator)
-        batch = in_layout(asked.layout, batch)
+        batch = in_layout(asked.layout, workload.batch(workload.hyper, batch_size, torch.device(device), generator))
         step: Any = TrainingStep(
-            built.model, built.workload.loss, built.optimizer, [batch], device.partition(":")[0],
-            **_precision(asked, device), accumulate=min(asked.accumulate, ACCUMULATED),
-        )  # fmt: skip
-    is_whole = asked.optimizer != NONE
-    optimizer = built.optimizer if is_whole else None
-    return StepParts(step if is_whole else GradientStep(step), built.model, optimizer, (batch.inputs, batch.target))
+            model,
+            workload.loss,
+            optimizer,
+            [batch],
+            device_type,
+            autocast=getattr(torch, policy.autocast) if policy.autocast else None,
+            scaler=torch.amp.GradScaler(device_type) if policy.scaler else None,
+            accumulate=min(asked.accumulate, ACCUMULATED),
+        )
+    inputs = (batch.inputs, batch.target)
+    return StepParts(step, model, optimizer, inputs) if is_whole else StepParts(GradientStep(step), model, None, inputs)
 
 
 def _trained(model: Any, asked: StepOptions) -> list[Any]:
@@ -170,11 +148,137 @@ def _trained(model: Any, asked: StepOptions) -> list[Any]:
     return found
 
 
-def _precision(asked: StepOptions, device: str) -> dict[str, Any]:
-    import torch
+LEAST = (1, 2, 4, 8, 16, 32, 64)
+"""The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
 
-    policy = PRECISIONS[asked.precision]
-    return {
-        "autocast": getattr(torch, policy.autocast) if policy.autocast else None,
-        "scaler": torch.amp.GradScaler(device.partition(":")[0]) if policy.scaler else None,
-    }
+
+@dataclass(frozen=True)
+class Fitting:
+    """What is found of one model and precision. largest: that fits, at_most: by live bytes, 0 where none does; least:
+    the smallest that the model takes; lines: (bytes without a sample, bytes a sample), of which the highest is what a
+    batch needs."""
+
+    largest: int
+    least: int
+    lines: tuple[tuple[int, int], ...]
+    at_most: int
+
+
+def fit(
+    step_at: Callable[[int], StepTrace],
+    memory_bytes: int,
+    margin_ratio: float,
+    device: str,
+    name: str = "",
+    beside: Callable[[StepTrace], int] = lambda _step: 0,
+    least: int | None = None,
+) -> BatchFit:
+    """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
+
+    name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
+    least: the smallest batch that is looked at; None: the smallest that the step takes.
+    """
+    known, least = capability(name), _least(step_at) if least is None else least
+
+    def reserved(batch_size: int) -> int:
+        step = step_at(batch_size)
+        live = moments(step, device, known, beside)
+        if device != "cuda":
+            return max(live)
+        found = footprint(step.operations, step.storages)
+        segments = replay(found.ledger, len(step.operations)).reserved_bytes
+        return segments + live[0] - found.total_bytes[0]
+
+    at_most = largest_batch(
+        lambda batch_size: moments(step_at(batch_size), device, known, beside),
+        int(memory_bytes * (1 - margin_ratio)),
+        least,
+    )
+    return reserved_fits(at_most, reserved, least)
+
+
+def moments(
+    step: StepTrace,
+    device: str,
+    known: str | None,
+    beside: Callable[[StepTrace], int] = lambda _step: 0,
+) -> list[int]:
+    """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
+    more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
+    return [here + more for here in footprint(step.operations, step.storages).total_bytes]
+
+
+def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
+    """What a sweep needs to know of a model in a precision: its largest batch and smallest, and the lines between.
+
+    A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
+    """
+
+    steps: dict[int, StepTrace] = {}
+
+    def step_at(batch_size: int) -> StepTrace:
+        if batch_size not in steps:
+            with as_mistake(ValueError):
+                steps[batch_size] = trace_batch(asked, batch_size)
+        return steps[batch_size]
+
+    found = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
+    alive = {batch: moments(step_at(batch), asked.device, capability(name), _lying) for batch in SMALL}
+    low, high = SMALL
+    if len(alive[low]) != len(alive[high]):
+        alive = {batch: [max(bytes_)] for batch, bytes_ in alive.items()}
+    lines = envelope(Lines((low, alive[low]), (high, alive[high])))
+    return Fitting(found.fits, min(found.needed), lines, found.largest_batch)
+
+
+def _lying(step: StepTrace) -> int:
+    """Bytes of the batches that lie on the device beside the one in work."""
+    batch_bytes = sum(each.nbytes or 0 for each in step.storages if each.role == "input" and each.born_index == BEFORE)
+    return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
+
+
+def capability(name: str) -> str | None:
+    """The compute capability of a device of the table of peaks; None for any other."""
+    from analysis.devices.peaks import lookup
+
+    known = lookup(name) if name else None
+    return known.compute_capability if known else None
+
+
+def _least(step_at: Callable[[int], StepTrace]) -> int:
+    """The smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
+    faults: list[Mistake] = []
+    for batch_size in LEAST:
+        try:
+            step_at(batch_size)
+        except Mistake as fault:
+            faults.append(fault)
+            continue
+        return batch_size
+    raise faults[1]
+
+
+def envelope(lines: Lines) -> tuple[tuple[int, int], ...]:
+    """(bytes without a sample, bytes a sample), rounded up, of the moments that may be the highest at some batch."""
+    (one, low), (other, high) = lines.first, lines.second
+    starts: dict[int, int] = {}
+    for a, b in zip(low, high, strict=True):
+        slope = -((a - b) // (other - one))
+        starts[slope] = max(starts.get(slope, a - slope * one), a - slope * one)
+    kept: list[tuple[int, int]] = []
+    for slope in sorted(starts, reverse=True):
+        if not kept or starts[slope] > kept[-1][0]:
+            kept.append((starts[slope], slope))
+    return tuple(kept)
+
+
+def check(asked: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
+    """(predicted, seen). Raises what the step raises."""
+    from measure.profiler.allocations import on_cpu, on_cuda
+
+    step = trace_batch(asked, batch_size)
+    predicted = footprint(step.operations, step.storages).at_least_bytes
+    make = partial(parts, asked, batch_size, None, device)
+    if device == "cpu":
+        return predicted, on_cpu(make, {operation.name for operation in step.operations}).tensors_bytes
+    return predicted, tensors_peak(*on_cuda(make, device))

@@ -23,6 +23,7 @@ from analysis.formula.derivation.interpolate import Point, point_text
 from analysis.formula.derivation.sampling import Axis, NoSample, SizeSample, spread
 from results.errors import Unavailable
 from results.library_words import depends_on_data, plain_words
+from workloads.catalogue.catalogue import ENTRIES
 
 BATCH = "batch"
 
@@ -184,7 +185,6 @@ def _corners(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
     """The limits of a model of the catalogue, with the steps of its images and of its loops."""
-    from workloads.catalogue.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None:
@@ -259,7 +259,6 @@ def fixed_symbol(fault: NotBuilt, axes: Sequence[Axis], sample_at: Callable[[Poi
 
 def smallest(model: str) -> dict[str, int]:
     """Size → where it starts, of models whose images have a least size or a step."""
-    from workloads.catalogue.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None or "image_size" not in known.hyper:

@@ -1,25 +1,49 @@
-"""What is asked of a model's formulas: read before anything takes long, answered once the formulas are there."""
+"""What is asked of a model's formulas: read before anything takes long, answered once the formulas are there.
+
+The command imports this module after its options were parsed: it loads sympy.
+"""
 
 from __future__ import annotations
 
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
+from analysis.catamount.graph_terms import FIXED, terms
+from analysis.catamount.rules import KEPT, RULES, footprint, optimizer_of
 from analysis.devices.precisions import PRECISIONS
 from analysis.formula.algebra.constraints import request
 from analysis.formula.algebra.evaluate import MOST_POINTS, axes, parse_point, points, rows
-from analysis.formula.algebra.expressions import Expr, rational, symbol
+from analysis.formula.algebra.expressions import Expr, names, parse, rational, symbol
 from analysis.formula.algebra.solve import solve
-from analysis.formula.derivation.totals import QUANTITIES
-from reports.formula import Solved, measure
+from analysis.formula.derivation import derive, totals
+from analysis.formula.derivation.derive import Derived
+from analysis.formula.derivation.sampling import Restructured, Unfitted
+from analysis.formula.derivation.symbolic_table import OWN, Convention
+from analysis.formula.derivation.totals import FLOP, QUANTITIES, SIZED, Term, rates, time_bound
+from reports.formula import FormulaAnswer, Solved, measure
 from runners.cli.arguments import choice_error
-from runners.cli.exits import Mistake
-from runners.formula.points import Subject
+from runners.cli.exits import Mistake, as_mistake
+from runners.cli.model_options import WORDS, hyper_of
+from runners.cli.progress import passing
+from runners.formula.points import (
+    BATCH,
+    FixedSymbol,
+    NotBuilt,
+    Subject,
+    fixed_symbol,
+    limits,
+    names_of,
+    sampler,
+    smallest,
+)
+from runners.formula.points import axes as sampled_axes
+from runners.formula.validity import CHECKED_CALLS, UNKNOWN, branched, checked_apart, footprints, repeated
+from runners.workers.any_model import get
 
 SHORT = {
     "flop": "model_flop",
@@ -39,10 +63,8 @@ LARGEST = 10**300
 
 def point_of(text: str, symbols: Sequence[str], subject: Subject) -> dict[str, int]:
     """The point that is asked for, other symbols at the model's own sizes. Raises Mistake."""
-    try:
+    with as_mistake(ValueError, about="--at: "):
         given = parse_point(text) if text else {}
-    except ValueError as fault:
-        raise Mistake(f"--at: {fault}") from fault
     for name in given:
         more = f"; {name} is a size of the model: name it in --symbols" if name in subject.symbols else ""
         _check("--at", name, symbols, more)
@@ -94,17 +116,17 @@ class Questions:
                 if (name := SHORT.get(word, word)) in why:
                     raise Mistake(f"--solve {text!r}: there is no formula of {word}: {why[name]}")
         known = {f"at_least_{name}": formula for name, formula in at_least.items()}
+        formulas = {name: formula for name, formula in {**whole, **known}.items() if formula is not None}
+        fixed = {name: value for name, value in point.items() if name not in self.sweep}
         return {
             "solved": tuple(self._solved(whole, point)),
-            "swept": tuple(self._rows({**whole, **known}, point)) if self.sweep else (),
+            "swept": tuple(rows(formulas, points(self.sweep, fixed))) if self.sweep else (),
         }
 
     def _quantities(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
         known = {name: formula for name, formula in whole.items() if formula is not None}
         found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
         if self.rates is not None:
-            from analysis.formula.derivation.totals import time_bound
-
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
             if whole["model_flop"] is not None and whole["bytes_accessed"] is not None:
                 found["time"] = time_bound(whole["model_flop"], whole["bytes_accessed"], peak, bandwidth)
@@ -120,10 +142,8 @@ class Questions:
         for text in self.solve:
             if self.rates is None and {"time", "ridge"} & set(text.split()):
                 raise Mistake(f"--solve {text!r}: time and ridge are of a device: name one with --device")
-            try:
+            with as_mistake(ValueError, about="--solve: "):
                 asked = request(text, quantities, self.symbols, measures)
-            except ValueError as fault:
-                raise Mistake(f"--solve: {fault}") from fault
             if any(side.is_number and abs(side) > LARGEST for side in (asked.left, asked.right)):
                 raise Mistake(f"--solve {text!r}: expected numbers up to 1e300")
             first = next((word for word in text.replace("(", " ").split() if word in measures), "")
@@ -137,17 +157,10 @@ class Questions:
             found.append(Solved(asked.text, solve(asked, fixed, unit), unit))
         return found
 
-    def _rows(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[dict[str, Any]]:
-        fixed = {name: value for name, value in point.items() if name not in self.sweep}
-        known = {name: formula for name, formula in whole.items() if formula is not None}
-        return rows(known, points(self.sweep, fixed))
-
 
 def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
-    try:
+    with as_mistake(ValueError, about="--sweep: "):
         found = axes(text) if text else {}
-    except ValueError as fault:
-        raise Mistake(f"--sweep: {fault}") from fault
     for name in found:
         _check("--sweep", name, symbols)
     if (count := prod(map(len, found.values()))) > MOST_POINTS:
@@ -156,9 +169,195 @@ def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
 
 
 def _rates(device: str, precision: str) -> Any:
-    from analysis.formula.derivation.totals import rates
 
-    try:
+    with as_mistake(ValueError, about="--device: "):
         return rates(device, PRECISIONS[precision].matmul_unit)
-    except ValueError as fault:
-        raise Mistake(f"--device: {fault}") from fault
+
+
+CATAMOUNT = "catamount"
+
+
+def answer(options: Namespace) -> FormulaAnswer:
+    """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
+
+    if options.fused and options.rules == CATAMOUNT:
+        raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
+    subject = _subject(options)
+    symbols = _symbols(options, subject)
+    point = point_of(options.at, symbols, subject)
+    convention, terms = _convention(options, subject, symbols)
+    asked = Questions.of(options, symbols)  # mistakes are reported before anything takes long
+    looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
+    derived, alone = _derived(options, subject, symbols, looked_at, convention)
+    if alone:
+        symbols = [name for name in symbols if name not in alone]
+        point = {name: point[name] for name in symbols}
+        convention, terms = _convention(options, subject, symbols)
+        asked = replace(asked, symbols=tuple(symbols))
+    try:
+        late, notes = checked_apart(looked_at, derived, point, convention)
+    except Restructured as fault:
+        raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
+    peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
+    whole = totals.totals(derived, terms, peaks.formulas)
+    at_least = {**totals.at_least(derived), **peaks.at_least}
+    changed = ("Chains of pointwise operations count as one each; no compiler is claimed to do it.",)
+    return FormulaAnswer(
+        model=options.model,
+        rules=options.rules,
+        optimizer=subject.optimizer,
+        precision=options.precision,
+        symbols=tuple(symbols),
+        totals=whole,
+        terms=tuple(terms),
+        point=point,
+        checked=(*derived.checked, *late),
+        notes=(
+            *(changed if subject.fused else ())
+            + tuple(
+                f"The function's own {name} stays {value}: --{name} means another."
+                for name, value in subject.kept.items()
+            ),
+            *alone.values(),
+            *notes,
+            *_idle(whole, symbols),
+            *_without(derived),
+            *peaks.notes,
+        ),
+        pieces=peaks.pieces,
+        minimal_proven=peaks.proven,
+        axes=(*derived.axes, *derived.structural),
+        samples=derived.samples,
+        not_understood=dict(derived.not_understood),
+        parts=totals.parts(derived, options.by) if options.by else {},
+        by=options.by or "",
+        at_least=at_least,
+        **asked.answered(whole, point, {**peaks.why, **_unknown_quantities(derived)}, at_least),
+    )
+
+
+def _derived(
+    options: Namespace, subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any
+) -> tuple[Derived, dict[str, str]]:
+    """The formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
+
+    Raises NotBuilt or Unfitted.
+    """
+
+    asked = (options.at, options.sweep, *options.solve, *options.symbols)
+    words = set(re.findall(r"\w+", " ".join(asked)))
+    notes: dict[str, str] = {}
+    while True:
+        kept = [name for name in symbols if name not in notes]
+        try:
+            return _formulas(subject, kept, looked_at, convention), notes
+        except FixedSymbol as fault:
+            if fault.symbol in words or len(kept) == 1:
+                raise
+            own = subject.value(fault.symbol)
+            notes[fault.symbol] = f"{fault.symbol} stays {own}, as the model takes no neighbour of it with these."
+
+
+def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
+    """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
+
+    where = sampled_axes(subject, symbols, looked_at)
+    try:
+        return derive.formulas(looked_at, where, convention)
+    except Restructured as fault:
+        raise Unfitted(branched(fault, subject, where, looked_at)) from fault
+    except derive.Uninterpolated as fault:
+        raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
+    except NotBuilt as fault:
+        raise fixed_symbol(fault, where, looked_at) from fault
+
+
+def _unknown_quantities(derived: Any) -> dict[str, str]:
+    """Quantity → why it has no formula: operations that no rule understands, storages of no known size."""
+
+    names = ", ".join(derived.not_understood)
+    flop, sized = f"no rule understands {names}", dict.fromkeys(SIZED, UNKNOWN) if derived.unsized else {}
+    why = {**dict.fromkeys(FLOP, flop), **sized} if names else sized
+    return (
+        {**why, "operational_intensity": flop if names else UNKNOWN, "time": flop if names else UNKNOWN} if why else {}
+    )
+
+
+def _without(derived: Any) -> tuple[str, ...]:
+    """Why there is no formula of all FLOP."""
+    places = sorted({str(place) for place, _ in derived.without})
+    if not places:
+        return ()
+    return (f"No formula of all FLOP: those of {', '.join(places)} follow none (unequal windows).",)
+
+
+def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
+    """A note on symbols that change nothing."""
+
+    seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
+    idle = [name for name in symbols if name not in seen]
+    return (f"{' and '.join(idle)} {'change' if len(idle) > 1 else 'changes'} nothing of these.",) if idle else ()
+
+
+def _subject(options: Namespace) -> Subject:
+    """The model with its sizes. Raises Mistake where it cannot be what it says."""
+
+    given = hyper_of(options)
+    words = {name: value for name, value in given.items() if not isinstance(value, int)}
+    with as_mistake(ValueError):
+        workload = get(options.model, **given)
+    sizes = {name: value for name, value in workload.hyper.items() if name not in WORDS}
+    return Subject(
+        model=options.model,
+        sizes=sizes,
+        fixed=words,
+        symbols=names_of(sizes),
+        batch_size=options.batch_size,
+        optimizer=options.optimizer or _optimizer(options),
+        autocast=PRECISIONS[options.precision].autocast,
+        smallest=smallest(options.model),
+        limits=limits(options.model),
+        kept={name: value for name, value in workload.hyper.items() if name in WORDS},
+        fused=options.fused,
+    )
+
+
+def _optimizer(options: Namespace) -> str:
+    if options.rules == CATAMOUNT:
+        return optimizer_of(options.model)
+    return "sgd"
+
+
+def _symbols(options: Namespace, subject: Subject) -> list[str]:
+    """The symbols that are asked for, all where none are. Raises Mistake for one that the model does not have."""
+    fixed = _fixed(options)
+    for name in options.symbols:
+        if name not in subject.symbols:
+            raise Mistake(f"--symbols: {options.model}: {choice_error('symbol', name, subject.symbols)}")
+        if (size := subject.symbols[name]) in fixed:
+            raise Mistake(f"--symbols: Catamount's graph of {options.model} has {name} {fixed[size]} and no other")
+    for size, value in fixed.items():
+        if subject.sizes[size] != value:
+            raise Mistake(f"Catamount's graph of {options.model} has {size} {value}, got {subject.sizes[size]}")
+    return list(options.symbols) or [name for name, size in subject.symbols.items() if size not in fixed]
+
+
+def _fixed(options: Namespace) -> Mapping[str, int]:
+    """Sizes that the convention knows one value of."""
+    if options.rules != CATAMOUNT:
+        return {}
+
+    return FIXED.get(options.model, {})
+
+
+def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
+    """What is counted how, and what the convention adds to this model beside its operations."""
+
+    if options.rules != CATAMOUNT:
+        return OWN, []
+
+    names = {size: name for name, size in subject.symbols.items()}
+    sizes = {**subject.sizes, BATCH: subject.batch_size}
+    meanings = {size: symbol(name) if name in symbols else sizes[size] for size, name in names.items()}
+    found = [Term(t.name, t.quantity, parse(t.formula, meanings), t.why) for t in terms(options.model)]
+    return Convention(RULES, footprint, KEPT), found

@@ -70,8 +70,9 @@ def formula(
     from results.garbage_collector import collector_off
     from runners.cli.arguments import choice_error, number
     from runners.cli.model_options import check_models
-    from runners.formula.command import answer, parser
+    from runners.formula.command import parser
     from runners.formula.points import NotBuilt
+    from runners.formula.questions import answer
     from workloads.catalogue.catalogue import OPTIMIZERS
 
     stated()  # a parser would end the process for limits that cannot be

@@ -15,17 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, names, number, precision
-from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.exits import FAILED, Mistake, as_mistake, guarded, instructed
+from runners.cli.model_options import MODEL, add_model, add_shared, check_models, hyper_of
 from runners.cli.output import json_text, put, reserve, say, show_page
 from runners.cli.progress import passing
-from runners.profile import deepspeed_config
-from runners.profile.deepspeed_config import DEFAULTS
-from runners.profile.task import NONE
+from runners.profile import task
+from runners.profile.task import DEFAULTS
 from runners.workers import devices
-from workloads.catalogue.catalogue import OPTIMIZERS, OWN
+from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
     from results.records.samples import Ceiling
@@ -55,25 +53,17 @@ def parser() -> Parser:
     made.add_argument("model", metavar="MODEL", help=MODEL)
     group = made.add_argument_group("the model and its batch")
     add_model(group)
-    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
+    add_shared(group, "layout")
     _add_run(made.add_argument_group("what is run"))
     _add_report(made.add_argument_group("the report"))
-    made.add_argument("--debug", action="store_true", help="tracebacks, and what the worker prints")
     return made
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
-    group.add_argument(
-        "--precision", type=precision, choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)"
-    )
+    add_shared(group, "device")
+    add_shared(group, "precision")
     group.add_argument("--mode", choices=MODES, default="train", help="train, forward (in eval mode) or generate")
-    group.add_argument(
-        "--optimizer",
-        choices=(*OPTIMIZERS, OWN, NONE),
-        default="sgd",
-        help="of mode train; own: the one of the model's source (sgd)",
-    )
+    add_shared(group, "optimizer")
     group.add_argument("--steps", type=number(int, 1), metavar="N", help=f"steps profiled ({DEFAULTS['steps']})")
     group.add_argument("--warm-up", type=number(int, 0), metavar="N", help=f"steps before them ({DEFAULTS['warm_up']})")
     group.add_argument(
@@ -87,14 +77,12 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         metavar="NAMES",
         help="classes or paths of modules to leave out",
     )
-    group.add_argument("--ceilings", type=Path, metavar="FILE", help="ceilings.csv of runners.ceiling or of a sweep")
+    add_shared(group, "ceilings")
     group.add_argument(
         "--ceiling-budget", type=number(float, 0), default=CEILING_S, metavar="S",
         help=f"seconds to measure ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
     )  # fmt: skip
-    group.add_argument(
-        "--timeout", type=number(float, 1), default=TIMEOUT_S, metavar="S", help=f"of the profile ({TIMEOUT_S:g})"
-    )
+    add_shared(group, "timeout", default=TIMEOUT_S, help=f"of the profile ({TIMEOUT_S:g})")
 
 
 def _add_report(group: argparse._ArgumentGroup) -> None:
@@ -122,7 +110,7 @@ def _add_report(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--output-file", type=Path, metavar="FILE", help="write the report to this file instead of stdout"
     )
-    group.add_argument("--out", type=Path, metavar="DIR", help="write profile.html, its tables and pictures here")
+    add_shared(group, "out", help="write profile.html, its tables and pictures here")
 
 
 PAGE = "profile.html"
@@ -200,19 +188,19 @@ class Unprofiled(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options), options.debug)
+    return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    options = deepspeed_config.merged(options)
+    options = task.merged(options)
     _check(options)
     rows = _read(options)
     from runners.workers.pool import Worker, prepare
 
     make(options)
     prepare()
-    worker = Worker("profile", quiet=not options.debug)
+    worker = Worker("profile")
     try:
         probed = _probe(worker, options)
         machine = _machine(worker, options, probed, rows)
@@ -269,12 +257,10 @@ def _read(options: Namespace) -> list[Ceiling] | None:
     """The rows of --ceilings; None where no file is given."""
     if options.ceilings is None:
         return None
-    from runners.ceiling import output as ceiling_output
+    from runners.ceiling.command import read_ceilings
 
-    try:
-        return ceiling_output.read(options.ceilings)
-    except ValueError as fault:
-        raise Mistake(f"--ceilings: {fault}") from fault
+    with as_mistake(ValueError, about="--ceilings: "):
+        return read_ceilings(options.ceilings)
 
 
 def _probe(worker: Any, options: Namespace) -> ProbeResult:
@@ -288,14 +274,13 @@ def _probe(worker: Any, options: Namespace) -> ProbeResult:
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
     from analysis.profile.machine import machine_of
-    from runners.workers.worker import WorkerFault
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:
         passing("looking for the machine's ceilings")
         budget_s = options.ceiling_budget
         answer = worker.call(
-            "runners.ceiling.tasks:quick", probed.device, (options.precision,), budget_s,
+            "runners.ceiling.search:quick", probed.device, (options.precision,), budget_s,
             timeout_s=10 * budget_s + devices.PROBE_TIMEOUT_S,
         )  # fmt: skip
         if isinstance(answer, WorkerFault):
@@ -309,7 +294,6 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
     from runners.profile.task import ProfileRequest
-    from runners.workers.worker import WorkerFault
 
     passing(f"{options.model}: profiling")
     request = ProfileRequest(
@@ -328,8 +312,6 @@ def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Mach
     )
     answer: StepProfile | WorkerFault = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
     if isinstance(answer, WorkerFault):
-        if options.debug:
-            print(answer.detail, file=sys.stderr)
         if answer.status in ASKED_WRONGLY:
             raise Mistake(f"{options.model}: {answer.reason.removeprefix(f'{options.model}: ')}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
-from runners.cli.arguments import Parser, add_format, number, precision
+from runners.cli.arguments import Parser, add_format, number
 from runners.cli.exits import MISTAKE, Mistake, guarded
-from runners.cli.output import say, show_answer
+from runners.cli.model_options import add_shared
+from runners.cli.output import put, reserve, say, show_answer
 
 if TYPE_CHECKING:
     from analysis.stats.intervals import Uncertain
@@ -90,11 +91,9 @@ def parser() -> Parser:
     asked = made.add_mutually_exclusive_group(required=True)
     asked.add_argument("--gpu-hours", type=positive, metavar="H", help="devices × hours of training → FLOP")
     asked.add_argument("--flop", type=positive, help="model FLOP of a training → GPU-hours")
-    made.add_argument("--device", required=True, help="its name, such as 'NVIDIA H200'")
-    made.add_argument(
-        "--precision", type=precision, choices=PRECISIONS, default="amp-bf16", help="of the training (amp-bf16)"
-    )
-    made.add_argument("--peak-tflops", type=positive, metavar="N", help="of one device, if it is not in our table")
+    add_shared(made, "device", required=True, help="its name, such as 'NVIDIA H200'")
+    add_shared(made, "precision", default="amp-bf16", help="of the training (amp-bf16)")
+    add_shared(made, "peak-tflops", help="of one device, if it is not in our table")
     add_utilization(made, required=True)
     add_format(made)
     return made
@@ -213,20 +212,18 @@ def reproduction_parser() -> Parser:
     made.add_argument("--reproduce", choices=PAPERS, required=True, metavar="PAPER", help=", ".join(PAPERS))
     add_format(made, "table, csv or json (table)")
     made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures from our numbers, too")
-    made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 
 
 def reproduce(arguments: Sequence[str]) -> int:
     """The command. 0: printed; 2: the caller's mistake; 3: a file was not written."""
     options = reproduction_parser().parse_args(arguments)
-    return guarded(lambda: _reproduced(options), options.debug)
+    return guarded(lambda: _reproduced(options))
 
 
 def _reproduced(options: Namespace) -> int:
     from analysis.project.ppopp2019_case_study import reproduced
     from reports.project import paper
-    from runners.cli.output import put, reserve
 
     if options.figures:
         reserve(options.figures / "figure")

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from results.text_files import read_text, toml_tables
 from runners.cli.arguments import Parser, add_format, choice_error, number
-from runners.cli.exits import FAILED, Mistake, guarded
-from runners.cli.output import say, show_answer
+from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
+from runners.cli.model_options import add_shared, check_models
+from runners.cli.output import put, reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.project.command import add_utilization, utilization_of
+from runners.project.command import add_utilization, modes, utilization_of
 
 if TYPE_CHECKING:
     from analysis.project.accelerator import Accelerator, Group
@@ -101,7 +102,6 @@ def _link_words(group: Group) -> str:
     return f"{words} at {group.achieved:g} of the rate"
 
 
-RULES = ("catamount", "flopledger")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 TERA, GIGA, GIBI = 1e12, 1e9, 2**30
@@ -114,7 +114,6 @@ EPILOG = (
 
 def parser() -> Parser:
     """The parser of a projection."""
-    from runners.project.command import modes
 
     made = Parser(
         prog="python -m runners.project",
@@ -124,7 +123,7 @@ def parser() -> Parser:
     made.add_argument("file", nargs="?", metavar="FILE", help="word_lm, char_lm, nmt, speech, image, or a .toml file")
     made.add_argument("--target", type=number(float), metavar="ERROR", help="the error to reach, instead of the file's")
     made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, instead of the file's")
-    made.add_argument("--rules", choices=RULES, help="counting rules (catamount for its models, else flopledger)")
+    add_shared(made, "rules", help="counting rules (catamount for its models, else flopledger)")
     add_target(made.add_argument_group("the target accelerator (that of the paper)"))
     add_draws(made)
     add_format(made)
@@ -132,7 +131,6 @@ def parser() -> Parser:
     made.add_argument(
         "--allow-code", action="store_true", help="allow FILE to name a function as its model, and run it"
     )
-    made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 
 
@@ -140,9 +138,10 @@ def add_target(group: object) -> None:
     """The options that say what is trained on."""
     add = group.add_argument  # type: ignore[attr-defined]
     positive = number(float, 0)
-    add("--device", default="", metavar="NAME", help="a row of the table of peaks, as in 'NVIDIA H100 80GB HBM3'")
+    text = "a row of the table of peaks, as in 'NVIDIA H100 80GB HBM3'"
+    add_shared(group, "device", default="", metavar="NAME", help=text)
     add("--dtype", choices=UNITS, default="fp32", help="of the arithmetic and of all numbers in memory (fp32)")
-    add("--peak-tflops", type=positive, metavar="N", help="peak of your own accelerator, 10^12 FLOP/s")
+    add_shared(group, "peak-tflops", help="peak of your own accelerator, 10^12 FLOP/s")
     add("--bandwidth-gbs", type=positive, metavar="N", help="bandwidth of its memory, 10^9 B/s")
     add(
         "--memory-gib",
@@ -157,27 +156,22 @@ def add_target(group: object) -> None:
 def main(arguments: Sequence[str]) -> int:
     """The command. 0: printed; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options), options.debug)
+    return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
     from reports.project import text as project_text
-    from runners.cli.output import put, reserve
 
     if options.figures:
         reserve(options.figures / "figure")
-    try:
+    with as_mistake(ValueError):
         domain, target = _domain(options), target_of(options)
-    except ValueError as fault:
-        raise Mistake(str(fault)) from fault
     formulas = _formulas(domain, options.rules)
     if isinstance(formulas, int):
         return formulas
-    try:
+    with as_mistake(ValueError):
         projection = answer(domain, target, formulas, options.memory_gib is not None)
         drawn = draw_answers(options, domain, target, formulas)
-    except ValueError as fault:
-        raise Mistake(str(fault)) from fault
     notes = tuple(_notes(target, formulas, drawn is not None and drawn.reached))
     projection = replace(projection, timed=drawn, notes=notes)
     if options.figures:
@@ -258,10 +252,8 @@ def _domain(options: Namespace) -> Domain:
         tables = {**tables, "error": {**(error if isinstance(error, dict) else {}), "target": options.target}}
     if options.sub_batch is not None:
         tables = {**tables, "sub_batch": options.sub_batch}
-    try:
+    with as_mistake(ValueError, about=f"{path.name}: "):
         domain = domains.from_tables(tables, path.stem)
-    except ValueError as fault:
-        raise Mistake(f"{path.name}: {fault}") from fault
     _check_code(domain.model, path, options.allow_code)
     return domain
 
@@ -305,11 +297,11 @@ def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     these are shipped, else ours."""
     from analysis.project.domain import shipped_formulas
 
-    known = shipped_formulas(rules or RULES[0]).get(domain.model)
+    known = shipped_formulas(rules or "catamount").get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
         return known
 
-    return derived(domain, rules or RULES[1])
+    return derived(domain, rules or "flopledger")
 
 
 def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[str]:
@@ -345,12 +337,15 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     from analysis.formula.derivation.sampling import Unfitted
     from analysis.project.domain import Formulas
     from results.errors import Unavailable
-    from runners.cli.model_options import check_models
     from runners.formula import command as formula_options
-    from runners.formula.command import answer
-    from runners.formula.points import NotBuilt
+    from runners.formula.points import ALIASES, NotBuilt
+    from runners.formula.questions import answer
 
-    options = formula_options.parser().parse_args(_words(domain, rules))
+    options = formula_options.parser().parse_args(["--", domain.model])
+    follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
+    sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
+    options.rules, options.symbols = rules, (domain.grows, *follow, BATCH)
+    options.hyper = {ALIASES.get(name, name): size for name, size in sizes.items()}
     check_models([domain.model], options)
     try:
         found = answer(options)
@@ -365,7 +360,6 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
         names = ", ".join(found.not_understood)
         say(f"error: {domain.model}: no rule counts {names}: a part of its FLOP is no projection")
         return FAILED
-    sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
     own = {name: size for name, size in found.point.items() if name != BATCH}
     known = {name: whole for name, whole in found.totals.items() if whole is not None}
     quantities = {**found.at_least, **known}
@@ -374,13 +368,3 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
         quantities["all_flop"] = quantities["model_flop"]
     at_least = frozenset(found.at_least.keys() - known.keys())
     return Formulas(domain.model, found.rules, {**sizes, **own}, quantities, 4, products_alone, at_least)
-
-
-def _words(domain: Domain, rules: str) -> Sequence[str]:
-    """The command line of `runners.formula` for a domain."""
-    from runners.formula.points import ALIASES
-
-    follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
-    fixed = [f"{ALIASES.get(name, name)}={size}" for name, size in domain.sizes.items() if isinstance(size, int)]
-    words = [domain.model, "--rules", rules, "--symbols", ",".join([domain.grows, *follow, BATCH])]
-    return [*words, "--size", ",".join(fixed)] if fixed else words

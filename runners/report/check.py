@@ -6,18 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, parsed
+from cleaning.facts.values import faults
+from cleaning.gates.evidence import Evidence, TraceFacts, all_facts, facts_or_fault
+from cleaning.gates.gates import judge
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
+from reports.shared.numbers import run_name
+from reports.sweep import checks
+from reports.sweep.figures.gallery import UTILIZATION
+from results.errors import Inconsistent
+from results.records.answers import Utilization
+from results.records.comparisons import Verdict, stands
+from results.records.operations import Operation, Storage
+from results.store.reading import RunData, read_run
+from results.store.store import read_operations, read_profile
+from results.store.tables import read_records
 from results.text_files import json_value, read_text
-from runners.cli.exits import FAILED, Mistake
-from runners.report.derived import show_rows
-
-if TYPE_CHECKING:
-    from cleaning.facts.self_test import SelfTest
-    from cleaning.gates.evidence import Evidence, TraceFacts
-    from cleaning.reconcile.view import Built
-    from results.records.operations import Operation, Storage
-    from results.store.reading import RunData
+from runners.cli.exits import FAILED, as_mistake
+from runners.report.derived import recording, show_rows
 
 ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
 
@@ -27,16 +35,9 @@ def render(path: Path, form: str) -> int:
 
     Raises Mistake.
     """
-    from cleaning.gates.gates import judge
-    from reports.shared.numbers import run_name
-    from reports.sweep import checks
-    from results.errors import Inconsistent
-    from results.records.comparisons import Verdict, stands
 
-    try:
+    with as_mistake(ValueError, Inconsistent, OSError):
         evidence = evidence_of(path)
-    except (ValueError, Inconsistent, OSError) as fault:
-        raise Mistake(str(fault)) from fault
     verdicts = judge(evidence)
     cells = {run.cell_id: run_name(run) for run in evidence.data.runs}
     show_rows(form, lambda width, colour: checks.to_text(verdicts, cells, width, colour), verdicts, Verdict)
@@ -49,13 +50,6 @@ def evidence_of(path: Path) -> Evidence:
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
-    from cleaning.facts.values import faults
-    from cleaning.gates.evidence import Evidence, all_facts
-    from reports.sweep.figures.gallery import UTILIZATION
-    from results.records.answers import Utilization
-    from results.store.reading import read_run
-    from results.store.store import read_operations
-    from results.store.tables import read_records
 
     data = read_run(path)
     if not data.all_runs:
@@ -80,7 +74,6 @@ def evidence_of(path: Path) -> Evidence:
 
 def self_test_of(path: Path) -> SelfTest | str | None:
     """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
-    from cleaning.facts.self_test import SELF_TEST_FILE, parsed
 
     if not (path / SELF_TEST_FILE).is_file():
         return None
@@ -99,7 +92,6 @@ class _Tables:
 
     def operations(self, trace_id: str) -> Sequence[Operation]:
         """Raises what reading it raises."""
-        from cleaning.gates.evidence import facts_or_fault
 
         table = self._read(trace_id)
         self.facts[trace_id] = facts_or_fault(lambda: table)
@@ -110,9 +102,6 @@ def _built(
     data: RunData, path: Path, read_table: Callable[[str], Sequence[Operation]], malformed: dict[str, str]
 ) -> tuple[RunData, Built]:
     """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
-    from cleaning.reconcile.run import build
-    from results.store.store import read_profile
-    from runners.report.recordings import recording
 
     def derived(some: RunData) -> Built:
         return build(some, read_table, partial(read_profile, path), partial(recording, path))

@@ -11,18 +11,18 @@ that cannot be made costs itself alone. `rebuild` is the same as a function.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, number
-from runners.cli.exits import UNWRITABLE, Mistake, guarded
+from runners.cli.arguments import Parser, add_format, choice_error, names, number, share
+from runners.cli.exits import UNWRITABLE, as_mistake, guarded
+from runners.cli.model_options import add_shared
 from runners.cli.output import attempt, put, put_figures, say, show_answer
-from runners.report.compare import NAMES, parse_conditions
-from runners.report.derived import HEADLINE, derived_tables, show_rows
-from runners.report.recordings import recording, table_processes
+from runners.report.derived import HEADLINE, derived_tables, recording, show_rows, table_processes
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -51,6 +51,28 @@ DESCRIPTION = (
 )
 
 
+CONDITIONS = ("slower", "flop", "bytes", "launches", "memory")
+"""Of --fail-if: the names of `reports.compare.CONDITIONS`, which takes longer to import than a mistake may."""
+
+
+def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
+    """A `type=`: "slower:2%,flop:0" as names with their limits, as ratios."""
+    found: list[tuple[str, float]] = []
+    for part in text.split(","):
+        name, colon, limit = (word.strip() for word in part.partition(":"))
+        if name not in CONDITIONS:
+            raise argparse.ArgumentTypeError(choice_error("condition", name, CONDITIONS))
+        if not colon or not limit:
+            raise argparse.ArgumentTypeError(f"expected {name}:LIMIT, as in {name}:2%, got {part.strip()!r}")
+        if name in dict(found):
+            raise argparse.ArgumentTypeError(f"expected {name} once, got it twice")
+        try:
+            found.append((name, share(limit)))
+        except argparse.ArgumentTypeError as fault:
+            raise argparse.ArgumentTypeError(f"{name}: {fault}") from fault
+    return tuple(found)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made; 5: a
     condition of --fail-if is met."""
@@ -61,23 +83,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(options: Namespace, parser: Parser) -> int:
     """What the options ask for; the exit code."""
-    several = len(options.runs) > 1
-    if options.check and several:
-        parser.fail(f"--check: expected one run, got {len(options.runs)}")
-    if (options.across or options.margin is not None) and not several:
-        parser.fail("--across and --margin: expected two runs to compare, got one")
-    if options.fail_if and not several:
-        parser.fail("--fail-if: expected two runs, RUN_A RUN_B, got one")
-    if (options.undecided or options.format == "markdown") and not options.fail_if:
-        parser.fail("--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%")
-    if options.predictions is not None and (several or options.check or options.links or options.convention != "flop"):
-        parser.fail("--predictions: expected one run, without --check, --links and --convention")
+    several, is_plain = len(options.runs) > 1, options.convention == "flop"
+    mistakes = (
+        (options.check and several, f"--check: expected one run, got {len(options.runs)}"),
+        (
+            (options.across or options.margin is not None) and not several,
+            "--across and --margin: expected two runs to compare, got one",
+        ),
+        (options.fail_if and not several, "--fail-if: expected two runs, RUN_A RUN_B, got one"),
+        (
+            (options.undecided or options.format == "markdown") and not options.fail_if,
+            "--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%",
+        ),
+        (
+            options.predictions is not None and (several or options.check or options.links or not is_plain),
+            "--predictions: expected one run, without --check, --links and --convention",
+        ),
+        (
+            options.links is not None and (several or options.check or options.out or not is_plain),
+            "--links: expected one run, without --check, --out and --convention",
+        ),
+    )
+    for is_wrong, words in mistakes:
+        if is_wrong:
+            parser.fail(words)
     if options.links is not None:
-        if several or options.check or options.out or options.convention != "flop":
-            parser.fail("--links: expected one run, without --check, --out and --convention")
-        from runners.report import links
+        from runners.report import compare
 
-        return links.render(options.runs[0], options.links, options.format)
+        return compare.render(options.runs[0], options.links, options.format)
     if options.check:
         from runners.report import check
 
@@ -114,14 +147,12 @@ def _rebuild(options: Namespace) -> int:
     from results.errors import Inconsistent
 
     (directory,) = options.runs
-    try:
+    with as_mistake(ValueError, Inconsistent, OSError):
         predictions = _predictions(options.predictions) if options.predictions else None
         with table_processes(directory) as each:
             built, faults = _rebuilt(directory, options.out, each)
         if predictions is not None:
             show_predictions(built, predictions, options.format)
-    except (ValueError, Inconsistent, OSError) as fault:
-        raise Mistake(str(fault)) from fault
     if predictions is None:
         show(built, options.format, options.out or directory, options.convention)
     for line in faults:
@@ -246,12 +277,7 @@ def _parser() -> Parser:
         metavar="FILE",
         help="of a run: print which step times that FILE predicted held (docs/gpu.md)",
     )
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="table",
-        help="how to print (default: table); markdown: of --fail-if",
-    )
+    add_format(parser, "how to print (default: table); markdown: of --fail-if", FORMATS)
     parser.add_argument(
         "--across", type=names("field"), default=(), metavar="FIELD,FIELD", help="compare runs that differ in these"
     )
@@ -266,20 +292,13 @@ def _parser() -> Parser:
         type=parse_conditions,
         metavar="NAME:LIMIT,…",
         help="of two runs: exit code 5 where B has more of it than LIMIT (docs/report.md); "
-        f"of {', '.join(NAMES)}, as in slower:2%%,flop:0",
+        f"of {', '.join(CONDITIONS)}, as in slower:2%%,flop:0",
     )
     parser.add_argument(
         "--undecided",
         choices=("pass", "fail"),
         help="of --fail-if: the result where a condition is undecided (default: pass)",
     )
-    parser.add_argument(
-        "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="where to write what is derived (default: into the run; of two runs nothing)",
-    )
+    add_shared(parser, "convention", default="flop")
+    add_shared(parser, "out", help="where to write what is derived (default: into the run; of two runs nothing)")
     return parser

@@ -3,27 +3,31 @@
 `python -m runners.report A B --fail-if slower:2%,flop:0`: may run B replace run A? Exit code 5 where it may not.
 
 Reads both runs and writes nothing but its answer. What each condition means: `reports/compare/gate.py`.
+
+`python -m runners.report RUN --links DIR`: a run's collectives beside the rates that its links were measured at.
 """
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from runners.cli.arguments import choice_error, share
-from runners.cli.exits import GATE, UNWRITABLE, Mistake
+from analysis.parallel.link_use import CollectiveRate, LinkUse, link_uses
+from reports.compare import cells, page
+from reports.compare import cells as compare_text
+from reports.compare.gate import Condition, fails, gate_markdown, gate_summary, gate_text, judge
+from reports.compare.page import Side
+from reports.shared import figure_style
+from reports.sweep.ranks import links_text
+from reports.sweep.table import documents, to_csv
+from results.records.comparisons import Comparison, GateCheck
+from results.records.samples import RankCollective
+from results.store.manifest import MANIFEST
+from results.store.reading import RunData, read_run
+from results.store.tables import read_records
+from runners.cli.exits import FAILED, GATE, UNWRITABLE, Mistake, as_mistake
 from runners.cli.output import attempt, put, put_figures, say, show_answer
 from runners.report.derived import show_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from reports.compare.gate import Condition
-    from reports.compare.page import Side
-    from results.records.comparisons import Comparison, GateCheck
-    from results.store.reading import RunData
-
 
 TABLE = "comparison.csv"
 PAGE = "report.html"
@@ -46,20 +50,14 @@ def render(
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
-    from reports.compare import cells
-    from reports.compare.gate import Condition, judge
-    from reports.compare.page import Side
-    from results.store.manifest import MANIFEST
 
     if out is not None and (out / MANIFEST).is_file():  # the files would stand among those of a run
         raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
-    try:
+    with as_mistake(ValueError, OSError):
         sides = Side("A", str(a), _read(a)), Side("B", str(b), _read(b))
         rows = cells.compare_runs(sides[0].data, sides[1].data, across, margin_ratio)
         asked = tuple(Condition(name, limit) for name, limit in fail_if)
         checks = judge(sides[0].data, sides[1].data, rows, asked, across) if asked else []
-    except (ValueError, OSError) as fault:
-        raise Mistake(str(fault)) from fault
     faults = [] if out is None else _write(rows, sides, sorted(across), out)
     if asked:
         code = show_gate(checks, asked, sides, form, undecided)
@@ -74,8 +72,6 @@ def render(
 
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
-    from reports.compare import cells as compare_text
-    from results.records.comparisons import Comparison
 
     first, second = (side.path for side in sides)
     show_rows(
@@ -88,10 +84,6 @@ def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, acro
 
 def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:
     """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
-    from reports.compare import page
-    from reports.shared import figure_style
-    from reports.sweep.table import to_csv
-    from results.records.comparisons import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
@@ -103,7 +95,6 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
 
 
 def _read(path: Path) -> RunData:
-    from results.store.reading import read_run
 
     data = read_run(path)
     if not data.runs:
@@ -111,35 +102,10 @@ def _read(path: Path) -> RunData:
     return data
 
 
-NAMES = ("slower", "flop", "bytes", "launches", "memory")
-"""Of conditions: `reports.compare.CONDITIONS`, which takes longer to import than a mistake may."""
-
-
-def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
-    """A `type=`: "slower:2%,flop:0" as names with their limits, as ratios."""
-    found: list[tuple[str, float]] = []
-    for part in text.split(","):
-        name, colon, limit = (word.strip() for word in part.partition(":"))
-        if name not in NAMES:
-            raise argparse.ArgumentTypeError(choice_error("condition", name, NAMES))
-        if not colon or not limit:
-            raise argparse.ArgumentTypeError(f"expected {name}:LIMIT, as in {name}:2%, got {part.strip()!r}")
-        if name in dict(found):
-            raise argparse.ArgumentTypeError(f"expected {name} once, got it twice")
-        try:
-            found.append((name, share(limit)))
-        except argparse.ArgumentTypeError as fault:
-            raise argparse.ArgumentTypeError(f"{name}: {fault}") from fault
-    return tuple(found)
-
-
 def show_gate(
     checks: Sequence[GateCheck], asked: Sequence[Condition], sides: tuple[Side, Side], form: str, undecided: str
 ) -> int:
     """Prints the answer; 5 if the gate fails, else 0."""
-    from reports.compare.gate import fails, gate_markdown, gate_summary, gate_text
-    from reports.sweep.table import documents, to_csv
-    from results.records.comparisons import GateCheck
 
     strict = undecided == "fail"
     if form == "markdown":
@@ -152,3 +118,39 @@ def show_gate(
             lambda: to_csv(checks, GateCheck),
         )
     return GATE if fails(checks, strict) else 0
+
+
+RATES = "collective_rates.csv"
+
+
+def render_links(path: Path, rates: Path, form: str) -> int:
+    """Prints a row for each rank and kind. 0: one of them has a rate beside it; else 1. Raises Mistake."""
+
+    measured = read_rates(rates)
+    data = read_ranks_run(path)
+    rows = link_uses(data.runs, data.records(RankCollective), measured)
+    show_rows(form, lambda width, colour: links_text(rows, width, colour), rows, LinkUse)
+    return 0 if any(row.link_ratio is not None for row in rows) else FAILED
+
+
+def read_rates(path: Path) -> Sequence[CollectiveRate]:
+    """What `runners.ceiling --collectives --out DIR` wrote. path: that DIR, or the file in it. Raises Mistake."""
+
+    file = path / RATES if path.is_dir() else path
+    if not file.is_file():
+        raise Mistake(f"--links: expected {RATES} of runners.ceiling --collectives --out DIR, got no file {file}")
+    with as_mistake(ValueError, OSError):
+        return read_records(file, CollectiveRate)
+
+
+def read_ranks_run(path: Path) -> RunData:
+    """A run with collectives of several ranks. Raises Mistake for any other."""
+
+    with as_mistake(ValueError, OSError):
+        data = read_run(path)
+        given = data.records(RankCollective)
+    if not given:
+        raise Mistake(
+            f"expected a run of several ranks (runners.sweep --parallel), got one without collectives: {path}"
+        )
+    return data

@@ -1,7 +1,5 @@
 """`python -m runners.sweep`."""
 
-from __future__ import annotations
-
 import sys
 
 from runners.cli.exits import exit_code

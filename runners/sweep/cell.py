@@ -1,37 +1,53 @@
 """What is done for one cell inside a worker process: trace the step, find ceilings, measure.
 
 Each function is a task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the
-cell's row. torch is imported inside them, because the parent imports this module for its types.
+cell's row. The parent names them and never imports this module, which imports torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from analysis.devices.precisions import PRECISIONS, Precision
+from analysis.utilization.numerators import count_table
+from analysis.utilization.paired_ceiling import paired_ceiling
+from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
+from measure.ceiling.core_peaks import issue_rows
+from measure.ceiling.quick import copies_and_launches
+from measure.device import apply_precision, cpu_contention, product_instructions
+from measure.device.product_instructions import Log
+from measure.native.malloc import extend_heap, retain_freed_memory
+from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
+from measure.timing import suspension
+from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, warm_up
+from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
+from measure.timing.clocks import clock_for
+from measure.timing.page_faults import page_fault_warning, process_use
+from measure.timing.phases import measure_phases
+from measure.timing.profiler_ranges import Ranges
+from measure.timing.protocols import Protocol
+from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, step_time_s
 from results.errors import Unavailable
-from results.records.cell import Cell, Parameters
+from results.records.cell import Cell, Parameters, Run
 from results.records.samples import Ceiling, Sample
 from results.records.vocabulary import RETAIN
 from runners.sweep import passes
-from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
+from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
 from runners.sweep.models import factory_of
+from runners.sweep.plan import tasks
 from runners.workers.batches import Batches, hyper_of_cell, in_layout
-
-if TYPE_CHECKING:
-    import torch
-
-    from measure.device.product_instructions import Log
-    from measure.operations.tracer import FakeMode, StepParts, Trace
-    from measure.timing.blocks import Announce
-    from measure.timing.protocols import Protocol
-    from workloads.catalogue.base import Batch, Workload
-
+from runners.workers.worker import classify, send_message
+from workloads.catalogue.base import Batch, Workload
+from workloads.training.step import ScheduledStep, TrainingStep, optimizer_of
 
 MEMORY_RATIO = 0.1
 """Of the budget for ceilings: how long copies and launches are timed."""
@@ -64,9 +80,6 @@ def ceilings(
 
     malloc: as of the cells that this process measures.
     """
-    from measure.ceiling.ceilings import measure_ceilings
-    from measure.ceiling.quick import copies_and_launches
-    from measure.timing.clocks import clock_for
 
     set_malloc(malloc)
     memory = copies_and_launches(device, clock_for(device), MEMORY_RATIO * budget_s)  # first: it warms the device up
@@ -78,9 +91,6 @@ def ceilings(
 
 def _core_rows(first: Ceiling, policy: Precision, budget_s: float) -> list[Ceiling]:
     """Cores in the units of a precision, and in fp32, which runs what autocast leaves there; beyond the budget."""
-    import torch
-
-    from measure.ceiling.core_peaks import issue_rows
 
     blank = Ceiling(
         sitting=first.sitting, device=first.device, precision=first.precision, unit="", operation="", shape=""
@@ -94,8 +104,6 @@ def reference_trace(cell: Cell) -> OperationTable:
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
-    from measure.operations.tracer import trace
-    from runners.workers.worker import classify
 
     try:
         found = trace(lambda mode: _traced_parts(cell, mode))
@@ -108,11 +116,6 @@ def reference_trace(cell: Cell) -> OperationTable:
 
 
 def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
-    import contextlib
-
-    import torch
-
-    from measure.operations.tracer import StepParts, to_fake
 
     workload = _workload(cell)
     torch.manual_seed(cell.seed)  # what data decides (detection) repeats
@@ -152,10 +155,6 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have, or
     a C library that gives memory back.
     """
-    import torch
-
-    from measure.device import apply_precision
-    from measure.timing.clocks import clock_for
 
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
@@ -183,7 +182,6 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
 
 def probe_step(cell: Cell, threads: int) -> float:
     """How long a step of a cell takes with so many threads, s. The first step of a cell in a process is not timed."""
-    import torch
 
     if [made_of for made_of, _ in _PROBED] != [cell]:
         _PROBED[:] = [(cell, prepare(cell))]
@@ -196,7 +194,6 @@ def probe_step(cell: Cell, threads: int) -> float:
 
 def set_malloc(setting: str) -> None:
     """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
-    from measure.native.malloc import retain_freed_memory
 
     if setting != RETAIN:
         return
@@ -228,9 +225,10 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
             found = replace(found, instructions=product_log.instructions)
     measured = time_cell(cell, step, clock, protocol, found, beside)
     after, wrong = flags_after(cell)
-    measured = replace(measured, findings=replace(measured.findings, flags_after=after))
+    invalid: dict[str, Any] = {"status": "invalid", "reason": wrong} if wrong else {}
+    measured = replace(measured, run=replace(measured.run, flags_after=after, **invalid))
     if wrong:
-        return replace(measured, status="invalid", reason=wrong)
+        return measured
     if protocol.works:
         step_s = _step_s(measured.blocks)
         _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
@@ -240,10 +238,6 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
 def load_timing() -> None:
     """Load what timing needs before the first step is laid out in the heap: what is allocated between two steps, and
     stays, breaks a hole that an activation had, which then takes that of a gradient."""
-    from measure.timing.blocks import measure_blocks, warm_up
-    from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
-    from measure.timing.clocks import clock_for
-    from measure.timing.protocols import Protocol
 
     def work() -> None:
         sum(range(10_000))
@@ -255,7 +249,6 @@ def load_timing() -> None:
 
 def flags_after(cell: Cell) -> tuple[Mapping[str, Any], str]:
     """The flags as they are now, and what of them disagrees with the cell's precision; "" if nothing."""
-    from measure.device import apply_precision
 
     after = apply_precision.read_flags()
     wrong = apply_precision.check(
@@ -264,12 +257,11 @@ def flags_after(cell: Cell) -> tuple[Mapping[str, Any], str]:
     return after, _disagree(wrong, "after") if wrong else ""
 
 
-def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFindings:
+def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> Run:
     """What the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes.
 
     steps_before: untold steps before it, where one does more than those that follow.
     """
-    from measure.operations.tracer import trace_step
 
     inputs = [(batch.inputs, batch.target) for batch in made.few]
     made.clock.synchronize()
@@ -279,7 +271,8 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFinding
             made.step, model=made.model, optimizer=made.optimizer, inputs=inputs, steps_before=steps_before
         )
     made.clock.synchronize()
-    return CellFindings(
+    return blank_run(
+        cell,
         first_step_s=made.clock.wall_s() - begun_s,
         flags_before=made.flags,
         executed=executed_flop(traced),
@@ -292,25 +285,23 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFinding
 
 def _products_log(device: str) -> AbstractContextManager[Log]:
     """Hears on a CPU what its libraries say of the products of an untimed step; nothing elsewhere."""
-    from measure.device import product_instructions
 
     return product_instructions.log() if device == "cpu" else nullcontext(product_instructions.Log())
 
 
 def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:
-    """A task (`passes.tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
+    """A task (`tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
     if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
     try:
         return passes.run(_LEFT[0], work, profiled)
     finally:
-        if (work, profiled) == passes.tasks(_LEFT[0].protocol.works)[-1]:
+        if (work, profiled) == tasks(_LEFT[0].protocol.works)[-1]:
             _LEFT.clear()
 
 
 def _step_s(blocks: Iterable[Sample]) -> float:
     """The mean time of a step over the measured blocks."""
-    from measure.timing.stopping import step_time_s
 
     timed = [block for block in blocks if block.part == "measure"]
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
@@ -321,29 +312,15 @@ def time_cell(
     step: Any,
     clock: Any,
     protocol: Protocol,
-    findings: CellFindings,
+    run: Run,
     beside: Sequence[Ceiling] = (),
     announce: Announce | None = None,
 ) -> CellMeasurement:
-    """Warm up, measure, split into phases; with memory and loss read where nothing is timed.
+    """Warm up, measure, split into phases; with memory and loss read where nothing is timed. run: the row so far.
 
     announce: tells other ranks which block comes (`measure.timing`); who else uses the processors is not asked then,
     because they do.
     """
-    import torch
-
-    from analysis.utilization.paired_ceiling import paired_ceiling
-    from measure.ceiling.ceilings import ceiling_kernels
-    from measure.device import cpu_contention
-    from measure.native.malloc import extend_heap
-    from measure.timing import suspension
-    from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
-    from measure.timing.ceiling_blocks import CeilingBlocks, step_time_warning
-    from measure.timing.page_faults import page_fault_warning, process_use
-    from measure.timing.phases import measure_phases
-    from measure.timing.profiler_ranges import Ranges
-    from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning
-    from runners.workers.worker import send_message
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -370,33 +347,32 @@ def time_cell(
         timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, send_message)
         others_ratio, used = others.used_ratio() if announce is None else None, process_use().since(used)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
-    start_s, end_s = timing.window
-    if not warm.steady:
-        warnings.append(f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s")
-    if _allocation_retries(cell.device) > retries:
-        warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
-    if busy := cpu_contention.warning(others_ratio):
-        warnings.append(busy)
-    if disturbed := disturbance_warning(timing):
-        warnings.append(disturbed)
-    if moved := placement_warning(timing):
-        warnings.append(moved)
-    if kernels and (unknown := step_time_warning(timing, protocol)):
-        warnings.append(unknown)
-    run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.aside, *timing.suspended))
-    if faults := page_fault_warning(used, run_steps, cell.malloc):
-        warnings.append(faults)
+    (start_s, end_s), retried = timing.window, _allocation_retries(cell.device)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
-    if shaky := steadiness_warning(timing, paired_ceiling(blocks, protocol.interval_rule)):
-        warnings.append(shaky)
-    if any(block.part == suspension.SUSPENDED for block in blocks):
-        warnings.append(suspension.WARNING)
+    run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.aside, *timing.suspended))
     last_loss = loss_of(step)
-    if last_loss is not None and not math.isfinite(last_loss):
-        warnings.append(f"loss: the last loss was {last_loss}")
-    findings = replace(
-        findings,
-        last_loss=last_loss if last_loss is not None and math.isfinite(last_loss) else None,
+    is_lost = last_loss is not None and not math.isfinite(last_loss)
+    warnings += filter(
+        None,
+        [
+            "" if warm.steady else f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s",
+            "allocation_retries: the caching allocator freed and asked again while timing" * (retried > retries),
+            cpu_contention.warning(others_ratio),
+            disturbance_warning(timing),
+            placement_warning(timing),
+            step_time_warning(timing, protocol) if kernels else "",
+            page_fault_warning(used, run_steps, cell.malloc),
+            steadiness_warning(timing, paired_ceiling(blocks, protocol.interval_rule)),
+            suspension.WARNING if any(block.part == suspension.SUSPENDED for block in blocks) else "",
+            f"loss: the last loss was {last_loss}" if is_lost else "",
+        ],
+    )
+    run = replace(
+        run,
+        status=timing.status,
+        reason=timing.reason,
+        warnings=tuple(warnings),
+        last_loss=None if is_lost else last_loss,
         warmup_steps=sum(block.steps for block in warm.blocks),
         warmup_s=sum(block.wall_s for block in warm.blocks),
         window_start_s=start_s,
@@ -408,11 +384,10 @@ def time_cell(
         peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if on_cuda else None,
         reserved_memory_bytes=int(torch.cuda.max_memory_reserved(cell.device)) if on_cuda else None,
     )
-    return CellMeasurement(timing.status, timing.reason, blocks, tuple(warnings), findings)
+    return CellMeasurement(run, blocks)
 
 
 def _workload(cell: Cell) -> Workload:
-    import importlib
 
     module, _, function = factory_of(cell).partition(":")
     workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper_of_cell(cell))
@@ -421,7 +396,6 @@ def _workload(cell: Cell) -> Workload:
 
 def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
     """Put the model into the cell's memory layout."""
-    import torch
 
     if cell.layout == "channels_last":
         model.to(memory_format=torch.channels_last)
@@ -436,9 +410,6 @@ def _step(
     schedule: Schedule | None = None,
 ) -> tuple[Any, Any]:
     """The training step, and its optimizer."""
-    import torch
-
-    from workloads.training.step import ScheduledStep, TrainingStep, optimizer_of
 
     policy: Precision = PRECISIONS[cell.precision]
     optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
@@ -463,7 +434,6 @@ def compile_step(step: Any, clock: Any) -> float:
     class would be compiled for sizes yet unknown, be run by an earlier cell's graph, or, past a limit, not be compiled.
     Sizes are plain numbers in every graph: one sample and an epoch's last batch get graphs of their own.
     """
-    import torch
 
     torch.compiler.reset()
     step.model = torch.compile(step.model, dynamic=False)
@@ -475,7 +445,6 @@ def compile_step(step: Any, clock: Any) -> float:
 
 def executed_flop(traced: Trace) -> dict[str, int]:
     """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
-    from analysis.utilization.numerators import count_table
 
     by_kind = count_table(traced.operations).flop_by_kind_dtype
     return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}
@@ -487,7 +456,6 @@ def loss_of(step: Any) -> float | None:
 
 
 def _allocation_retries(device: str) -> int:
-    import torch
 
     if not device.startswith("cuda"):
         return 0

@@ -16,7 +16,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,9 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering
 from runners.cli.output import say
+from runners.cli.progress import Progress, passing
 from runners.sweep import models as sweep_models
-from runners.sweep.executors.choice import LOCAL, Executor, Telemetered, check_executor, each_model, open_slots
-from runners.sweep.executors.sitting import peak_row, sitting_of
+from runners.sweep.executors.choice import (
+    LOCAL,
+    Begun,
+    Executor,
+    Local,
+    RankExecutor,
+    Terminated,
+    check_executor,
+    each_model,
+    open_slots,
+)
 from runners.sweep.options import (
     EARLIER,
     RETRIED,
@@ -40,36 +49,27 @@ from runners.sweep.options import (
     stored_options,
     union,
 )
-from runners.sweep.plan import Grid, cell_of, check, check_images, remaining
-from runners.sweep.ranks import exchange
+from runners.sweep.plan import Grid, cell_of, check, check_images, least_s, remaining
+from runners.workers import thread_probe
 from runners.workers.batches import hyper_of_cell
-from runners.workers.devices import Place, place_of
+from runners.workers.devices import ProbeResult, peak_row, place_of
+from runners.workers.pool import WorkerDied, ask_once, prepare
 
 if TYPE_CHECKING:
     from results.records.cell import Cell, Run
     from results.store.store import Store
-    from runners.cli.progress import Progress
     from runners.sweep.pack import Pack
-    from runners.sweep.ranks.peers import RankPeers
-    from runners.sweep.session import Limits, Replan, Session
-    from runners.workers.devices import ProbeResult
-    from runners.workers.telemetry import TelemetryWatch
-
-PROBE_TIMEOUT_S = 180.0
+    from runners.sweep.session import Replan
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
 """Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: what was measured is kept, as after Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     place = place_of(os.environ)
     if place is not None and place.rank:
-        from runners.sweep.ranks.follower import follow
+        from runners.sweep.ranks.session import follow
 
         return 0 if _asks_for_help(arguments) else follow(place)
     made = parser()
@@ -112,10 +112,6 @@ def _asks_for_help(arguments: Sequence[str] | None) -> bool:
     return False
 
 
-class WorkerDied(Exception):
-    """A process that was asked about the device or a model was killed, or did not answer in time."""
-
-
 def _terminated(_signal: int, _frame: object) -> None:
     raise Terminated
 
@@ -130,8 +126,6 @@ def _what_is_left(options: argparse.Namespace) -> str:
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     from results.store.store import check_vacant
-    from runners.workers import thread_probe
-    from runners.workers.pool import prepare
 
     if len(options.accelerator or ()) > 1:
         return each_model(options, RUNS, lambda of_model: _sweep(of_model, command))
@@ -148,22 +142,17 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         check_vacant(options.out)
     thread_probe.adopt(stored.get("threads"), stored.get("wait_policy", ""))
     prepare()  # starts importing torch while the rest is checked
-    executor = _executor(options, stored)
+    if place is not None and chosen(options, stored, "parallel", ()):
+        executor: Executor = RankExecutor(place)
+    elif options.executor == LOCAL:
+        executor = Local()
+    else:
+        device = str(chosen(options, stored, "device", "auto"))
+        executor = open_slots(options, device, os.environ.get("OMP_NUM_THREADS", ""))
     try:
         return _sweep_on(executor, options, stored, resumed, command)
     finally:
         executor.close()
-
-
-def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
-    """Where cells are measured. Raises ValueError where there is no such place."""
-    place = place_of(os.environ)
-    if place is not None and chosen(options, stored, "parallel", ()):
-        return RankExecutor(place, options.debug)
-    if options.executor == LOCAL:
-        return Local(options.debug)
-    device = str(chosen(options, stored, "device", "auto"))
-    return open_slots(options, device, os.environ.get("OMP_NUM_THREADS", ""))
 
 
 def _sweep_on(
@@ -174,15 +163,13 @@ def _sweep_on(
     grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
     earlier = _earlier(grids, stored)
     sweep_models.check_unchanged(grids[0], earlier)
-    from runners.sweep.planning import least_s
 
     planned = union(grids[0], earlier)
     if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
         got = f"one cell's least, got {options.time_budget:g}"
         raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
     from results.records.vocabulary import MEASURED
-    from runners.sweep import auto_memory, nsight, pack  # which need numpy: after the names are checked
-    from runners.workers import thread_probe
+    from runners.sweep import auto_batches, nsight, pack
 
     pack.check(options.pack)
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
@@ -206,7 +193,7 @@ def _sweep_on(
                 store.replace_manifest(
                     dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
                 )
-            replan = auto_memory.replanning(store, grids[0], earlier) if grids[0].auto else None
+            replan = auto_batches.replanning(store, grids[0], earlier) if grids[0].auto else None
             failed = _collect(executor, store, probed, begun, todo, options, replan, packed) if begun else 0
             path, statuses, lacking = store.path, store.done(), store.incomplete_cells
         if packed:  # before the report, which takes time, too
@@ -247,107 +234,13 @@ def _say_what_is_left(planned: Sequence[Cell], todo: Sequence[Cell], asked: Sequ
         )
 
 
-def _begin_session(store: Store, probed: ProbeResult) -> TelemetryWatch:
-    """Begins a session. Raises ValueError if this machine may not go on with the run."""
-    from results.store.manifest import harness_version, utc_now
-    from runners.workers.telemetry import TelemetryWatch
-
-    watch = TelemetryWatch(probed.device)
-    version = harness_version()
-    for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
-        say(f"note: earlier sessions of this run were collected by version {other}, this is {version}")
-    name, facts = f"s{len(store.sittings)}", {"harness_version": version}
-    store.append_sitting(sitting_of(name, utc_now(), socket.gethostname(), probed, watch.preflight(), facts))
-    return watch
-
-
-class Local:
-    """The executor whose cells are measured here, one after the other."""
-
-    unmeasured = 0
-
-    def __init__(self, debug: bool = False) -> None:
-        self._debug = debug
-        self._watch: TelemetryWatch | None = None
-        self._torch = ""
-
-    def probe(self, device: str) -> ProbeResult:
-        """What the device is. Raises ValueError for one that is not there."""
-        return _probe(device)
-
-    def begin_session(self, store: Store, probed: ProbeResult) -> TelemetryWatch:
-        """Begins a session. Raises ValueError if this machine may not go on with the run."""
-        self._watch, self._torch = _begin_session(store, probed), str(probed.environment.torch.torch)
-        return self._watch
-
-    def rows(
-        self,
-        store: Store,
-        cells: Sequence[Cell],
-        limits: Limits,
-        progress: Progress,
-        notes: tuple[str, ...],
-        replan: Replan | None,
-    ) -> Iterator[Run]:
-        """The rows of these cells, each once it is committed, in the session begun last. notes: warnings of each."""
-        assert self._watch is not None  # `begin_session` came before
-        self._watch.start()
-        try:
-            name = store.sittings[-1].sitting
-            session = self._session(store, name, self._torch, self._watch, limits, progress, self._debug, notes)
-            yield from session.each(cells, replan)
-        finally:
-            self._watch.close()
-
-    def _session(self, *parts: Any) -> Session:
-        from runners.sweep.session import Session
-
-        return Session(*parts)
-
-    def close(self) -> None:
-        """Nothing is held beyond a session."""
-
-
-class RankExecutor(Local):
-    """The executor whose cells are trained by the ranks of torchrun, of which this process is the first."""
-
-    def __init__(self, place: Place, debug: bool = False) -> None:
-        super().__init__(debug)
-        exchange.end_with_torchrun(Terminated)
-        self._exchange = exchange.Exchange(place)
-        self._peers: RankPeers | None = None
-
-    def probe(self, device: str) -> ProbeResult:
-        """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
-        from runners.sweep.ranks.peers import RankPeers
-
-        probed = super().probe(device)
-        self._peers = RankPeers(self._exchange, probed)
-        self._exchange.put("start", (probed.device, self._debug))
-        self._peers.gather_facts()
-        return probed
-
-    def _session(self, *parts: Any) -> Session:
-        from runners.sweep.ranks.session import RankSession
-
-        assert self._peers is not None  # `probe` came before
-        return RankSession(self._peers, *parts)
-
-    def close(self) -> None:
-        """Lets the other ranks end."""
-        with contextlib.suppress(exchange.LostExchange):
-            if self._peers is not None:
-                self._peers.order(None)
-        self._exchange.close()
-
-
 def _with_batches(grid: Grid, probed: ProbeResult) -> Grid:
     """The grid with the batches that fit, where it is asked for those. Raises ValueError if nobody can say which do."""
     if not grid.auto:
         return grid
-    from runners.sweep import auto_batches, auto_memory
+    from runners.sweep import auto_batches
 
-    made = auto_memory.grid_with_batches(grid, probed)
+    made = auto_batches.grid_with_batches(grid, probed)
     for line in auto_batches.plan_lines(made.auto):
         say(line)
     return made
@@ -357,7 +250,7 @@ def _collect(
     executor: Executor,
     store: Store,
     probed: ProbeResult,
-    begun: Telemetered,
+    begun: Begun,
     todo: list[Cell],
     options: argparse.Namespace,
     replan: Replan | None = None,
@@ -365,7 +258,6 @@ def _collect(
 ) -> int:
     """Measure what is to do, in the session begun last; how many cells failed, or found no device. packed: the archive
     that grows with the run."""
-    from runners.cli.progress import Progress
     from runners.sweep.session import Limits, failed
 
     limits = Limits(options.time_budget, options.cell_timeout)
@@ -384,7 +276,7 @@ def _packed(rows: Iterator[Run], pack: Pack | None) -> Iterator[Run]:
         yield run
 
 
-def _cautions(probed: ProbeResult, watch: Telemetered) -> list[str]:
+def _cautions(probed: ProbeResult, watch: Begun) -> list[str]:
     """What a person should know before the numbers come."""
     from measure.device.environment import host_state
 
@@ -402,12 +294,6 @@ def _cautions(probed: ProbeResult, watch: Telemetered) -> list[str]:
     return lines
 
 
-def _probe(device: str) -> ProbeResult:
-    """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
-    found: ProbeResult = _worker_answer("runners.workers.devices:probe", device)
-    return found
-
-
 def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.which) -> None:
     """Raises ValueError for a model that is to be compiled where torch finds no C++ compiler for a CPU's code."""
     compiler = os.environ.get("CXX", "g++")
@@ -418,37 +304,19 @@ def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.whic
 def _check_data(grid: Grid) -> None:
     """Raises ValueError for images that cannot be read, or fewer than are asked for."""
     if grid.data != "synthetic":
-        check_images(grid, _worker_answer("runners.workers.batches:images", grid.data))
+        check_images(grid, ask_once("runners.workers.batches:images", grid.data))
 
 
 def _check_models(grid: Grid) -> None:
     """Raises ValueError, one line, for a model of one's own, of a library or of a file that cannot be built."""
-    from runners.cli.progress import passing
 
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
         if not sweep_models.is_own(cell):
             passing(f"{model}: building it once")
             sizes = hyper_of_cell(cell)
-            _worker_answer("runners.sweep.models:buildable", model, sizes)
+            ask_once("runners.sweep.models:buildable", model, sizes)
             passing("")
-
-
-def _worker_answer(task: str, *arguments: Any) -> Any:
-    """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
-    from runners.workers.pool import Worker
-    from runners.workers.worker import WorkerFault
-
-    worker = Worker("probe")
-    try:
-        answer = worker.call(task, *arguments, timeout_s=PROBE_TIMEOUT_S)
-    finally:
-        worker.stop()
-    if isinstance(answer, WorkerFault):
-        if answer.status in ("crashed", "timeout") and not answer.detail:  # its process died: nobody's mistake
-            raise WorkerDied(answer.reason)
-        raise ValueError(answer.reason)
-    return answer
 
 
 def _store(

@@ -1,20 +1,26 @@
-"""Which models a sweep takes: those of the catalogue and every other form of docs/models.md, and what builds each.
+"""Which models a sweep takes, what builds each, and what counters give for them in one session.
 
 Torch-free. A catalogue workload is built by its own factory with all of its sizes, as long as its inputs are its own;
 any other model by `runners.workers.any_model:get`, with what was asked for. Names and files are checked here; whether a
 model can be built is asked of a process of its own (`buildable`) before anything is measured.
+
+Each workload is counted at all batches that cells ask for, together where they are known before the first is counted,
+and no batch twice. Each counter runs in a process of its own; batches that are too large to count are computed by the
+law of the batch.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from results.errors import Unavailable
 from results.records.cell import Cell
+from results.records.counts import FlopCount
+from results.records.vocabulary import digest
 from runners.cli.arguments import choice_error
-from runners.cli.model_options import add_changes
+from runners.cli.exits import as_mistake
+from runners.workers.batches import hyper_of_cell
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catalogue.entries import Entry
 from workloads.catalogue.files import model_digest
@@ -40,23 +46,9 @@ def catalogue_entry(model: str) -> Entry | None:
     return ENTRIES.get(model)
 
 
-def add_inputs(group: argparse._ArgumentGroup) -> None:
-    """The options that say what is fed to a model, with the names that all commands give them."""
-    group.add_argument(
-        "--input", dest="inputs", metavar="SHAPE", help="shape of one sample, such as 3x224x224 (docs/models.md)"
-    )
-    group.add_argument(
-        "--batch",
-        dest="batch_maker",
-        metavar="WHAT",
-        help="FILE:FUNCTION that makes batches",
-    )
-    add_changes(group, None)
-
-
 def check_model(model: str, inputs: str, batch_maker: str) -> None:
     """Raises ValueError, one line, for a model or an input that cannot be what it says."""
-    try:
+    with as_mistake(Unavailable):
         spec = _spec_of(model)
         if batch_maker and spec.form in CODE:
             check(batch_maker)
@@ -64,8 +56,6 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
             raise ValueError(f"--batch: {model} makes its own batches; it goes with file.py:function")
         if inputs:
             parse_shapes(inputs)
-    except Unavailable as fault:
-        raise ValueError(str(fault)) from fault
 
 
 def _spec_of(model: str) -> Spec:
@@ -80,10 +70,8 @@ def _spec_of(model: str) -> Spec:
 
 def digests(models: Iterable[str]) -> dict[str, str]:
     """Model → the checksum of its files, of those that have any. Raises ValueError for a file that cannot be read."""
-    try:
+    with as_mistake(OSError, about="--models: "):
         found = {model: model_digest(model) for model in models if model not in ENTRIES}
-    except OSError as fault:
-        raise ValueError(f"--models: {fault}") from fault
     return {model: digest for model, digest in found.items() if digest}
 
 
@@ -91,9 +79,9 @@ def check_unchanged(grid: HasModels, earlier: Sequence[HasModels]) -> None:
     """Raises ValueError where a file was changed since cells of this run were measured with it."""
     now = digests(dict.fromkeys(model for each in earlier for model in each.models)) | dict(grid.digests)
     for before in earlier:
-        for model, digest in before.digests.items():
-            if now.get(model, "") != digest:
-                raise ValueError(CHANGED.format(model=model, before=digest, now=now.get(model) or "gone"))
+        for model, checksum in before.digests.items():
+            if now.get(model, "") != checksum:
+                raise ValueError(CHANGED.format(model=model, before=checksum, now=now.get(model) or "gone"))
 
 
 def is_own(cell: Cell) -> bool:
@@ -123,3 +111,57 @@ def buildable(model: str, sizes: Mapping[str, Any]) -> None:
             else "it has no parameter that needs a gradient"
         )
         raise ValueError(f"{model} cannot be trained: {what}")
+
+
+TIMEOUT_S = 300.0
+"""Of one counter and workload, all its batches together."""
+
+
+class Counts:
+    """The counters' rows of a session, kept from one cell for the next of its workload."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[FlopCount]] = {}
+        self._batches: dict[str, set[int]] = {}  # workload → those at which some cell wants it counted
+        self._counted: dict[str, set[int]] = {}  # counter and workload → those it was counted at
+
+    def ask(self, cell: Cell) -> None:
+        """Says which batches a cell will want, best before the first is counted."""
+        self._batches.setdefault(_workload(cell), set()).update(_batches(cell))
+
+    def of(self, cell: Cell) -> list[FlopCount]:
+        """The counters' rows at small batches and at the cell's own; no workload is counted twice."""
+        from measure.counters.harness.batch_law import extrapolate
+
+        rows: list[FlopCount] = []
+        for counter in cell.counters:
+            counted = self._by(counter, cell)
+            rows += counted
+            if all(row.batch_size != cell.batch_size for row in counted):
+                rows += extrapolate(counted, cell.batch_size)
+        return rows
+
+    def _by(self, counter: str, cell: Cell) -> list[FlopCount]:
+        """One counter's rows for a cell, counted together with what the other cells of its workload ask for."""
+        from measure.counters.harness.isolation import count_isolated
+
+        workload = _workload(cell)
+        key = digest([counter, workload])
+        before = self._counted.setdefault(key, set())
+        if batches := sorted(self._batches[workload] - before):
+            self._rows.setdefault(key, []).extend(
+                count_isolated(counter, cell.model, hyper_of_cell(cell), batches, TIMEOUT_S, factory=factory_of(cell))
+            )
+            before.update(batches)
+        mine = _batches(cell)
+        return [row for row in self._rows[key] if row.batch_size in mine]
+
+
+def _workload(cell: Cell) -> str:
+    return digest([cell.model, hyper_of_cell(cell)])
+
+
+def _batches(cell: Cell) -> tuple[int, ...]:
+    from measure.counters.harness.isolation import batches_to_count
+
+    return (1, 2) if cell.quick else batches_to_count(cell.batch_size)

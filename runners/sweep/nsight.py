@@ -89,7 +89,7 @@ def record(
 def command(cell: Cell, work: str, folder: Path) -> list[str]:
     """What records one work of a cell."""
     parameters = json.dumps(non_default(cell), sort_keys=True)
-    step = [sys.executable, "-m", "runners.nvtx_step", "--cell", parameters, "--work", work]
+    step = [sys.executable, "-m", "runners.nvtx_step", parameters, work]
     return nsight.command(shutil.which(nsight.NSYS) or nsight.NSYS, folder, step)
 
 
@@ -105,7 +105,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 
 def _check(export: Path) -> None:
     """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
-    from measure.trace.attribution.last_step import last_step
+    from measure.trace.attribution.phases import last_step
     from runners.cli.model_options import read_recording
 
     try:

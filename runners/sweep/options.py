@@ -13,15 +13,13 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
 from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell, Parameters
 from results.records.vocabulary import MALLOC_SETTINGS, RECORDERS, RETAIN
 from runners.cli.arguments import (
-    CONVENTIONS,
-    SHORT_PRECISIONS,
     LinesFormatter,
     Parser,
     Together,
@@ -30,16 +28,13 @@ from runners.cli.arguments import (
     names,
     number,
 )
-from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
+from runners.cli.exits import as_mistake
+from runners.cli.model_options import LAYOUTS, add_changes, add_inputs, add_shared, add_sizes, several
 from runners.sweep import models as sweep_models
-from runners.sweep.executors.choice import EXECUTORS, LOCAL
+from runners.sweep.executors.choice import EXECUTORS, LOCAL, ONE_DEVICE, add_rank_options, check_ranks
 from runners.sweep.plan import METHODS, Grid, cells, check_profile
-from runners.sweep.ranks import options as ranks_options
-from runners.workers.devices import check_name, place_of
+from runners.workers.devices import ProbeResult, check_name, place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
-
-if TYPE_CHECKING:
-    from runners.workers.devices import ProbeResult
 
 RUNS = Path("results/runs")
 DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
@@ -89,7 +84,7 @@ RARE = (
         "profile",
     ),
     *("epoch_images", "cudnn_benchmark", "deterministic", "seed", "executor", "accelerator", "pack", "cell_timeout"),
-    *("convention", "debug"),
+    "convention",
 )
 """Destinations of options that only `--help all` shows."""
 
@@ -104,7 +99,7 @@ def parser() -> Parser:
     )
     made.rare = RARE
     _add_grid(made.add_argument_group("what is measured"))
-    ranks_options.add_options(made.add_argument_group("on several ranks"))
+    add_rank_options(made.add_argument_group("on several ranks"))
     how = made.add_argument_group("how it is counted and timed")
     _add_counting(how)
     _add_timing(how)
@@ -113,59 +108,23 @@ def parser() -> Parser:
 
 
 def _add_grid(grid: Any) -> None:
-    grid.add_argument(
-        "--models",
-        nargs="+",
-        action=Together,
-        type=names("model"),
-        metavar="NAMES",
-        help=f"separated by commas: {MODEL}",
+    add_shared(grid, "models")
+    add_shared(grid, "suite")
+    text = (
+        "auto: powers of two up to the largest that fits (8 on a CPU, 64 on CUDA; of suites fathom… each model's own)"
     )
-    grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
-    grid.add_argument(
-        "--batch-sizes",
-        nargs="+",
-        action=_Batches,
-        type=_batches,
-        metavar="N,N|auto",
-        help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA; of the suites fathom… "
-        "each model's own)",
-    )
-    grid.add_argument(
-        "--precisions",
-        nargs="+",
-        action=Together,
-        type=names("precision", list(PRECISIONS), SHORT_PRECISIONS),
-        metavar="NAMES",
-        help=", ".join(PRECISIONS),
-    )
-    grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
-    grid.add_argument(
-        "--layout",
-        nargs="+",
-        action=Together,
-        type=names("layout", LAYOUTS),
-        metavar="NAMES",
-        help=f"of images in memory: {', '.join(LAYOUTS)} (default: {LAYOUTS[0]})",
-    )
-    grid.add_argument(
-        "--compile",
-        nargs="+",
-        action=Together,
-        type=lambda text: tuple(name == "on" for name in names("setting", ("off", "on"))(text)),
-        metavar="off,on",
-        help="on: train torch.compile's model (default: off)",
-    )
-    grid.add_argument(
-        "--optimizer",
-        nargs="+",
-        action=Together,
-        type=names("optimizer", (*OPTIMIZERS, OWN)),
-        metavar="NAMES",
-        help=f"{', '.join(OPTIMIZERS)}, or own: of the model's source (default: sgd)",
-    )
+    batches = several(_batches, action=_Batches, metavar="N,N|auto")
+    add_shared(grid, "batch-sizes", **batches, default=None, help=text)
+    add_shared(grid, "precisions")
+    add_shared(grid, "device", default=None)
+    text = f"of images in memory: {', '.join(LAYOUTS)} ({LAYOUTS[0]})"
+    add_shared(grid, "layout", **several(names("layout", LAYOUTS)), default=None, help=text)
+    add_shared(grid, "compile")
+    text = f"{', '.join(OPTIMIZERS)}, or own: of the model's source (sgd)"
+    add_shared(grid, "optimizer", **several(names("optimizer", (*OPTIMIZERS, OWN))), default=None, help=text)
     add_sizes(grid, action=_Sizes)
-    sweep_models.add_inputs(grid)
+    add_inputs(grid, FED)
+    add_changes(grid, None)
     grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
     grid.add_argument(
         "--input-pipeline",
@@ -199,7 +158,7 @@ def _add_counting(how: Any) -> None:
 
 
 def _add_timing(how: Any) -> None:
-    how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
+    add_shared(how, "peak-tflops", help="a denominator of your own, in 1e12 FLOP/s")
     how.add_argument(
         "--target-ci",
         dest="target_ci_ratio",
@@ -212,12 +171,12 @@ def _add_timing(how: Any) -> None:
         "--deterministic", action="store_true", default=None, help="deterministic algorithms where there are any"
     )
     how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
-    how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")
+    add_shared(how, "repeat", help="measure each cell in N fresh workers")
     how.add_argument("--seed", type=number(int, 0, 2**31 - 1), help="of the order of cells, the weights and the data")
 
 
 def _add_run(run: Any) -> None:
-    run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
+    add_shared(run, "out", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
     run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
     run.add_argument(
         "--retry",
@@ -254,8 +213,7 @@ def _add_run(run: Any) -> None:
         help="after which a cell is given up (default: 900)",
     )
     add_format(run)
-    run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
-    run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
+    add_shared(run, "convention")
 
 
 class _Sizes(argparse.Action):
@@ -302,17 +260,13 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     from workloads.catalogue.files import directory_of
 
     for model in _models(options, stored):
-        try:
+        with as_mistake(ValueError, about="--models: "):
             sweep_models.check_model(model, *(str(chosen(options, stored, name, "")) for name in FED))
-        except ValueError as fault:
-            raise ValueError(f"--models: {fault}") from fault
         if model not in ENTRIES:
             continue
         own = {name: chosen(options, stored, name, None) for name in OWN_SIZES}
-        try:
+        with as_mistake(ValueError, about="--size: "):
             hyper_of(model, **own, **dict(chosen(options, stored, "hyper", {})))
-        except ValueError as fault:
-            raise ValueError(f"--size: {fault}") from fault
     _malloc_of_cpu()
     directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
     if directory is None and chosen(options, stored, "input_pipeline", None):
@@ -322,11 +276,11 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     if options.epoch_images is not None and "epoch" not in methods:
         raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
     check_name(str(chosen(options, stored, "device", "auto")))
-    names = (*ranks_options.ALONE, "data", "methods", "batch_sizes")
+    names = (*ONE_DEVICE, "data", "methods", "batch_sizes")
     values = {name: chosen(options, stored, name, None) for name in names} | {"device": options.device or "auto"}
     values |= {"executor": options.executor}
     plans = tuple(chosen(options, stored, "parallel", ()))
-    ranks_options.check(plans, values, place_of(os.environ))
+    check_ranks(plans, values, place_of(os.environ))
 
 
 def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:

@@ -15,22 +15,26 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from analysis.utilization.work_times import images_of
+from measure.profiler.work_profiles import profile_step
+from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
+from measure.timing.clocks import Clock
+from measure.timing.phases import measure_stretch
+from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from measure.timing.suspension import WARNING
 from results.errors import Unavailable
 from results.records.cell import Cell
 from runners.sweep.findings import WorkFindings, WorkRecording
+from runners.workers.batches import Batches
 from runners.workers.worker import classify
-
-if TYPE_CHECKING:
-    from measure.timing.clocks import Clock
-    from runners.workers.batches import Batches
-    from workloads.training.step import TrainingStep
+from workloads.training.step import GradientStep, TrainingStep
 
 SEGMENTS = 10
 """How many parts a real epoch is timed in, at most."""
@@ -61,20 +65,18 @@ class Subject:
     times_s: dict[str, float] = field(default_factory=dict)
     unprofiled: dict[str, str] = field(default_factory=dict)
 
-
-def tasks(works: Sequence[str]) -> list[tuple[str, bool]]:
-    """The order of (work, whether it is profiled): what is timed comes first, an epoch after its last batch, from whose
-    time it follows whether to run it."""
-    timed = [(work, False) for work in works if work != "batch"]
-    return timed + [(work, True) for work in works if work != "epoch"]
+    @property
+    def ranges(self) -> Ranges:
+        """What marks its steps and works for a profiler around it."""
+        return Ranges(enabled=self.cell.device.startswith("cuda"))
 
 
 def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
-    """One task of `tasks`; a work that could not be timed is not profiled."""
+    """One task of `plan.tasks`; a work that could not be timed is not profiled."""
     found = WorkFindings()
     if work in subject.unprofiled:
         return found
-    with _costing_only(work, found), _range(subject, work):
+    with _costing_only(work, found), subject.ranges.cell(name_of(subject.cell, work)):
         if work == "epoch":
             _run_epoch(subject, found)
         else:
@@ -107,14 +109,11 @@ def _free(cell: Cell) -> None:
     the frames of its traceback hold the step's tensors."""
     gc.collect()
     if cell.device.startswith("cuda"):
-        import torch
-
         torch.cuda.empty_cache()
 
 
 def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
-    from workloads.training.step import GradientStep
 
     own = work == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))
@@ -126,10 +125,9 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
 
 def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
-    from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
 
     protocol = _in_time(subject, subject.protocol.for_pass())
-    ranged = _ranges(subject).step(step)
+    ranged = subject.ranges.step(step)
     warm = warm_up(ranged, subject.clock, protocol)
     timing = measure_blocks(ranged, subject.clock, protocol, warm.step_s)
     blocks = blocks_in_order(warm, timing)
@@ -143,7 +141,6 @@ def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> fl
 
 def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
-    from measure.profiler.work_profiles import profile_step
 
     profile = profile_step(
         step,
@@ -166,7 +163,6 @@ def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) ->
 
 def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
-    from measure.timing.phases import measure_stretch
 
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)
@@ -176,7 +172,7 @@ def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
     if expected_s >= min(subject.protocol.epoch_cap_s, _left_s(subject)):
         return
     step = subject.step.on(subject.batches.epoch(cell.epoch_images, cell.batch_size))
-    ranged = _ranges(subject).step(step)
+    ranged = subject.ranges.step(step)
     findings.blocks += measure_stretch(ranged, subject.clock, segments(whole, rest > 0), "epoch")
 
 
@@ -204,18 +200,6 @@ def _in_time(subject: Subject, protocol: Protocol) -> Protocol:
 
 def _left_s(subject: Subject) -> float:
     return subject.protocol.limit_s - (subject.clock.wall_s() - subject.began_s)
-
-
-def _ranges(subject: Subject) -> Any:
-    from measure.timing.profiler_ranges import Ranges
-
-    return Ranges(enabled=subject.cell.device.startswith("cuda"))
-
-
-def _range(subject: Subject, work: str) -> contextlib.AbstractContextManager[None]:
-    """A range around a work, named for its cell."""
-    ranged: contextlib.AbstractContextManager[None] = _ranges(subject).cell(name_of(subject.cell, work))
-    return ranged
 
 
 def name_of(cell: Cell, work: str = "") -> str:

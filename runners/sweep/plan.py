@@ -1,12 +1,17 @@
-"""From options to cells: the grid, the order of measuring, and which cells are known beforehand not to train.
+"""From options to cells: the grid, the order of measuring, how long a cell takes, and which ones will not train.
 
 Pure and torch-free. A cell appears once; its place in the order of its repeat is decided by the seed.
+
+A cell takes what its protocol needs at least, and more: counting, the first step, in which algorithms are searched, and
+in a fresh process the context of the device and its libraries. How much more is learnt from the session itself, apart
+for cells in a fresh process and in one that has measured before (`Planning`).
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -15,6 +20,7 @@ from analysis.parallel.rank_grid import RankGrid, parse_plan
 from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell, Common
 from results.records.vocabulary import WORKS
+from runners.cli.exits import as_mistake
 from runners.sweep.models import catalogue_entry
 from runners.workers.batches import hyper_of_cell
 from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
@@ -77,10 +83,8 @@ class Grid(Common):
         known = {f.name for f in fields(cls)}
         values = with_tuples({name: value for name, value in options.items() if name in known})
         single = {name: (values[name],) for name in VARIED if not isinstance(values.get(name, ()), tuple)}
-        try:
+        with as_mistake(TypeError, about="expected the options of a sweep in the manifest: "):
             return cls(**{**values, **single})
-        except TypeError as fault:
-            raise ValueError(f"expected the options of a sweep in the manifest: {fault}") from fault
 
 
 def with_tuples(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -166,6 +170,13 @@ def worker_key(cell: Cell) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def tasks(works: Sequence[str]) -> list[tuple[str, bool]]:
+    """The order of (work, whether it is profiled): what is timed comes first, an epoch after its last batch, from whose
+    time it follows whether to run it."""
+    timed = [(work, False) for work in works if work != "batch"]
+    return timed + [(work, True) for work in works if work != "epoch"]
+
+
 def reason_against(cell: Cell) -> str:
     """Why this cell is known not to train, in one line; empty if nothing is known against it."""
     entry = catalogue_entry(cell.model)
@@ -212,3 +223,48 @@ def check_images(grid: Grid, images: int) -> None:
     for option, wanted in asked.items():
         if wanted > images:
             raise ValueError(f"--{option}: expected at most {images}, the images of {grid.data}, got {wanted}")
+
+
+CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
+QUICK_CEILING_S = 2.5
+
+SPARE_RATIO = 1.2
+"""How much longer than that the next cell is taken to need."""
+
+REMEMBERED = 10
+"""Cells of each kind: a slow one is forgotten after so many."""
+
+
+@dataclass
+class Planning:
+    """What cells of one session took beyond their least, by whether their process was fresh."""
+
+    _beyond_s: dict[bool, deque[float]] = field(default_factory=dict)
+
+    def learn(self, fresh: bool, least_s: float, took_s: float) -> None:
+        """One more cell has ended."""
+        self._beyond_s.setdefault(fresh, deque(maxlen=REMEMBERED)).append(max(0.0, took_s - least_s))
+
+    def needs_s(self, fresh: bool, least_s: float) -> float:
+        """What a cell is taken to need: its least, the most that one like it took beyond, and a fifth to spare."""
+        seen = self._beyond_s.get(fresh) or self._beyond_s.get(not fresh) or (0.0,)
+        return SPARE_RATIO * (least_s + max(seen))
+
+
+def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:
+    """Seconds that a cell's protocol takes at least: timing it, and the ceiling before the first of a precision."""
+    from analysis.utilization.work_times import works_of
+    from measure.timing.protocols import Protocol
+
+    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works_of(cell)).least_s
+    return timing_s if ceiling_known else timing_s + ceiling_budget_s(cell)
+
+
+def least_s(cell: Cell, ceiling_known: bool = False) -> float:
+    """Seconds that a cell takes if everything goes well."""
+    return SPARE_RATIO * protocol_s(cell, ceiling_known)
+
+
+def ceiling_budget_s(cell: Cell) -> float:
+    """Seconds for finding the device's ceiling before the first cell of a precision."""
+    return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]

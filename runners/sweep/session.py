@@ -21,15 +21,20 @@ from results.records.operations import Operation, ProfiledOperation, Storage
 from results.records.rows import Record, changed
 from results.records.samples import Ceiling, Telemetry
 from results.records.vocabulary import MEASURED, digest
-from results.store.layout import profile_file
 from results.store.manifest import utc_now
 from runners.cli.progress import Progress, title
 from runners.sweep import nsight
-from runners.sweep.counts import Counts
-from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
-from runners.sweep.passes import tasks
-from runners.sweep.plan import reason_against, worker_key
-from runners.sweep.planning import Planning, ceiling_budget_s, least_s, protocol_s
+from runners.sweep.findings import (
+    FOUND,
+    CellMeasurement,
+    OperationTable,
+    WorkFindings,
+    WorkRecording,
+    blank_run,
+    merge_findings,
+)
+from runners.sweep.models import Counts
+from runners.sweep.plan import Planning, ceiling_budget_s, least_s, protocol_s, reason_against, tasks, worker_key
 from runners.workers.batches import hyper_of_cell
 from runners.workers.pool import Stopwatch, Worker, uninterrupted
 from runners.workers.telemetry import TelemetryWatch, WindowEnergy
@@ -83,17 +88,19 @@ class Session:
     watch: TelemetryWatch
     limits: Limits
     progress: Progress
-    debug: bool = False
     notes: tuple[str, ...] = ()
     watch_s: Stopwatch = field(default_factory=Stopwatch)
     planning: Planning = field(default_factory=Planning)
 
     def __post_init__(self) -> None:
-        self.measurer = Worker("measure", quiet=not self.debug)
-        self.tracer = Worker("trace", quiet=not self.debug)
-        self.recorder = Worker("record", quiet=not self.debug)
+        self.measurer = Worker("measure")
+        self.tracer = Worker("trace")
+        self.recorder = Worker("record")
         self._key: tuple[Any, ...] | None = None
-        self._attempt: Attempt  # of the cell that is under way
+        self._run: Run  # of the cell that is under way, as far as it is known
+        self._rows: dict[str, Sequence[Record]] = {}
+        self._operations: Sequence[ProfiledOperation] = ()
+        self._recordings: Mapping[str, WorkRecording] = {}
         self._waiting = 1  # cells that the time budget is for, with the one under way
         self._counts = Counts()
         self._ceilings: set[CeilingKey] = set()
@@ -191,118 +198,113 @@ class Session:
 
     def _one(self, cell: Cell) -> Run:
         stopwatch, plan = Stopwatch(), (self._is_fresh(cell), self._least_s(cell))
-        self._attempt = self._begun(cell)
+        self._begin(cell)
         try:
-            outcome = self._measure(cell)
+            self._measure(cell)
         except KeyboardInterrupt:
             self.close()
-            self._learn(duration_s=stopwatch.elapsed_s)
-            self._commit(self._interruption())
+            self._forget_rows()
+            status, reason = self._interruption()
+            self._learn(status=status, reason=reason, duration_s=stopwatch.elapsed_s)
+            self._commit()
             raise
         except (StoreFault, OSError):  # nothing can be kept, or no process started: the next cell would fare the same
             raise
         except Exception as fault:  # noqa: BLE001  the edge: what this cell alone meets costs its row
-            outcome = self._failed(classify(fault))
+            self._forget_rows()
+            self._fail(classify(fault))
         self._learn(duration_s=stopwatch.elapsed_s)
         self.planning.learn(*plan, stopwatch.elapsed_s)
-        return self._commit(outcome)
+        return self._commit()
 
-    def _interruption(self) -> CellOutcome:
-        """What becomes of a cell within which the session is ended."""
-        return CellOutcome("interrupted", "Ctrl-C or a signal")
+    def _interruption(self) -> tuple[str, str]:
+        """Status and reason of a cell within which the session is ended."""
+        return "interrupted", "Ctrl-C or a signal"
 
-    def _begun(self, cell: Cell) -> Attempt:
+    def _begin(self, cell: Cell) -> None:
         """The attempt before anything is measured, with the units of its policy on this device."""
         started_at, policy = utc_now(), PRECISIONS[cell.precision]
         unit = unit_of(policy.autocast or "float32", policy, cell.device)
-        return Attempt(
-            cell=cell,
-            number=self.store.next_attempt(cell.cell_id),
+        self._run = blank_run(
+            cell,
+            attempt=self.store.next_attempt(cell.cell_id),
             sitting=self.name,
             started_at=started_at,
             convolution_unit=unit,
             matmul_unit=unit,
         )
+        self._rows, self._operations, self._recordings = {}, (), {}
 
     def _learn(self, **fields: Any) -> None:
         """Adds to what is known of the attempt that is under way."""
-        self._attempt = replace(self._attempt, **fields)
+        self._run = replace(self._run, **fields)
 
-    def _commit(self, outcome: CellOutcome) -> Run:
+    def _forget_rows(self) -> None:
+        """Of an attempt that ended in the middle no rows are kept but its own."""
+        self._rows, self._operations = {}, ()
+        self._learn(warnings=())
+
+    def _commit(self) -> Run:
         """Keeps the attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
-        outcome = replace(outcome, warnings=(*self.notes, *outcome.warnings))
+        self._learn(warnings=(*self.notes, *self._run.warnings))
         with uninterrupted():
-            rows = {file: records for file, records in outcome.rows.items() if records}
-            attempt = self._attempt
-            file = profile_file(attempt.cell.cell_id, attempt.number)
-            kept = self._keep_recordings(self._keep_profile(attempt, rows.pop(file, ())))
-            run = kept.run(outcome)
+            self._keep_files()
+            run = self._run
             try:
-                self.store.commit(run, rows)
+                self.store.commit(run, {file: records for file, records in self._rows.items() if records})
             except ValueError as fault:
-                blank = Attempt(
-                    cell=attempt.cell,
-                    number=attempt.number,
-                    sitting=attempt.sitting,
-                    started_at=attempt.started_at,
-                    duration_s=attempt.duration_s,
-                )
-                run = blank.run(CellOutcome("crashed", f"its rows cannot be kept: {fault}"))
+                reason = f"its rows cannot be kept: {fault}"
+                known = {name: getattr(run, name) for name in ("attempt", "sitting", "started_at", "duration_s")}
+                run = blank_run(run.cell, "crashed", reason=reason, **known)
                 self.store.commit(run, {})
             self.progress.done(run)
         return run
 
-    def _keep_profile(self, attempt: Attempt, operations: Sequence[Record]) -> Attempt:
-        """The attempt after its profile was written: with its seal, or why it could not be kept."""
-        if not operations:
-            return attempt
-        rows = [row for row in operations if isinstance(row, ProfiledOperation)]
-        try:
-            return replace(attempt, committed=self.store.write_profile(attempt.cell.cell_id, attempt.number, rows))
-        except ValueError as fault:
-            found = attempt.findings
-            lost = dict.fromkeys(found.profiled, f"its profile cannot be kept: {fault}")
-            return replace(attempt, findings=replace(found, profiled=(), unprofiled={**found.unprofiled, **lost}))
+    def _keep_files(self) -> None:
+        """Writes the attempt's profile and recordings: their seals go into its row, or why a profile was not kept."""
+        run, seals = self._run, dict[str, Any]()
+        if self._operations:
+            try:
+                seals |= self.store.write_profile(run.cell_id, run.attempt, self._operations)
+            except ValueError as fault:
+                lost = dict.fromkeys(run.profiled, f"its profile cannot be kept: {fault}")
+                run = replace(run, profiled=(), unprofiled={**run.unprofiled, **lost})
+        for work, kept in self._recordings.items():
+            seals |= self.store.write_recording(run.cell_id, run.attempt, work, run.profile, kept.content, kept.command)
+        self._run = replace(run, committed=seals)
 
-    def _keep_recordings(self, attempt: Attempt) -> Attempt:
-        """The attempt after its recordings were written: with their seals."""
-        seals, cell = dict(attempt.committed), attempt.cell
-        for work, recording in attempt.recordings.items():
-            seals |= self.store.write_recording(
-                cell.cell_id, attempt.number, work, cell.profile, recording.content, recording.command
-            )
-        return replace(attempt, committed=seals)
-
-    def _measure(self, cell: Cell) -> CellOutcome:
-        """What became of one cell."""
+    def _measure(self, cell: Cell) -> None:
+        """What becomes of one cell, in the attempt that is under way."""
         if against := reason_against(cell):
-            return CellOutcome("invalid", against)
+            self._learn(status="invalid", reason=against)
+            return
         if worker_key(cell) != self._key:
             self.measurer.stop()
             self._key = worker_key(cell)
         self.progress.stage(cell, "counting")
-        counts = [replace(row, cell_id=cell.cell_id, attempt=self._attempt.number) for row in self._counts.of(cell)]
-        counted = CellOutcome("", rows={"flop_counts.csv": counts})
+        counts = [replace(row, cell_id=cell.cell_id, attempt=self._run.attempt) for row in self._counts.of(cell)]
+        self._rows = {"flop_counts.csv": counts}
         self.progress.stage(cell, "tracing")
         fault = self._keep_trace(cell)
         if fault is not None and fault.status == "invalid":
-            return self._failed(fault, counted)
-        notes = self._traces.get(self._attempt.trace_id, ()) if fault is None else (f"{fault.status}: {fault.reason}",)
-        counted = replace(counted, warnings=tuple(f"trace: {note}" for note in notes))
+            self._fail(fault)
+            return
+        notes = self._traces.get(self._run.trace_id, ()) if fault is None else (f"{fault.status}: {fault.reason}",)
+        self._learn(warnings=tuple(f"trace: {note}" for note in notes))
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
         self.progress.stage(cell, "warming up")
         self.measurer.on_message = partial(self.progress.stage, cell)
         stopwatch = Stopwatch()
         answer = self._train(cell)
-        if not isinstance(answer, WorkerFault) and answer.status in MEASURED:
+        if not isinstance(answer, WorkerFault) and answer.run.status in MEASURED:
             answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, WorkerFault):
-            return self._failed(answer, counted)
-        outcome = self._keep_rows(cell, answer, counted)
-        if answer.status not in MEASURED:
+            self._fail(answer)
+            return
+        self._keep_rows(cell, answer)
+        if answer.run.status not in MEASURED:
             self.measurer.stop()  # the next cell gets a fresh one
-        return outcome
 
     def _train(self, cell: Cell) -> CellMeasurement | WorkerFault:
         """What a worker found of the cell's own step."""
@@ -331,7 +333,6 @@ class Session:
             if isinstance(answer, WorkerFault):
                 if answer.status == "device_error":
                     return answer
-                self._say(answer)
                 lost = f"not tried after {work}: {answer.reason}"
                 answer = WorkFindings(unprofiled={work: answer.reason})
             parts.append(answer)
@@ -355,40 +356,30 @@ class Session:
             lambda: self._timeout_s() - stopwatch.elapsed_s,
         )
 
-    def _failed(self, fault: WorkerFault, so_far: CellOutcome = CellOutcome("")) -> CellOutcome:  # noqa: B008  it is frozen
-        """The row of a cell that has none of its own; a device that is gone, as its telemetry says, is why."""
-        self._say(fault)
+    def _fail(self, fault: WorkerFault) -> None:
+        """Why the attempt has no measurement; a device that is gone, as its telemetry says, is why."""
         lost = self.watch.loss(ask=True)
-        warnings = (*so_far.warnings, lost) if lost else so_far.warnings
-        return CellOutcome(fault.status, fault.reason, warnings, so_far.rows)
+        warnings = (*self._run.warnings, *filter(None, [lost]))
+        self._learn(status=fault.status, reason=fault.reason, warnings=warnings)
 
-    def _keep_rows(self, cell: Cell, measured: CellMeasurement, so_far: CellOutcome) -> CellOutcome:
+    def _keep_rows(self, cell: Cell, measured: CellMeasurement) -> None:
         """What was measured, as rows."""
-        found, number = measured.findings, self._attempt.number
-        self._learn(findings=found, recordings=measured.recordings)
+        found, before = measured.run, self._run.warnings
+        self._learn(**{name: getattr(found, name) for name in FOUND})
+        self._recordings = measured.recordings
         start_s, end_s = found.window_start_s, found.window_end_s
         if start_s is None or end_s is None:
             raise Inconsistent("expected a measured cell to say when its window began and ended")
-        rows = {
-            **so_far.rows,
-            "samples.csv": [
-                replace(block, cell_id=cell.cell_id, attempt=number, index=index)
-                for index, block in enumerate(measured.blocks)
-            ],
-            profile_file(cell.cell_id, number): measured.operations,
-            "telemetry.csv": [
-                Telemetry(cell_id=cell.cell_id, attempt=number, **vars(reading))
-                for reading in self.watch.window(start_s, end_s)
-            ],
-            **{
-                file: [changed(row, {"cell_id": cell.cell_id, "attempt": number}) for row in records]
-                for file, records in measured.ranks.items()
-            },
+        attempt: dict[str, Any] = {"cell_id": cell.cell_id, "attempt": self._run.attempt}
+        self._operations = measured.operations
+        self._rows |= {
+            "samples.csv": [replace(block, **attempt, index=index) for index, block in enumerate(measured.blocks)],
+            "telemetry.csv": [Telemetry(**attempt, **vars(reading)) for reading in self.watch.window(start_s, end_s)],
+            **{file: [changed(row, attempt) for row in records] for file, records in measured.ranks.items()},
         }
         energy = self._energy(cell, start_s, end_s)
-        self._learn(energy=energy)
-        warnings = (*so_far.warnings, *measured.warnings, *energy.warnings)
-        return CellOutcome(measured.status, measured.reason, warnings, rows)
+        warnings = (*before, *found.warnings, *energy.warnings)
+        self._learn(energy_j=energy.energy_j, energy_method=energy.energy_method, warnings=warnings)
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
         """Of the device, over the window."""
@@ -429,7 +420,6 @@ class Session:
         self._ceilings.add(key)
         found = self._measure_ceilings(cell, budget_s, 10 * budget_s + 60)
         if isinstance(found, WorkerFault):
-            self._say(found)
             self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
         else:
             self.store.append_ceilings(found)
@@ -459,10 +449,6 @@ class Session:
 
     def _timeout_s(self) -> float:
         return self.limits.cell_timeout_s
-
-    def _say(self, fault: WorkerFault) -> None:
-        if self.debug and fault.detail:
-            self.progress.say(fault.detail)
 
 
 def _ceiling_key(cell: Cell) -> CeilingKey:

@@ -31,6 +31,9 @@ FACTORY, TRAINER, FAST = (
 )
 """The functions of this file, as a child process receives them."""
 
+EXACT, OWN = "exact", "flopledger"
+"""The exact count as it is asked for, and as the registry of counters names it."""
+
 LARGEST_REAL = 2
 """Batch of a step on real tensors, where fake ones cannot run it and a larger one was asked for: its count would take
 the memory of a real step."""
@@ -62,10 +65,10 @@ def _changed(
     model = build(**hyper)
     parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
     for pattern in frozen:
-        for name in _matching("--frozen", pattern, parameters, "parameter"):
+        for name in _matching("frozen", pattern, parameters, "parameter"):
             parameters[name].requires_grad_(False)
     inner = {name: module for name, module in modules.items() if name}
-    wanted = {name for pattern in checkpoint for name in _matching("--checkpoint", pattern, inner, "module")}
+    wanted = {name for pattern in checkpoint for name in _matching("checkpoint", pattern, inner, "module")}
     for module in _outermost(inner, wanted):
         module.forward = partial(_checkpointed, module.forward)
     return model
@@ -96,7 +99,7 @@ def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> li
     if not found:
         begins = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
         near = nearest(pattern.rstrip(".*"), sorted(begins), 1)
-        raise ValueError(f"{option}: no {what} matches {pattern!r}" + (f", nearest {near[0]}" if near else ""))
+        raise ValueError(f"--{option}: no {what} matches {pattern!r}" + (f", nearest {near[0]}" if near else ""))
     return found
 
 

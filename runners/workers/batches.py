@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,13 +105,14 @@ class Batches:
 
     def _random(self, size: int) -> list[Batch]:
         import torch
+        from torch.utils._pytree import tree_leaves
 
         generator = torch.Generator(self._device).manual_seed(self._cell.seed)
         workload = self._workload
         batches = [workload.batch(workload.hyper, size, self._device, generator)]
-        count = (
-            MORE_BATCHES if sum(tensor.nbytes for tensor in _tensors(batches[0])) < SMALL_BATCH_BYTES else FEW_BATCHES
-        )
+        leaves = tree_leaves((batches[0].inputs, batches[0].target))
+        nbytes = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
+        count = MORE_BATCHES if nbytes < SMALL_BATCH_BYTES else FEW_BATCHES
         for _ in range(count - 1):
             batches.append(workload.batch(workload.hyper, size, self._device, generator))
         return batches
@@ -142,6 +143,20 @@ class Batches:
             yield in_layout(self._cell.layout, cifar.to_device(batch, self._device))
 
 
+def model_and_batch(
+    workload: Workload, batch_size: int, device: torch.device, layout: str, seed: int = 0
+) -> tuple[torch.nn.Module, Batch]:
+    """A workload's model and a batch for it, of a seed, in a memory layout and on a device."""
+    import torch
+
+    torch.manual_seed(seed)
+    model = workload.build(**workload.hyper).to(device)
+    if layout == "channels_last":
+        model = model.to(memory_format=torch.channels_last)
+    generator = torch.Generator(device).manual_seed(seed)
+    return model, in_layout(layout, workload.batch(workload.hyper, batch_size, device, generator))
+
+
 def in_layout(layout: str, batch: Batch) -> Batch:
     """The batch in a memory layout; only images (four dimensions) have one."""
     import torch
@@ -161,10 +176,3 @@ def in_layout(layout: str, batch: Batch) -> Batch:
 
 def _directory(data: str) -> Path:
     return Path(data.partition(":")[2])
-
-
-def _tensors(batch: Batch) -> Iterable[torch.Tensor]:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return [leaf for leaf in tree_leaves((batch.inputs, batch.target)) if isinstance(leaf, torch.Tensor)]

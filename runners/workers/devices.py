@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from analysis.devices.peaks import kept_row
 from analysis.devices.precisions import PRECISIONS
-from measure.device.environment import DeviceProperties, Environment
+from measure.device.environment import DeviceProperties, Environment, HostFacts
 from results.errors import Unavailable
+from results.records.cell import Sitting
 from runners.cli.exits import Mistake
 from runners.cli.progress import passing
-
-if TYPE_CHECKING:
-    from measure.device.environment import HostFacts
-
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -135,3 +133,29 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
     names = {"rank": "RANK", "world": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_world": "LOCAL_WORLD_SIZE"}
     numbers = {field: int(environ[name]) for field, name in names.items()}
     return Place(**numbers, address=(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])))
+
+
+def sitting_of(
+    name: str, began_at: str, host: str, probed: ProbeResult, preflight: Mapping[str, Any], facts: Mapping[str, Any]
+) -> Sitting:
+    """A session on a device. began_at: UTC, by the clock of the process that writes the run. facts: what its
+    environment says beside what was probed."""
+    environment, row = probed.environment, peak_row(probed)
+    return Sitting(
+        sitting=name,
+        started_at=began_at,
+        host=host,
+        device=probed.device,
+        device_name=probed.name,
+        device_uuid=probed.properties.uuid_hash or "",
+        driver=environment.host.driver or "",
+        torch_version=environment.torch.torch or "",
+        peak_row="" if row is None else str(row["row_id"]),
+        environment={**probed.as_json(), **facts},
+        preflight=dict(preflight),
+    )
+
+
+def peak_row(probed: ProbeResult) -> dict[str, Any] | None:
+    """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
+    return kept_row(probed.name, probed.properties.multiprocessors)

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from measure.device import processes
+from runners.cli.exits import debugging
 from runners.workers.worker import Message, WorkerFault
 
 REAP_S = 10.0
@@ -34,6 +35,9 @@ DYING_S = 0.2
 GRACE_S = 5.0
 """How long an idle worker may take to end by itself."""
 
+
+ONCE_S = 180.0
+"""How long a process is waited for that is asked once."""
 
 OPEN_FILES = 64
 """Twice of what a sweep was seen to need (28)."""
@@ -71,16 +75,15 @@ def _allow_files() -> None:
 class Worker:
     """One process that runs tasks, named "module:function", one at a time.
 
-    It is started by the first call, by the first call after a fault, and if it died between two calls. quiet: what it
-    prints is kept for its last words and shown to nobody; else it goes to stderr, never to stdout. environ: variables
-    that it has beside those of this process.
+    It is started by the first call, by the first call after a fault, and if it died between two calls. What it prints
+    is kept for its last words and shown to nobody; with FLOPLEDGER_DEBUG=1 it goes to stderr, never to stdout. environ:
+    variables that it has beside those of this process.
     """
 
-    def __init__(self, name: str, quiet: bool = True, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, name: str, environ: Mapping[str, str] = MappingProxyType({})) -> None:
         self.name, self._environ = name, environ
         self.started = 0
         self.on_message: Callable[[str], object] = lambda text: None  # called with the messages of a task
-        self._quiet = quiet
         self._process: Any = None
         self._connection: Any = None
         self._lifeline: Any = None
@@ -101,6 +104,8 @@ class Worker:
             raise
         if isinstance(answer, WorkerFault):
             self.stop()
+            if debugging() and answer.detail:
+                print(answer.detail, file=sys.stderr)
         self._busy = False
         return answer
 
@@ -170,7 +175,7 @@ class Worker:
 
         self._connection, theirs = multiprocessing.Pipe()
         their_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
-        path = self._noise.name if self._quiet else ""
+        path = "" if debugging() else self._noise.name
         with theirs, their_lifeline, processes.starting(self._environ) as ctx:
             process: Any = ctx.Process(target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True)
             process.start()
@@ -210,6 +215,24 @@ class Worker:
 
     def _noise_bytes(self) -> int:
         return os.fstat(self._noise.fileno()).st_size
+
+
+class WorkerDied(Exception):
+    """A process that was asked something once was killed, or did not answer in time."""
+
+
+def ask_once(task: str, *arguments: Any) -> Any:
+    """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
+    worker = Worker("probe")
+    try:
+        answer = worker.call(task, *arguments, timeout_s=ONCE_S)
+    finally:
+        worker.stop()
+    if isinstance(answer, WorkerFault):
+        if answer.status in ("crashed", "timeout") and not answer.detail:  # its process died: nobody's mistake
+            raise WorkerDied(answer.reason)
+        raise ValueError(answer.reason)
+    return answer
 
 
 def _line(fault: BaseException) -> str:

@@ -16,7 +16,7 @@ SINGLE = ("setup.py",)
 ALLOWED = {
     ("analysis/formula/algebra/evaluate.py", "exec"): "code that it builds itself, of numbers and symbols",
     (
-        "runners/sweep/ranks/exchange.py",
+        "runners/sweep/ranks/peers.py",
         "pickle.loads",
     ): "what ranks of one torchrun tell each other, as in torch",
     ("runners/workers/pool.py", "pickle.loads"): "the answer of a process of its own",

@@ -34,7 +34,11 @@ def is_there(where: str) -> bool:
         return has(module.with_suffix(".py"), name) or has(module / "__init__.py", name)
     files = [*(ROOT / "runners").glob(f"{first}.py"), *(ROOT / "runners" / first).rglob("*.py")]
     text = "".join(file.read_text(encoding="utf-8") for file in files)
-    return bool(files) and all(f'"{option}"' in text for option in options)
+    shared = (ROOT / "runners" / "cli" / "model_options.py").read_text(encoding="utf-8")
+    return bool(files) and all(
+        f'"{option}"' in text or (f'"{option}"' in shared and f'"{option.removeprefix("--")}"' in text)
+        for option in options
+    )
 
 
 def test_everything_that_is_named_is_there() -> None:

@@ -22,10 +22,20 @@ from numpy.typing import NDArray
 
 from analysis.trace.operations import is_product
 from measure.trace.attribution import nesting, phases
-from measure.trace.attribution.autograd_nodes import forward_calls, makers, starting_at
-from measure.trace.attribution.last_step import before_step
 from measure.trace.attribution.missing_calls import Forest, missing_calls
-from measure.trace.attribution.nesting import FORWARD_ONLY, NODE, OPERATOR, CallNesting, Flags, Ints, ints
+from measure.trace.attribution.nesting import (
+    FORWARD_ONLY,
+    NODE,
+    OPERATOR,
+    CallNesting,
+    Flags,
+    Ints,
+    forward_calls,
+    ints,
+    makers,
+    starting_at,
+)
+from measure.trace.attribution.phases import before_step
 from measure.trace.attribution.recording import Recording, kernels_table
 
 SAMPLE = 20

@@ -21,8 +21,7 @@ import pandas as pd
 from analysis.trace.calls import Calls
 from analysis.trace.missing import Missing
 from analysis.trace.operations import is_product, kind_of_call, product_flop
-from measure.trace.attribution.autograd_nodes import starting_at
-from measure.trace.attribution.nesting import NODE, OPERATOR, Flags, Ints, innermost, matches
+from measure.trace.attribution.nesting import NODE, OPERATOR, Flags, Ints, innermost, matches, starting_at
 from measure.trace.attribution.recording import Recording
 from results.errors import Unavailable
 

@@ -22,10 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.trace.missing import Missing
 
@@ -97,7 +99,7 @@ GAP_COLUMNS: Mapping[str, Any] = {
 }
 
 
-def table(columns: Mapping[str, Any], values: Mapping[str, Iterable[Any]]) -> pd.DataFrame:
+def table(columns: Mapping[str, Any], /, **values: Iterable[Any]) -> pd.DataFrame:
     """A table with exactly these columns: `values` where given, elsewhere each column's own unknown.
 
     `index` counts rows if it is not given. Raises ValueError for a column that there is not, or for values of different
@@ -120,37 +122,32 @@ def table(columns: Mapping[str, Any], values: Mapping[str, Iterable[Any]]) -> pd
 def _column(values: Any, unknown: Any, rows: int) -> Any:
     if isinstance(unknown, int):
         return np.full(rows, unknown, np.int64) if values is None else np.asarray(values, np.int64)
-    column = np.empty(rows, object)
-    if values is None:
-        column[:] = unknown
-    else:
-        column[:] = values if isinstance(values, list) else list(values)
-    return pd.Series(column, dtype=object)
+    return pd.Series(objects([unknown] * rows if values is None else list(values)), dtype=object)
 
 
-def calls_table(**values: Iterable[Any]) -> pd.DataFrame:
-    """`calls` of these columns; `index` counts rows if it is not given."""
-    return table(CALL_COLUMNS, values)
+def objects(values: list[Any]) -> NDArray[Any]:
+    """A column that holds lists and tuples as they are."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
 
 
-def kernels_table(**values: Iterable[Any]) -> pd.DataFrame:
-    """`kernels` of these columns; `index` counts rows if it is not given."""
-    return table(KERNEL_COLUMNS, values)
+def sizes_of(value: Any) -> tuple[Any, ...]:
+    """Sizes as a recorder writes them: whole numbers from 0 on in lists. Raises ValueError for anything else, which
+    would be taken for a size: a text is as many as it has characters, a negative one makes negative FLOP."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected sizes in a list, got {str(value)[:40]!r}")
+    for item in value:
+        if not (isinstance(item, list | tuple) or (type(item) is int and 0 <= item < 2**63)):
+            raise ValueError(f"expected sizes from 0 on, got {str(item)[:40]!r}")
+    return tuple([sizes_of(item) if isinstance(item, list | tuple) else item for item in value])
 
 
-def ranges_table(**values: Iterable[Any]) -> pd.DataFrame:
-    """`ranges` of these columns."""
-    return table(RANGE_COLUMNS, values)
-
-
-def flows_table(**values: Iterable[Any]) -> pd.DataFrame:
-    """`flows` of these columns."""
-    return table(FLOW_COLUMNS, values)
-
-
-def gaps_table(**values: Iterable[Any]) -> pd.DataFrame:
-    """`gaps` of these columns."""
-    return table(GAP_COLUMNS, values)
+calls_table = partial(table, CALL_COLUMNS)
+kernels_table = partial(table, KERNEL_COLUMNS)
+ranges_table = partial(table, RANGE_COLUMNS)
+flows_table = partial(table, FLOW_COLUMNS)
+gaps_table = partial(table, GAP_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,7 @@ class Recording:
     ends: bool = True
     numbered: bool = False
     end_ns: int = -1
-    lost_launches: pd.DataFrame = field(default_factory=lambda: table(LAUNCH_PLACES, {}))
+    lost_launches: pd.DataFrame = field(default_factory=partial(table, LAUNCH_PLACES))
 
 
 def of_process(recording: Recording, process: int) -> Recording:

@@ -10,11 +10,13 @@ kernel is taken.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution.nesting import Ints
+from measure.trace.attribution.nesting import Flags, Ints
 
 LAUNCH = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 """In the names of calls that put something on a device: cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel,
@@ -23,8 +25,46 @@ cudaGraphLaunch, cudaMemcpyAsync, …"""
 GRAPH = re.compile(r"GraphLaunch")
 """In the names of calls that launch all kernels of a graph at once."""
 
-LAUNCH_COLUMNS = ("process", "correlation", "start_ns", "end_ns", "thread", "launches", "graph")
-"""`launches`, `graph`: whether the name says so."""
+
+def launch_rows(
+    process: Ints, correlation: Ints, start_ns: Ints, end_ns: Ints, thread: Ints, names: Sequence[str]
+) -> pd.DataFrame:
+    """A table of launches. names: of the calls, which say what they launch."""
+    columns: dict[str, Any] = {
+        "process": process,
+        "correlation": correlation,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "thread": thread,
+    }
+    for column, pattern in (("launches", LAUNCH), ("graph", GRAPH)):
+        known = {name: bool(pattern.search(name)) for name in set(names)}
+        columns[column] = np.fromiter((known[name] for name in names), bool, len(names))
+    return pd.DataFrame(columns)
+
+
+def by_launch(kernels: Mapping[str, Ints], rows: pd.DataFrame, graph: Flags) -> tuple[dict[str, Any], int]:
+    """The columns of kernels that their launches say, and how many rows of launches were one too many.
+
+    kernels: process, correlation, start_ns. rows: of `launch_rows`. graph: kernels that a graph replays by themselves.
+    """
+    launches = one_each(rows)
+    row = launch_of(launches, kernels["process"], kernels["correlation"], kernels["start_ns"])
+    has = row >= 0
+
+    def column(name: str, elsewhere: Any) -> Any:
+        values = np.array(np.broadcast_to(elsewhere, row.shape))
+        values[has] = launches[name].to_numpy(values.dtype)[row[has]]
+        return values
+
+    columns = {
+        "process": column("process", kernels["process"]),
+        "launch_start_ns": column("start_ns", np.int64(-1)),
+        "launch_end_ns": column("end_ns", np.int64(-1)),
+        "launch_thread": column("thread", np.int64(-1)),
+        "link": np.where((graph | column("graph", False)) & has, "graph", "none"),
+    }
+    return columns, int((rows["correlation"] >= 0).sum()) - len(launches)
 
 
 def one_each(launches: pd.DataFrame) -> pd.DataFrame:
@@ -34,7 +74,7 @@ def one_each(launches: pd.DataFrame) -> pd.DataFrame:
     ranked = known.assign(rank=~known["launches"].astype(bool), length=lengths)
     ranked = ranked.sort_values(["process", "correlation", "rank", "length", "start_ns"], kind="stable")
     kept = ranked.drop_duplicates(["process", "correlation"])
-    return kept[list(LAUNCH_COLUMNS)].reset_index(drop=True)
+    return kept.drop(columns=["rank", "length"]).reset_index(drop=True)
 
 
 def launch_of(launches: pd.DataFrame, process: Ints, correlation: Ints, start_ns: Ints) -> Ints:

@@ -32,12 +32,13 @@ from measure.trace.attribution.recording import (
     calls_table,
     flows_table,
     kernels_table,
+    objects,
     ranges_table,
+    sizes_of,
     table,
 )
-from measure.trace.readers.event_numbers import gaps, is_numbered
-from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, Decode, events, to_ns
-from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, LAUNCH_COLUMNS, launch_of, one_each
+from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, Decode, events, gaps, is_numbered, to_ns
+from measure.trace.readers.kernel_launches import by_launch, launch_rows
 from results.garbage_collector import collector_off
 from results.names import counted
 
@@ -381,17 +382,6 @@ def _grid(value: Any) -> Any:
     return _tuples(value) if isinstance(value, list) else None
 
 
-def sizes_of(value: Any) -> tuple[Any, ...]:
-    """Sizes as a recorder writes them: whole numbers from 0 on in lists. Raises ValueError for anything else, which
-    would be taken for a size: a text is as many as it has characters, a negative one makes negative FLOP."""
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"expected sizes in a list, got {str(value)[:40]!r}")
-    for item in value:
-        if not (isinstance(item, list | tuple) or (type(item) is int and 0 <= item < 2**63)):
-            raise ValueError(f"expected sizes from 0 on, got {str(item)[:40]!r}")
-    return tuple([sizes_of(item) if isinstance(item, list | tuple) else item for item in value])
-
-
 def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recording:
     base_ns = max(_int(header.get("baseTimeNanoseconds", 0)), 0)
     calls = _calls(columns.calls, base_ns)
@@ -427,17 +417,11 @@ def _calls(events: _Events, base_ns: int) -> pd.DataFrame:
     order = np.lexsort((events.column("external_id"), -events.column("time_ns"), events.column("start_ns")))
     names = ("process", "thread", "time_ns", "external_id", "sequence_nr", "forward_thread")
     return calls_table(
-        name=_ordered(events.names, order),
+        name=objects(events.names)[order],
         start_ns=events.column("start_ns")[order] + base_ns,
         **{name: events.column(name)[order] for name in names},
-        **{name: _ordered(values, order) for name, values in events.objects.items()},
+        **{name: objects(values)[order] for name, values in events.objects.items()},
     )
-
-
-def _ordered(values: list[Any], order: Any) -> Any:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column[order]
 
 
 def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
@@ -446,60 +430,31 @@ def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
     ints = {name: found.column(name) for name in found.fields}
     order = np.lexsort((ints["correlation"], ints["stream"], ints["device"], ints["start_ns"]))
     ints = {name: values[order] for name, values in ints.items()}
-    rows = _launch_rows(columns.launches)
-    launches = one_each(rows)
-    doubles = int((rows["correlation"] >= 0).sum()) - len(launches)
-    host = np.full(len(order), -1, np.int64)
-    row = launch_of(launches, host, ints["correlation"], ints["start_ns"])
-    has = row >= 0
-
-    def of_launch(name: str, base_ns: int = 0) -> Any:
-        values = np.full(len(row), -1, np.int64)
-        values[has] = launches[name].to_numpy(np.int64)[row[has]] + base_ns
-        return values
-
-    graph = np.zeros(len(row), bool)
-    graph[has] = launches["graph"].to_numpy(bool)[row[has]]
+    launches, start_ns = columns.launches, columns.launches.column("start_ns") + base_ns
+    places = (launches.column("process"), launches.column("correlation"), start_ns)
+    rows = launch_rows(*places, start_ns + launches.column("time_ns"), launches.column("thread"), launches.names)
+    ints["start_ns"] += base_ns
+    host = {"process": np.full(len(order), -1, np.int64), **{name: ints[name] for name in ("correlation", "start_ns")}}
+    launched, doubles = by_launch(host, rows, np.zeros(len(order), bool))
     kernels = kernels_table(
-        name=_ordered(found.names, order),
-        start_ns=ints["start_ns"] + base_ns,
-        process=of_launch("process"),
-        launch_start_ns=of_launch("start_ns", base_ns),
-        launch_end_ns=of_launch("end_ns", base_ns),
-        launch_thread=of_launch("thread"),
-        link=np.where(graph, "graph", "none"),
-        **{name: ints[name] for name in ("time_ns", "untimed", "device", "stream", "correlation", "external_id")},
-        **{name: _ordered(values, order) for name, values in found.objects.items()},
+        name=objects(found.names)[order],
+        **launched,
+        **ints,
+        **{name: objects(values)[order] for name, values in found.objects.items()},
     )
     return kernels, doubles
-
-
-def _launch_rows(events: _Events) -> pd.DataFrame:
-    start_ns = events.column("start_ns")
-    known = {name: bool(LAUNCH.search(name)) for name in set(events.names)}
-    graphs = {name: bool(GRAPH.search(name)) for name in set(events.names)}
-    values = {
-        "process": events.column("process"),
-        "correlation": events.column("correlation"),
-        "start_ns": start_ns,
-        "end_ns": start_ns + events.column("time_ns"),
-        "thread": events.column("thread"),
-        "launches": np.fromiter((known[name] for name in events.names), bool, len(events.names)),
-        "graph": np.fromiter((graphs[name] for name in events.names), bool, len(events.names)),
-    }
-    return pd.DataFrame({name: values[name] for name in LAUNCH_COLUMNS})
 
 
 def _lost_launches(events: _Events, kernels: pd.DataFrame, base_ns: int) -> pd.DataFrame:
     """Where kernels were launched that were not recorded; none, where no kernel was."""
     if not (kernels["what"] == "kernel").any():
-        return table(LAUNCH_PLACES, {})
+        return table(LAUNCH_PLACES)
     launches = np.fromiter((bool(KERNEL_LAUNCH.search(name)) for name in events.names), bool, len(events.names))
     ran = np.isin(events.column("correlation"), kernels["correlation"].to_numpy(np.int64))
     lost = np.flatnonzero(launches & ~ran)
     starts = events.column("start_ns")[lost] + base_ns
     places = {name: events.column(name)[lost] for name in ("process", "thread")}
-    return table(LAUNCH_PLACES, {**places, "start_ns": starts})
+    return table(LAUNCH_PLACES, **places, start_ns=starts)
 
 
 def _flows(found: dict[str, dict[Any, tuple[int, int, int]]], base_ns: int) -> pd.DataFrame:

@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from measure.trace.attribution.nesting import Ints
-from measure.trace.attribution.recording import Recording, kernels_table
-from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, launch_of, one_each
+from measure.trace.attribution.recording import Recording, kernels_table, objects
+from measure.trace.readers.kernel_launches import by_launch, launch_rows
 from measure.trace.readers.nsys_tables import Tables
 from measure.trace.readers.nvtx_ranges import (
     COLUMNS,
@@ -30,7 +30,6 @@ from measure.trace.readers.nvtx_ranges import (
     PUSH_POP,
     START_END,
     NvtxRanges,
-    objects,
     process_of,
     thread_of,
 )
@@ -108,24 +107,9 @@ def _kernels(tables: Tables, strings: Mapping[int, str]) -> tuple[pd.DataFrame, 
     whole = whole.iloc[np.lexsort(tuple(whole[name].to_numpy(np.int64) for name in names))].reset_index(drop=True)
     correlation = whole["correlation"].to_numpy(np.int64)
     rows = _launch_rows(tables, strings, correlation)
-    launches = one_each(rows)
-    row = launch_of(launches, *(whole[name].to_numpy(np.int64) for name in ("process", "correlation", "start_ns")))
-    has = row >= 0
-    columns = {
-        "start_ns": "launch_start_ns",
-        "end_ns": "launch_end_ns",
-        "thread": "launch_thread",
-        "process": "process",
-    }
-    for source, column in columns.items():
-        values = np.full(len(row), -1, np.int64) if source != "process" else whole[column].to_numpy(np.int64).copy()
-        values[has] = launches[source].to_numpy(np.int64)[row[has]]
-        whole[column] = values
-    graph = whole.pop("graph").to_numpy(bool).copy()
-    graph[has] |= launches["graph"].to_numpy(bool)[row[has]]
-    whole["link"] = np.where(graph & has, "graph", "none")
-    kernels = kernels_table(**{name: whole[name].to_numpy() for name in whole.columns})
-    return kernels, len(rows) - len(launches)
+    ints = {name: whole.pop(name).to_numpy(np.int64) for name in ("process", "correlation", "start_ns")}
+    launched, doubles = by_launch(ints, rows, whole.pop("graph").to_numpy(bool))
+    return kernels_table(**{**ints, **launched}, **{name: whole[name].to_numpy() for name in whole.columns}), doubles
 
 
 def _works(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFrame:
@@ -178,20 +162,9 @@ def _launch_rows(tables: Tables, strings: Mapping[int, str], correlation: Ints) 
     found, _ = tables.ints(table, ("start", "end", "globalTid", "correlationId", "nameId"))
     wanted = np.isin(found["correlationId"], correlation) & (found["correlationId"] > 0)
     kept = {name: values[wanted] for name, values in found.items()}
-    launches = {number: bool(LAUNCH.search(strings.get(number, ""))) for number in np.unique(kept["nameId"]).tolist()}
-    graphs = {number: bool(GRAPH.search(strings.get(number, ""))) for number in launches}
-    numbers = kept["nameId"].tolist()
-    return pd.DataFrame(
-        {
-            "process": process_of(kept["globalTid"]),
-            "correlation": kept["correlationId"],
-            "start_ns": kept["start"],
-            "end_ns": kept["end"],
-            "thread": thread_of(kept["globalTid"]),
-            "launches": np.fromiter((launches[number] for number in numbers), bool, len(numbers)),
-            "graph": np.fromiter((graphs[number] for number in numbers), bool, len(numbers)),
-        }
-    )
+    names = [strings.get(number, "") for number in kept["nameId"].tolist()]
+    process, thread = process_of(kept["globalTid"]), thread_of(kept["globalTid"])
+    return launch_rows(process, kept["correlationId"], kept["start"], kept["end"], thread, names)
 
 
 # --- what else it says -----------------------------------------------------------------------------------------------

@@ -5,24 +5,82 @@ emit_nvtx does not write. A range that is open when the capture ends, ends with 
 
 Not claimed: that hand-made ranges are operator calls. They are calls where the export has none of torch's; beside
 torch's they are ranges.
+
+emit_nvtx writes "NAME[, seq = N][, op_id = M][, sizes = [[..], []]][, input_op_ids = [..]]", before PyTorch 1.5 also
+"stashed seq=N" (torch/csrc/autograd/profiler_legacy, nvtx_observer.cpp); PyProf a Python dict with the function and its
+arguments. Both are read as literals, never evaluated; a text that fits no format is a name as it stands.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from measure.trace.attribution.nesting import NODE, OPERATOR, Flags, Ints
-from measure.trace.attribution.recording import calls_table, ranges_table
-from measure.trace.readers import nvtx_names
+from measure.trace.attribution.recording import calls_table, objects, ranges_table, sizes_of
 from measure.trace.readers.kineto import ANNOTATION
 from measure.trace.readers.pyprof_arguments import Arguments, call_name, of_marker, operator
+from results.limits import limit
+
+_SEQUENCE, _STASHED = ", seq = ", ", stashed seq="
+_OP_ID = ", op_id = "
+_SIZES = ", sizes = "
+_IDS = ", input_op_ids = "
+
+
+class Name(NamedTuple):
+    """A range's text taken apart; -1 and None for what it does not say."""
+
+    name: str
+    sequence_nr: int = -1
+    op_id: int = -1
+    sizes: str | None = None
+
+
+def parse(text: str) -> Name:
+    """The parts of a range's text."""
+    if ", " not in text:
+        return Name(text)
+    rest, _, _ = text.partition(_IDS)
+    rest, separator, sizes = rest.partition(_SIZES)
+    name, op_id = _number(rest, _OP_ID)
+    name, sequence_nr = _number(name, _SEQUENCE)
+    if sequence_nr < 0 and "stashed seq" in name:
+        name, sequence_nr = _number(name, _STASHED)
+    return Name(name, sequence_nr, op_id, sizes if separator else None)
+
+
+def _number(text: str, key: str) -> tuple[str, int]:
+    """A text without the key and the number at its end, and the number; -1: there is none."""
+    before, found, digits = text.rpartition(key)
+    return (before, int(digits)) if found and digits.isdecimal() else (text, -1)
+
+
+def parse_sizes(text: str) -> tuple[Any, ...] | None:
+    """ "[[32, 3], []]" → ((32, 3), ()); None for what is no list of sizes."""
+    try:
+        return sizes_of(json.loads(text))
+    except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, lists within lists
+        return None
+
+
+def parse_marker(text: str) -> Mapping[str, Any] | None:
+    """The dict of a PyProf marker; None for any other text."""
+    if not text.startswith("{'") or len(text) > limit("line_bytes"):
+        return None
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
 
 PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
 """Values of NVTX_EVENTS.eventType."""
@@ -38,13 +96,6 @@ BARE = ("detach", "detach_")
 
 COLUMNS = ("start", "end", "eventType", "text", "textId", "globalTid", "domainId")
 """What `NvtxRanges.take` takes, in this order."""
-
-
-def objects(values: list[Any]) -> NDArray[Any]:
-    """A column that holds tuples as they are."""
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
 
 
 def thread_of(global_id: Ints) -> Ints:
@@ -126,7 +177,7 @@ class NvtxRanges:
         self.last_ns = last_ns
 
     def _pushed(self, text: str, start_ns: int, end_ns: int, thread: int | None) -> None:
-        name, sequence_nr, op_id, sizes = nvtx_names.parse(text)
+        name, sequence_nr, op_id, sizes = parse(text)
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = (name, self._spans_of(name))
@@ -164,13 +215,13 @@ class NvtxRanges:
             self._shapes.append(None)
             return
         if sizes not in self._sizes:
-            self._sizes[sizes] = nvtx_names.sizes(sizes)
+            self._sizes[sizes] = parse_sizes(sizes)
         self._shapes.append(self._sizes[sizes])
 
     def _marker(self, text: str, start_ns: int, end_ns: int, thread: int | None) -> None:
         """A function with its arguments; not where in the program it was called, nor how a module prints."""
         if text not in self._marker_of:
-            found = nvtx_names.marker(text)
+            found = parse_marker(text)
             tells = found is not None and "op" in found and "args" in found
             self._marker_of[text] = _marker_of(found) if found is not None and tells else None
         marker = self._marker_of[text]

@@ -9,15 +9,15 @@ from __future__ import annotations
 import ast
 import csv
 import gzip
-import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 from measure.trace.attribution.nesting import NODE
+from measure.trace.readers.json_events import open_text
 from measure.trace.readers.pyprof_arguments import LINEAR
-from results.limits import BoundedStream, beyond, check_regular, limit
+from results.limits import beyond, limit
 
 HOW_TO_MAKE = (
     "run PyProf's last step again: python -m pyprof.prof --csv "
@@ -71,26 +71,13 @@ class PyprofRow:
 
 def read_rows(path: str) -> Iterator[PyprofRow]:
     """The rows of a file. Raises ValueError, one line."""
-    with _open(path) as file:
+    with open_text(path, newline="") as file:
         try:
             begin = file.read(1)
             file.seek(0)
             yield from _dict_rows(file, path) if begin == "{" else _csv_rows(file, path)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path}: the gzip data are cut or damaged ({error}); {HOW_TO_MAKE}") from error
-
-
-def _open(path: str) -> IO[str]:
-    try:
-        check_regular(path)
-        with open(path, "rb") as file:
-            zipped = file.read(2) == b"\x1f\x8b"
-        if zipped:
-            whole = io.BufferedReader(BoundedStream(gzip.GzipFile(path), path))
-            return io.TextIOWrapper(whole, encoding="utf-8-sig", errors="replace", newline="")
-        return open(path, encoding="utf-8-sig", errors="replace", newline="")
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from error
 
 
 def _csv_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:

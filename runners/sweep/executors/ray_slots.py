@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from runners.sweep.executors.remote import Answer, Event, Loss, Ready
-from runners.sweep.executors.result import Order, SlotSettings
+from runners.sweep.findings import Order, SlotSettings
 
 SLOT = "runners.sweep.executors.slot:Slot"
 LOOK_S = 5.0
@@ -151,7 +151,11 @@ class RaySlots:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         module, _, name = self._slot.partition(":")
-        needs = {"num_gpus": 1, "num_cpus": 0} if self._settings.device == "cuda" else _processors(node)
+        needs = (
+            {"num_gpus": 1, "num_cpus": 0}
+            if self._settings.device == "cuda"
+            else {"num_cpus": node["Resources"]["CPU"]}
+        )  # two cells that share a processor would each take too long
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         maker = self._ray.remote(getattr(importlib.import_module(module), name))
         actor = maker.options(**needs, max_restarts=0, scheduling_strategy=where).remote(self._settings)
@@ -165,11 +169,6 @@ def _devices(node: Mapping[str, Any], kind: str) -> int:
     """How many devices of a kind a node has; all its processors are one."""
     resources = node["Resources"]
     return int(resources.get("GPU", 0)) if kind == "cuda" else int(resources.get("CPU", 0) >= 1)
-
-
-def _processors(node: Mapping[str, Any]) -> dict[str, float]:
-    """All processors of a node: two cells that share them would each be timed too long."""
-    return {"num_cpus": node["Resources"]["CPU"]}
 
 
 def _model(node: Mapping[str, Any]) -> str:

@@ -16,12 +16,10 @@ from results.records.cell import Cell, Run
 from results.store.manifest import utc_now
 from results.store.store import Store
 from runners.cli.progress import Progress
-from runners.sweep.executors.result import CellResult, Order, SlotFacts, failure, keep
-from runners.sweep.executors.sitting import sitting_of
-from runners.sweep.plan import reason_against
-from runners.sweep.planning import SPARE_RATIO, least_s
+from runners.sweep.findings import CellResult, Order, SlotFacts, failure, keep
+from runners.sweep.plan import SPARE_RATIO, least_s, reason_against
 from runners.sweep.session import Limits, Replan, trace_id
-from runners.workers.devices import ProbeResult
+from runners.workers.devices import ProbeResult, sitting_of
 from runners.workers.pool import Stopwatch, uninterrupted
 
 MOST_LOSSES = 2
@@ -75,6 +73,15 @@ class Slots(Protocol):
 
 
 @dataclass
+class Held:
+    """A slot that is there. offset_s: its clock minus ours; sitting: its session, "" before it has one."""
+
+    facts: SlotFacts
+    offset_s: float
+    sitting: str = ""
+
+
+@dataclass
 class Remote:
     """Slots, and the session that each of them is in the run. version: of this program, here and at each slot. utc_s:
     our clock, seconds since 1970."""
@@ -82,19 +89,14 @@ class Remote:
     slots: Slots
     version: str
     utc_s: Callable[[], float] = time.time
-    places: dict[str, SlotFacts] = field(default_factory=dict)  # of slots that have no session yet
-    offsets_s: dict[str, float] = field(default_factory=dict)  # slot → its clock minus ours
-    hosts: dict[str, str] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)  # slot → its device
-    sittings: dict[str, str] = field(default_factory=dict)  # slot → session
-    torch_versions: dict[str, str] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     unmeasured: int = 0
 
     def probe(self, _device: str) -> ProbeResult:
         """The device of the first slot there is. Raises ValueError where there is none within `START_S`."""
         stopwatch = Stopwatch()
-        while not self.places:
+        while not self.held:
             if not self.slots.expected:
                 raise ValueError(f"--executor ray: expected a device to measure on, got none{self.why()}")
             if stopwatch.elapsed_s > START_S:
@@ -104,13 +106,13 @@ class Remote:
                 self.add_slot(event)
             elif isinstance(event, Loss):
                 self.note_loss(event)
-        return next(iter(self.places.values())).probed
+        return next(iter(self.held.values())).facts.probed
 
     def begin_session(self, store: Store, _probed: ProbeResult) -> SlotFacts:
         """Begins the session of the first slot. Raises ValueError if it may not go on with the run."""
-        slot, place = next(iter(self.places.items()))
+        slot, held = next(iter(self.held.items()))
         self.begin(store, slot)
-        return place
+        return held.facts
 
     def rows(
         self,
@@ -132,17 +134,12 @@ class Remote:
 
     def add_slot(self, event: Ready) -> None:
         """Remembers a new slot, and how far its clock is from ours."""
-        self.places[event.slot] = event.place
-        self.hosts[event.slot] = event.place.host
-        self.names[event.slot] = event.place.probed.name or event.place.probed.device
-        self.offsets_s[event.slot] = event.place.utc_s - self.utc_s()
+        self.held[event.slot] = Held(event.place, event.place.utc_s - self.utc_s())
 
     def note_loss(self, event: Loss) -> str:
         """The line that says which slot there is no more."""
-        host = self.hosts.pop(event.slot, "")
-        self.places.pop(event.slot, None)
-        self.sittings.pop(event.slot, None)
-        line = f"{event.slot}{f' on {host}' if host else ''}: {event.reason}"
+        held = self.held.pop(event.slot, None)
+        line = f"{event.slot}{f' on {held.facts.host}' if held is not None else ''}: {event.reason}"
         self.losses.append(line)
         return line
 
@@ -152,17 +149,16 @@ class Remote:
 
     def begin(self, store: Store, slot: str) -> None:
         """A slot's session in the run. Raises ValueError if its machine may not go on with it."""
-        place, name = self.places[slot], f"s{len(store.sittings)}"
+        held, name = self.held[slot], f"s{len(store.sittings)}"
         facts = {
             "harness_version": self.version,
             "executor": "ray",
             "slot": slot,
-            "clock_offset_s": round(self.offsets_s[slot], 1),
+            "clock_offset_s": round(held.offset_s, 1),
         }
+        place = held.facts
         store.append_sitting(sitting_of(name, utc_now(), place.host, place.probed, place.preflight, facts))
-        self.sittings[slot] = name
-        self.torch_versions[slot] = str(place.probed.environment.torch.torch)
-        del self.places[slot]
+        held.sitting = name
 
 
 @dataclass
@@ -181,7 +177,7 @@ class Dispatch:
     def __post_init__(self) -> None:
         self._waiting: deque[Cell] = deque()
         self._orders: dict[str, Order] = {}  # slot → what it measures now
-        self._idle: deque[str] = deque(self.remote.sittings)
+        self._idle: deque[str] = deque(slot for slot, held in self.remote.held.items() if held.sitting)
         self._losses: dict[str, int] = {}  # cell → slots lost under it
         self._traces: dict[str, bool] = {}
 
@@ -189,10 +185,11 @@ class Dispatch:
         """Has these cells measured; gives each row once it is committed, and keeps none. Fewer than asked if the time
         budget ran out, or no slot is left."""
         self._waiting = deque(cells)
-        for slot in self.remote.sittings:
+        for slot in [*self._idle]:
             self._announce(slot)
-        for slot in list(self.remote.places):
-            self._begin_session(slot)
+        for slot in [*self.remote.held]:
+            if slot not in self._idle:
+                self._begin_session(slot)
         while self._waiting or self._orders:
             self._hand_out()
             if not self._orders and (not self._waiting or not self.remote.slots.expected):
@@ -218,14 +215,14 @@ class Dispatch:
             slot, cell = self._idle.popleft(), self._waiting.popleft()
             order = self._order(slot, cell)
             self._orders[slot] = order
-            self.progress.stage(cell, f"on {self.remote.hosts[slot]}")
+            self.progress.stage(cell, f"on {self.remote.held[slot].facts.host}")
             self.remote.slots.measure(slot, order)
 
     def _order(self, slot: str, cell: Cell) -> Order:
-        version, cell_id = self.remote.torch_versions[slot], cell.cell_id
+        held, cell_id = self.remote.held[slot], cell.cell_id
+        version = str(held.facts.probed.environment.torch.torch)
         traced = "exact" in cell.methods and not reason_against(cell) and self._has_trace(trace_id(cell, version))
-        number, sitting = self.store.next_attempt(cell_id), self.remote.sittings[slot]
-        return Order(cell, number, sitting, version, utc_now(), traced)
+        return Order(cell, self.store.next_attempt(cell_id), held.sitting, version, utc_now(), traced)
 
     def _has_trace(self, identity: str) -> bool:
         """Whether the run has this operation table; asked of the disk until it is there."""
@@ -253,7 +250,7 @@ class Dispatch:
                     order = self._orders.pop(event.slot)
                     self._idle.append(event.slot)
                     for line in event.result.lines:
-                        self.progress.say(f"{self.remote.hosts[event.slot]}: {line}")
+                        self.progress.say(f"{self.remote.held[event.slot].facts.host}: {line}")
                     measured.append((order, event.result))
                 event = self.remote.slots.next(0.0)
             runs += keep(self.store, measured, self.notes) if measured else []
@@ -263,7 +260,7 @@ class Dispatch:
 
     def _begin_session(self, slot: str) -> None:
         """A new slot's session, if its device may go on with the run; a slot that may not is given back."""
-        place = self.remote.places[slot]
+        place = self.remote.held[slot].facts
         try:
             self.remote.begin(self.store, slot)
         except ValueError as fault:
@@ -277,8 +274,8 @@ class Dispatch:
 
     def _announce(self, slot: str) -> None:
         """Which device a slot is, and how far its clock is off."""
-        self.progress.say(f"{slot}: {self.remote.names[slot]} on {self.remote.hosts[slot]}")
-        offset_s = self.remote.offsets_s[slot]
+        place, offset_s = self.remote.held[slot].facts, self.remote.held[slot].offset_s
+        self.progress.say(f"{slot}: {place.probed.name or place.probed.device} on {place.host}")
         if abs(offset_s) > CLOCK_S:
             which = "ahead of" if offset_s > 0 else "behind"
             self.progress.say(f"{slot}: its clock is {abs(offset_s):.0f} s {which} ours, which all times of day are of")
@@ -292,7 +289,7 @@ class Dispatch:
         if lost <= MOST_LOSSES:
             self._waiting.appendleft(cell)
             return []
-        run = failure(order, "crashed", f"its slot was lost {lost} times, the last time: {event.reason}")
+        run = failure(order, f"its slot was lost {lost} times, the last time: {event.reason}")
         self.store.commit(run, {})
         return [run]
 

@@ -12,18 +12,14 @@ import socket
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from results.store.manifest import harness_version
 from runners.cli.progress import Progress
-from runners.sweep.executors.result import CellResult, Order, ResultStore, SlotFacts, SlotSettings
+from runners.sweep.findings import CellResult, Order, ResultStore, SlotFacts, SlotSettings
 from runners.sweep.session import Limits, Session
 from runners.workers.devices import ProbeResult
-from runners.workers.pool import Worker, prepare
+from runners.workers.pool import ask_once, prepare
 from runners.workers.telemetry import TelemetryWatch
-from runners.workers.worker import WorkerFault
-
-PROBE_TIMEOUT_S = 180.0
 
 
 class Lines(Progress):
@@ -77,15 +73,8 @@ class Slot:
 
     def probe(self) -> ProbeResult:
         """The device, asked in a process that ends again. Raises ValueError."""
-        worker = Worker("probe")
-        try:
-            answer: Any = worker.call("runners.workers.devices:probe", self.settings.device, timeout_s=PROBE_TIMEOUT_S)
-        finally:
-            worker.stop()
-        if isinstance(answer, WorkerFault):
-            raise ValueError(answer.reason)
-        found: ProbeResult = answer
-        return found
+        probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
+        return probed
 
     def utc_s(self) -> float:
         """This machine's clock, in seconds since 1970."""
@@ -109,7 +98,6 @@ class Slot:
                 self._watch,
                 Limits(None, self.settings.cell_timeout_s),
                 self.lines,
-                self.settings.debug,
             )
         return self._session
 

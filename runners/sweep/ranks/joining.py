@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from measure.timing.stopping import step_time_s
 from measure.timing.suspension import SUSPENDED, WARNING
 from results.errors import Inconsistent
 from results.records.cell import Cell
-from results.records.samples import RankCollective, RankRow, RankSample, RankTelemetry, Sample
+from results.records.samples import RankCollective, RankRow, RankSample, RankTelemetry
 from runners.sweep.findings import CellMeasurement, Rows
 from runners.sweep.ranks.peers import RankAnswer
 from runners.workers.worker import WorkerFault
@@ -95,25 +95,25 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
         "collectives.csv": [] if report is None else _collectives(report),
     }
     last: RankMeasurement = found[grid.world - 1]  # the one that has the loss, with a pipeline
-    losses = last.measured.findings if grid.pp > 1 else first.measured.findings
-    memory = [each.measured.findings.peak_memory_bytes for each in found.values()]
+    losses = last.measured.run if grid.pp > 1 else first.measured.run
+    memory = [each.measured.run.peak_memory_bytes for each in found.values()]
     lost = losses.last_loss is not None and not math.isfinite(losses.last_loss)
-    findings = replace(
-        first.measured.findings,
-        executed=_sum_of(each.measured.findings.executed for each in found.values()),
+    run = replace(
+        first.measured.run,
+        executed=_sum_of(each.measured.run.executed for each in found.values()),
         peak_memory_bytes=None if None in memory else max(memory),
         first_loss=losses.first_loss,
         last_loss=None if lost else losses.last_loss,
     )
     stopped = any(block.part == SUSPENDED for block in first.measured.blocks)
     warnings = (
-        *first.measured.warnings,
-        *([WARNING] if stopped and WARNING not in first.measured.warnings else []),
+        *first.measured.run.warnings,
+        *([WARNING] if stopped and WARNING not in first.measured.run.warnings else []),
         *([f"loss: the last loss was {losses.last_loss}"] if lost else []),
         *([f"recorded_steps: {problem}"] if problem else []),
     )
     blocks = tuple(slowest_blocks(first.measured.blocks, others))
-    return replace(first.measured, blocks=blocks, findings=findings, warnings=warnings, ranks=rows)
+    return replace(first.measured, run=replace(run, warnings=warnings), blocks=blocks, ranks=rows)
 
 
 def _agreed(found: Mapping[int, RankMeasurement]) -> dict[int, RankMeasurement]:
@@ -154,8 +154,9 @@ def _row(
     rank: int, answer: RankAnswer, grid: RankGrid, ceiling: Mapping[str, float], report: RanksReport | None
 ) -> RankRow:
     found: RankMeasurement = answer.found
-    findings, place = found.measured.findings, grid.coordinates(rank)
+    run, place = found.measured.run, grid.coordinates(rank)
     timed = [block for block in found.measured.blocks if block.part == "measure"]
+    steps = sum(block.steps for block in timed)
     return RankRow(
         cell_id="",
         attempt=0,
@@ -164,20 +165,15 @@ def _row(
         host=answer.facts.host,
         device=answer.facts.device,
         device_name=answer.facts.device_name,
-        steps=sum(block.steps for block in timed) or None,
-        time_s=_mean_s(timed),
-        executed=findings.executed,
+        steps=steps or None,
+        time_s=sum(step_time_s(block) * block.steps for block in timed) / steps if steps else None,
+        executed=run.executed,
         ceiling=ceiling,
         parameters=found.held_parameters,
-        peak_memory_bytes=findings.peak_memory_bytes,
+        peak_memory_bytes=run.peak_memory_bytes,
         energy_j=answer.energy_j,
         **({} if report is None else _recorded_columns(rank, report, found.steps_before)),
     )
-
-
-def _mean_s(timed: Sequence[Sample]) -> float | None:
-    steps = sum(block.steps for block in timed)
-    return sum(step_time_s(block) * block.steps for block in timed) / steps if steps else None
 
 
 def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What one rank does for a cell, inside its worker: join the group, split the model, train, be timed, be recorded.
 
-All ranks run the same steps in the same order: the first one decides about the blocks, the others follow. torch is
-imported inside the functions, because the parent imports this module for its types.
+All ranks run the same steps in the same order: the first one decides about the blocks, the others follow. The parent
+names `measure_rank` and never imports this module, which imports torch.
 """
 
 from __future__ import annotations
@@ -9,21 +9,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import RankGrid, parse_plan
-from measure.parallel.fake_group import GroupMember
-from results.records.cell import Cell
+from analysis.parallel.rank_trace import is_causal
+from analysis.parallel.stages import stage_starts
+from measure.parallel.context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
+from measure.parallel.fake_group import GroupMember, rank_mesh
+from measure.parallel.model_split import held_parameters, record_steps, split_model
+from measure.parallel.pipeline import first_microbatch, pipeline_stage
+from measure.parallel.rank_trace import RankStep, trace_single
+from measure.parallel.real_group import RankGroup, rank_group
+from measure.timing.protocols import Protocol
+from measure.timing.rank_blocks import END, follow_orders
+from measure.timing.stopping import step_time_s
+from results.records.cell import Cell, Run
 from results.records.samples import Sample
 from runners.sweep import cell as sweep_cell
-from runners.sweep.findings import CellFindings, CellMeasurement
-
-if TYPE_CHECKING:
-    import torch
-
-    from measure.parallel.real_group import RankGroup
-    from measure.timing.protocols import Protocol
-    from workloads.catalogue.base import Batch, Workload
+from runners.sweep.findings import CellMeasurement
+from workloads.catalogue.base import Batch, Workload
 
 RECORDED_STEPS = (2, 5)
 """Least and most steps under the profiler, after one that is not kept."""
@@ -45,10 +52,6 @@ def measure_rank(
 ) -> RankMeasurement:
     """One rank's part of a cell. Raises ValueError for sizes or a plan that the model does not take, RuntimeError where
     another rank is gone or hangs."""
-    import torch
-
-    from measure.parallel.model_split import held_parameters
-    from measure.parallel.real_group import rank_group
 
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
@@ -76,12 +79,12 @@ def measure_rank(
     after, wrong = sweep_cell.flags_after(mine)
     if wrong:
         raise ValueError(wrong)
-    findings = replace(
-        measured.findings,
+    run = replace(
+        measured.run,
         flags_after=after,
         items_per_step=None if found.items_per_step is None else found.items_per_step * grid.dp,
     )
-    return RankMeasurement(replace(measured, findings=findings), held, recording, before)
+    return RankMeasurement(replace(measured, run=run), held, recording, before)
 
 
 def _stage(
@@ -93,13 +96,6 @@ def _stage(
     styles: Mapping[str, str] | None,
 ) -> tuple[torch.nn.Module, list[Batch], sweep_cell.Schedule]:
     """What this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not take."""
-    import torch
-
-    from analysis.devices.precisions import PRECISIONS
-    from analysis.parallel.stages import stage_starts
-    from measure.parallel.fake_group import rank_mesh
-    from measure.parallel.pipeline import first_microbatch, pipeline_stage
-    from measure.parallel.rank_trace import RankStep, trace_single
 
     policy = PRECISIONS[cell.precision]
     if policy.scaler:
@@ -130,13 +126,6 @@ def _divided(
 ) -> tuple[torch.nn.Module, list[Batch], None]:
     """What this rank trains of replicas, split modules and divided sequences; ring attention lasts as long as
     `around`. Raises ValueError for a model that the plan does not fit."""
-    import torch
-
-    from analysis.parallel.rank_trace import is_causal
-    from measure.parallel.context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
-    from measure.parallel.fake_group import rank_mesh
-    from measure.parallel.model_split import split_model
-    from measure.parallel.rank_trace import RankStep, trace_single
 
     if grid.world == 1:
         return model, few, None
@@ -163,9 +152,8 @@ def _divided(
     return split_model(model, grid, mesh, styles), few, None
 
 
-def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings, group: RankGroup) -> CellMeasurement:
+def _measurement(cell: Cell, made: Any, protocol: Protocol, found: Run, group: RankGroup) -> CellMeasurement:
     """This rank's blocks, and what was found beside them."""
-    from measure.timing.rank_blocks import END, follow_orders
 
     if group.rank == 0:
         measured = sweep_cell.time_cell(cell, made.step, made.clock, protocol, found, announce=group.announce)
@@ -176,12 +164,13 @@ def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings,
     window = (timed[0].start_s, timed[-1].start_s + timed[-1].wall_s) if timed else (None, None)
     found = replace(
         found,
+        status="ok",
         window_start_s=window[0],
         window_end_s=window[1],
         peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if cell.device.startswith("cuda") else None,
         last_loss=sweep_cell.loss_of(made.step),
     )
-    return CellMeasurement("ok", "", tuple(blocks), findings=found)
+    return CellMeasurement(found, tuple(blocks))
 
 
 def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
@@ -194,8 +183,6 @@ def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
 
 def _recording(made: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
     """Some more steps of all ranks under the profiler: as many as the first rank says."""
-    from measure.parallel.model_split import record_steps
-    from measure.timing.stopping import step_time_s
 
     timed = [block for block in blocks if block.part == "measure"]
     longest_s = max((step_time_s(block) for block in timed), default=protocol.profile_cap_s)

@@ -13,6 +13,7 @@ from results.records.calls import CallRecording
 from results.records.counts import FlopCount
 from results.records.operations import Operation
 from runners.count import command
+from runners.count import output as count_output
 from tests.support.made_up_operations.made_up_operations import operation
 
 NET = '''
@@ -146,7 +147,7 @@ def net(tmp_path: Path) -> str:
 def test_a_real_model_with_two_real_counters(net: str) -> None:
     """head: a linear layer 4 → 2, 16 FLOP a sample; position: 5 × 3 → 2, 60 FLOP, both as much backward, because
     nothing asks for the gradients of their inputs. ptflops has 8 + 2 and 30 + 10 multiply-adds and biases, over b."""
-    found = command.batch_laws(net, {"input": "4"}, ("flop_counter_mode", "ptflops"), 8, 300, lambda _: None)
+    found = count_output.batch_laws(net, {"input": "4"}, ("flop_counter_mode", "ptflops"), 8, 300, lambda _: None)
     assert [(each.counter, *line_of(each)) for each in found if not each.part] == [
         ("exact", "forward", "", 16, 60, True),
         ("exact", "backward", "", 16, 60, True),

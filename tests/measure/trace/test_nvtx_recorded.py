@@ -12,8 +12,7 @@ import pytest
 
 from analysis.operators.registry import cost
 from cleaning.trace.work_recordings import clean_recording
-from measure.trace.attribution.last_step import STEP, last_step
-from measure.trace.attribution.phases import OWN
+from measure.trace.attribution.phases import OWN, OWN_STEP, last_step
 from results.records.cell import Cell
 from results.records.operations import Operation
 from runners.cli.model_options import read_recording
@@ -71,7 +70,7 @@ def test_products_are_counted_where_and_as_often_as_our_own_trace_has_them(case)
 def test_only_the_recorded_step_writes_and_it_writes_once(case):
     *_, events = case
     texts = [text.partition(",")[0] for kind, *_, text in events if kind in ("push", "start")]
-    assert texts.count("step") == texts.count(STEP) == 1, "warming up wrote nothing"
+    assert texts.count("step") == texts.count(OWN_STEP) == 1, "warming up wrote nothing"
     marks = [text for text in texts if text.removeprefix(OWN) in ("forward", "loss", "backward", "optimizer")]
     assert marks[::2] == [f"{OWN}{text}" for text in marks[1::2]]
     assert marks[1::2] == ["optimizer", "forward", "loss", "backward", "optimizer"]

@@ -15,7 +15,7 @@ from cleaning.reconcile.run import build
 from cleaning.trace.work_recordings import clean_recording
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock
-from measure.trace.attribution.last_step import STEP, last_step
+from measure.trace.attribution.phases import OWN_STEP, last_step
 from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from measure.trace.readers.read import read
 from results.records.counts import CleanedOperation
@@ -40,7 +40,7 @@ def three_steps(launched: bool = True) -> Recording:
         calls=calls_table(name=["aten::mm"] * 3, start_ns=[110, 210, 310], time_ns=[20] * 3),
         kernels=kernels_table(name=["k0", "k1", "k2"], start_ns=[160, 260, 360], time_ns=[9] * 3, **launch),
         ranges=ranges_table(
-            name=["flopledger.batch", STEP, STEP, STEP, "flopledger.forward"],
+            name=["flopledger.batch", OWN_STEP, OWN_STEP, OWN_STEP, "flopledger.forward"],
             start_ns=[90, *starts, 305],
             time_ns=[300, 50, 50, 50, 30],
         ),
@@ -53,13 +53,13 @@ def test_only_the_last_step_is_left_with_what_it_launched(launched: bool) -> Non
     left = last_step(three_steps(launched))
     assert left.calls["start_ns"].tolist() == [310]
     assert left.kernels["name"].tolist() == ["k2"]
-    assert left.ranges["name"].tolist() == [STEP, "flopledger.forward"]
+    assert left.ranges["name"].tolist() == [OWN_STEP, "flopledger.forward"]
     assert left.flows["backward_ns"].tolist() == [330]
 
 
 def test_a_recording_without_our_steps_is_refused_in_one_line() -> None:
     whole = three_steps()
-    bare = dataclasses.replace(whole, ranges=whole.ranges[whole.ranges["name"] != STEP])
+    bare = dataclasses.replace(whole, ranges=whole.ranges[whole.ranges["name"] != OWN_STEP])
     with pytest.raises(ValueError, match=r"made\.json: expected a range flopledger\.step around each step"):
         last_step(bare)
 
@@ -96,7 +96,7 @@ def test_its_products_are_those_of_the_profiler_in_dtype_place_and_size(
     for row in by_kernels:
         assert row.phase != "backward" or linked[row.forward_index].phase == "forward"
     whole = read_recording(file)
-    steps = (read(file).ranges["name"] == STEP).sum()
+    steps = (read(file).ranges["name"] == OWN_STEP).sum()
     assert steps == 1 + len(profile.blocks) == 3, "the untimed one and two timed ones"
     of_all = clean_recording(a_run(), "batch", whole.calls, whole.kernels, "kineto").operations
     assert sum(row.cleaned_flop or 0 for row in of_all) == steps * sum(row.cleaned_flop or 0 for row in by_kernels)

@@ -9,7 +9,7 @@ import pytest
 
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
-from measure.trace.readers import nsys, nvtx_names
+from measure.trace.readers import nsys, nvtx_ranges
 from measure.trace.readers.read import detect
 from tests.measure.trace.made_up_files import step
 from tests.support.made_up_operations.nsys_export import ENGINE, MAIN, PROCESS, TABLES, Export
@@ -115,17 +115,17 @@ def test_a_range_without_an_end_ends_with_the_capture(tmp_path: Path, kernel_end
     ],
 )
 def test_emit_nvtx_names_are_taken_apart(text: str, expected: tuple[Any, ...]) -> None:
-    found = nvtx_names.parse(text)
+    found = nvtx_ranges.parse(text)
     assert (found.name, found.sequence_nr, found.op_id, found.sizes) == expected
 
 
 def test_markers_are_literals_and_never_run(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    assert nvtx_names.marker(f"{{'mod': open({str(ran)!r}, 'w'), 'op': 'x', 'args': []}}") is None
+    assert nvtx_ranges.parse_marker(f"{{'mod': open({str(ran)!r}, 'w'), 'op': 'x', 'args': []}}") is None
     assert not ran.exists()
-    assert nvtx_names.marker("{'mod': 'm', 'op': 'x'}") == {"mod": "m", "op": "x"}
-    assert nvtx_names.marker("{'cut': ") is None
-    assert nvtx_names.marker("forward") is None
+    assert nvtx_ranges.parse_marker("{'mod': 'm', 'op': 'x'}") == {"mod": "m", "op": "x"}
+    assert nvtx_ranges.parse_marker("{'cut': ") is None
+    assert nvtx_ranges.parse_marker("forward") is None
 
 
 def marker(op: str, *arguments: dict[str, Any], mod: str = "torch.nn.functional") -> str:

@@ -16,9 +16,7 @@ from measure.ceiling.trials import ESSENTIAL, moves, sweep
 from measure.device.environment import DeviceProperties, Environment, TorchFacts
 from results.records.samples import Ceiling
 from runners.ceiling import command as ceiling_command
-from runners.ceiling import output as ceiling_output
 from runners.ceiling.search import Search
-from runners.workers import pool
 from runners.workers.devices import ProbeResult
 from runners.workers.worker import WorkerFault
 from tests.support.fakes.commands import refused, running
@@ -89,10 +87,10 @@ def search(worker: Scripted, device: str = "cpu") -> Search:
 @pytest.fixture
 def run(monkeypatch, capsys):
     """The command with a made-up worker: (exit code, stdout, stderr)."""
-    monkeypatch.setattr(pool, "prepare", lambda: None)
+    monkeypatch.setattr(ceiling_command, "prepare", lambda: None)
 
     def command(worker: Scripted, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(pool, "Worker", lambda *_, **__: worker)
+        monkeypatch.setattr(ceiling_command, "Worker", lambda *_, **__: worker)
         return running(ceiling_command.main, capsys)(*arguments)
 
     return command
@@ -186,7 +184,7 @@ def test_ctrl_c_keeps_what_was_measured(run, tmp_path: Path):
     assert code == 130
     assert len(json.loads(out)["rows"]) == 5
     assert json.loads(out)["notes"][0].startswith("interrupted")
-    assert len(ceiling_output.read(tmp_path / "new" / "ceilings.csv")) == 5
+    assert len(ceiling_command.read_ceilings(tmp_path / "new" / "ceilings.csv")) == 5
     assert worker.stopped == 1
 
 
@@ -195,16 +193,16 @@ def test_ctrl_c_keeps_what_was_measured(run, tmp_path: Path):
 
 def test_the_file_reads_back_and_makes_a_machine(tmp_path: Path):
     seen = made_up_ceilings.cpu(1, 2)
-    ceiling_output.write(seen, tmp_path)
-    assert ceiling_output.read(tmp_path / "ceilings.csv") == list(seen.rows)
+    ceiling_command.write_files(seen, tmp_path)
+    assert ceiling_command.read_ceilings(tmp_path / "ceilings.csv") == list(seen.rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "ceilings.csv",
         *(f"ceilings_{name}.{end}" for name in ("bandwidth", "products", "shapes") for end in ("png", "svg")),
     ]
-    machine = machine_of(ceiling_output.read(tmp_path / "ceilings.csv"), "cpu", "Some CPU", threads=1)
+    machine = machine_of(ceiling_command.read_ceilings(tmp_path / "ceilings.csv"), "cpu", "Some CPU", threads=1)
     assert machine.peak_by_unit == pytest.approx({"fp32": 50e9})
     published = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-29" / "ceilings.csv"
-    assert {row.operation for row in ceiling_output.read(published)} == {"matmul", "convolution", "issue"}
+    assert {row.operation for row in ceiling_command.read_ceilings(published)} == {"matmul", "convolution", "issue"}
 
 
 def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
@@ -219,5 +217,5 @@ def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
     ok = {row["operation"] for row in found["rows"] if row["status"] == "ok"}
     assert {"matmul", "convolution"} <= ok
     assert all(0 < row["best_s"] <= row["median_s"] for row in found["rows"] if row["status"] == "ok")
-    machine = machine_of(ceiling_output.read(tmp_path / "ceilings.csv"), "cpu", found["device_name"])
+    machine = machine_of(ceiling_command.read_ceilings(tmp_path / "ceilings.csv"), "cpu", found["device_name"])
     assert 1e8 < machine.peak_by_unit["fp32"] < 1e14

@@ -11,7 +11,7 @@ from measure.device import apply_precision as precision
 from measure.timing.clocks import clock_for
 from results.errors import Unavailable
 from results.records.samples import Ceiling
-from runners.ceiling import tasks as ceiling_tasks
+from runners.ceiling import search as ceiling_tasks
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from runners.__main__ import COMMANDS, installed
-from runners.characterize import command as characterize_command
 from runners.cli.arguments import Parser, choice_error, names, number, sizes, with_own_names
 from runners.count import command
 from runners.profile import command as profile_command
@@ -169,13 +168,6 @@ def test_a_command_that_takes_models_by_place_takes_them_by_name() -> None:
     found = command.parser().parse_args(["--batch-sizes", "2", "--models", "vgg11,net.py:build", "--counter=exact"])
     assert (found.models, found.batch_size, found.counters) == (["vgg11", "net.py:build"], 2, ("exact",))
     assert profile_command.parser().parse_args(["--model", "vgg11", "--precisions", "fp32"]).model == "vgg11"
-
-
-def test_an_option_that_has_a_meaning_of_its_own_keeps_it() -> None:
-    found = characterize_command.parser().parse_args(
-        ["--model", "memnet", "--batch-size", "4", "--batch-sizes", "8,16"]
-    )
-    assert (found.models, found.batch_size, found.batch_sizes) == (("memnet",), 4, (8, 16))
 
 
 def test_what_follows_two_dashes_is_no_option() -> None:

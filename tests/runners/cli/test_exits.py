@@ -23,7 +23,13 @@ def raising(fault: BaseException) -> Callable[[], int]:
     return run
 
 
-@pytest.mark.parametrize("debug", [None, False, True])
+@pytest.fixture(params=["", "0", "1"])
+def debug(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether FLOPLEDGER_DEBUG asks for tracebacks."""
+    monkeypatch.setenv("FLOPLEDGER_DEBUG", request.param)
+    return bool(request.param == "1")
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "line"),
     [
@@ -32,28 +38,32 @@ def raising(fault: BaseException) -> Callable[[], int]:
     ],
 )
 def test_the_code_and_the_line_of_a_fault(
-    fault: BaseException, code: int, line: str, debug: bool | None, capsys: pytest.CaptureFixture[str]
+    fault: BaseException, code: int, line: str, debug: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert guarded(raising(fault), debug) == code
+    assert guarded(raising(fault)) == code
     assert capsys.readouterr() == ("", line)
 
 
-@pytest.mark.parametrize("debug", [None, False, True])
-def test_a_mistake_exits_as_the_parser_does(debug: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_exits_as_the_parser_does(debug: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        guarded(raising(Mistake("expected a,\n got b")), debug)
+        guarded(raising(Mistake("expected a,\n got b")))
     out, err = capsys.readouterr()
     assert (ended.value.code, out) == (2, "")
     assert err.endswith("error: expected a, got b\n")
-    assert ("Traceback" in err) is (debug is True)
+    assert ("Traceback" in err) is debug
 
 
-def test_what_nobody_foresaw_is_a_line_where_debug_could_say_more(capsys: pytest.CaptureFixture[str]) -> None:
-    assert guarded(raising(LookupError("not\nhere")), False, "a.json: ") == 1
-    assert capsys.readouterr().err == "error: a.json: LookupError: not here (--debug shows where)\n"
-    for debug in (None, True):  # no option to point to, or it was given
+def test_what_nobody_foresaw_is_a_line_that_says_how_to_see_more(
+    debug: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails = raising(LookupError("not\nhere"))
+    if debug:
         with pytest.raises(LookupError):
-            guarded(raising(LookupError()), debug)
+            guarded(fails)
+    else:
+        assert guarded(fails, "a.json: ") == 1
+        line = "error: a.json: LookupError: not here (FLOPLEDGER_DEBUG=1 shows where)\n"
+        assert capsys.readouterr().err == line
 
 
 def test_a_reader_that_has_gone_is_141_and_no_traceback() -> None:
@@ -72,7 +82,7 @@ def test_a_requirement_that_is_missing_is_one_line_that_says_what_to_do(
 ) -> None:
     fault = ModuleNotFoundError(f"No module named '{name}'")
     said = f"error: {name} is not installed: python -m pip install -r requirements.txt"
-    assert exits.exit_code(raising(fault)) == guarded(raising(fault), False) == 1
+    assert exits.exit_code(raising(fault)) == guarded(raising(fault)) == 1
     err = capsys.readouterr().err
     assert [line.partition(";")[0] for line in err.splitlines()] == 2 * [said]
     assert ("requirements-report.txt" in err) == (name in exits.WITHOUT_TORCH)

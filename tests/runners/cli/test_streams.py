@@ -18,7 +18,7 @@ from results.printable import printable
 from results.records.answers import Utilization
 from results.store.tables import read_records
 from results.text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
-from runners.ceiling import output
+from runners.ceiling import command
 
 ROOT = Path(__file__).parents[3]
 CODE = "import sys\nfrom runners.cli.exits import exit_code, guarded\n"
@@ -145,7 +145,7 @@ def test_damage_is_a_value_error(tmp_path, content):
 
 
 READERS = {
-    "ceilings": ("ceilings.csv", output.read),
+    "ceilings": ("ceilings.csv", command.read_ceilings),
     "utilization": ("utilization.csv", lambda path: read_records(path, Utilization)),
 }
 

@@ -57,10 +57,10 @@ def ceiling(form: str) -> None:
 
 
 def profile(form: str) -> None:
-    from runners.profile import command, deepspeed_config
+    from runners.profile import command, task
     from tests.support.made_up import made_up_profile
 
-    options = deepspeed_config.merged(command.parser().parse_args(["some_model", "--format", form]))
+    options = task.merged(command.parser().parse_args(["some_model", "--format", form]))
     command.show(made_up_profile.PROFILE, options)
 
 
@@ -76,9 +76,10 @@ def characterize(form: str) -> None:
 def counted() -> Any:
     """A model's account by two counters, counted once."""
     from runners.count import command as count_command
+    from runners.count import output as count_output
 
-    options = count_command.parser().parse_args(["synthetic_matmul", "--counters", "exact,thop"])
-    return count_command.count("synthetic_matmul", options, ("flopledger", "thop"), (2,))
+    options = count_command.parser().parse_args(["synthetic_matmul", "--batch-size", "2"])
+    return count_output.count("synthetic_matmul", options, ("flopledger", "thop"))
 
 
 def count(form: str) -> None:

@@ -71,12 +71,12 @@ def test_peaks_of_a_microarchitecture(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_peaks_of_this_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("measure.device.cpu_identity.processor", lambda: XEON)
+    monkeypatch.setattr("runners.doctor.processor.processor", lambda: XEON)
     monkeypatch.setattr(processor, "core_rows", lambda threads: [ROW])
     assert command.main(["--peaks", "cpu", "--format", "csv"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["derived_flop_per_s"] for row in rows if row["unit"] == "fp32"] == ["240000000000.0", ""]
     hidden = replace(XEON, name="Intel Xeon Processor")
-    monkeypatch.setattr("measure.device.cpu_identity.processor", lambda: hidden)
+    monkeypatch.setattr("runners.doctor.processor.processor", lambda: hidden)
     words = "parts of GenuineIntel family 6 model 85 have one FMA unit or two"
     refused(running(command.main, capsys)("--peaks", "cpu"), words)

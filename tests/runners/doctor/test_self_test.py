@@ -15,9 +15,9 @@ from analysis.devices import peaks
 from analysis.devices.telemetry import Reading
 from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from results.errors import Unavailable
-from runners.doctor import command, known_rates, known_work, self_test
+from runners.doctor import command, known_work, self_test
 from runners.doctor.known_work import CheckResult, DeviceUnderTest, within
-from runners.footprint import fit
+from runners.footprint import step
 from runners.report.check import self_test_of
 from tests.support.fakes.commands import refused, running
 
@@ -159,8 +159,8 @@ class PlannedClock:
 
 def planned(monkeypatch, **plans):
     clock = PlannedClock(**plans)
-    monkeypatch.setattr(known_rates, "clock_for", lambda device: clock)
-    monkeypatch.setattr(known_rates, "long_product", lambda asked: (lambda: None, 40))
+    monkeypatch.setattr(self_test, "clock_for", lambda device: clock)
+    monkeypatch.setattr(self_test, "long_product", lambda asked: (lambda: None, 40))
     return clock
 
 
@@ -170,19 +170,19 @@ GPU = DeviceUnderTest("cuda", "a GPU")
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "ok"), (1.02, "ok"), (1.05, "failed"), (0.9, "failed")])
 def test_events_are_held_against_the_wall(monkeypatch, ratio, verdict) -> None:
     planned(monkeypatch, wall_s=lambda block: 0.5, device_s=lambda block: 0.5 * ratio)
-    found = known_rates.events(GPU)
+    found = self_test.events(GPU)
     assert (found.verdict, found.found) == (verdict, pytest.approx(ratio))
 
 
 def test_the_best_block_counts_on_a_host_that_stumbles(monkeypatch) -> None:
     planned(monkeypatch, wall_s=lambda block: 0.7 if block < 9 else 0.5, device_s=lambda block: 0.5)
-    assert known_rates.events(GPU).verdict == "ok"
+    assert self_test.events(GPU).verdict == "ok"
 
 
 def test_events_that_are_too_long_are_not_hidden_by_a_host_that_stumbles(monkeypatch) -> None:
     """Device times a tenth too long; in the first four blocks the wall's are, too, so that their ratios are 1."""
     planned(monkeypatch, wall_s=lambda block: 0.55 if block < 4 else 0.5, device_s=lambda block: 0.55)
-    found = known_rates.events(GPU)
+    found = self_test.events(GPU)
     assert (found.verdict, found.found) == ("failed", pytest.approx(1.1))
 
 
@@ -190,8 +190,8 @@ def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
     """First a short one, then five of 40 and five of 80 units; an offset of 5 ms makes 45 and 85 of 40 and 80 ms."""
     for offset_s, verdict in ((0.0, "ok"), (0.005, "failed")):
         planned(monkeypatch, wall_s=lambda block, off=offset_s: off + (0.01, *[0.04] * 5, *[0.08] * 5)[block])
-        monkeypatch.setattr(known_rates.time, "sleep", lambda seconds: None)
-        found = known_rates.sleep(CPU)
+        monkeypatch.setattr(self_test.time, "sleep", lambda seconds: None)
+        found = self_test.sleep(CPU)
         assert (found.verdict, found.found) == (verdict, pytest.approx((0.08 + offset_s) / (0.04 + offset_s)))
 
 
@@ -204,7 +204,7 @@ def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
 )
 def test_intervals_of_a_device_that_slows_down_do_not_cover(monkeypatch, slower, covered) -> None:
     planned(monkeypatch, wall_s=lambda block: (slower if block >= 40 else 1) * (1.01 if block % 2 else 0.99))
-    found = known_rates.intervals(CPU)
+    found = self_test.intervals(CPU)
     assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
 
 
@@ -226,15 +226,15 @@ def test_a_clock_that_is_lowered_in_the_middle_is_no_fault(monkeypatch, said, co
         def poll(self):
             return Reading(time_s=0.0, sm_clock_hz=hz[clock.block + 1] if said else None)  # while the block runs
 
-    monkeypatch.setattr("measure.device.telemetry.open_device", lambda device: Clocked(1.0))
-    found = known_rates.intervals(GPU)
+    monkeypatch.setattr("runners.doctor.self_test.open_device", lambda device: Clocked(1.0))
+    found = self_test.intervals(GPU)
     assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
     assert found.expected.endswith("at one clock") == said
 
 
 @pytest.mark.parametrize(("seen", "verdict"), [(1000, "ok"), (1019, "ok"), (1500, "reported")])
 def test_memory_is_told_and_not_judged_until_a_gpu_has_confirmed_it(monkeypatch, seen, verdict) -> None:
-    monkeypatch.setattr(fit, "check", lambda *asked: (1000, seen))
+    monkeypatch.setattr(step, "check", lambda *asked: (1000, seen))
     found = known_work.memory("resnet18", 2, 64)(CPU)
     assert (found.verdict, found.found) == (verdict, seen / 1000)
 
@@ -360,10 +360,10 @@ def test_energy_is_held_against_power(monkeypatch, board, verdict) -> None:
 
     from measure.timing import clocks
 
-    monkeypatch.setattr("measure.device.telemetry.open_device", lambda device: board)
-    monkeypatch.setattr(known_rates, "clock_for", lambda device: clocks.CpuClock())
-    monkeypatch.setattr(known_rates, "long_product", lambda asked: (lambda: time.sleep(0.01), 10))
-    monkeypatch.setattr(known_rates, "WARM_S", 0.0)
-    monkeypatch.setattr(known_rates, "BUSY_S", 0.5)
-    found = self_test.guarded("energy", known_rates.energy, GPU)
+    monkeypatch.setattr("runners.doctor.self_test.open_device", lambda device: board)
+    monkeypatch.setattr(self_test, "clock_for", lambda device: clocks.CpuClock())
+    monkeypatch.setattr(self_test, "long_product", lambda asked: (lambda: time.sleep(0.01), 10))
+    monkeypatch.setattr(self_test, "WARM_S", 0.0)
+    monkeypatch.setattr(self_test, "BUSY_S", 0.5)
+    found = self_test.guarded("energy", self_test.energy, GPU)
     assert found.verdict == verdict, found

@@ -270,8 +270,7 @@ def test_what_checkpoints_bring(nets: str, capsys: pytest.CaptureFixture[str], i
     from analysis.footprint.checkpointing import checkpointed, stretches_of
     from analysis.footprint.live_bytes import footprint
     from runners.footprint.command import checkpoints
-    from runners.footprint.fit import fit
-    from runners.footprint.step import StepOptions, StepTrace, trace_batch
+    from runners.footprint.step import StepOptions, StepTrace, fit, trace_batch
 
     arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
     memory = told(capsys, *arguments)["eager_peak_bytes"]

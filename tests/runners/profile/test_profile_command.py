@@ -14,7 +14,8 @@ from measure.device.environment import DeviceProperties
 from reports.sweep.table import to_csv
 from results.records.samples import Ceiling
 from runners.cli.exits import Mistake
-from runners.profile import command, deepspeed_config
+from runners.profile import command
+from runners.profile import task as deepspeed_config
 from runners.profile.task import ProfileRequest
 from runners.workers import pool
 from runners.workers.devices import ProbeResult

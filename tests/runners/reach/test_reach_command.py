@@ -12,8 +12,7 @@ from analysis.reach.least_time import step_cost
 from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import Mistake
 from runners.footprint.command import Steps
-from runners.footprint.fit import moments
-from runners.footprint.step import StepOptions
+from runners.footprint.step import StepOptions, moments
 from runners.reach import _largest, main, operations_of, trace_forward
 from tests.support.fakes.commands import refused, running, telling
 

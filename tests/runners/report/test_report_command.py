@@ -24,7 +24,7 @@ from results.records.rows import header
 from results.store.reading import read_operation_table, read_run
 from results.store.store import Store, read_profile
 from runners.report import command as report_command
-from runners.report import recordings
+from runners.report import derived
 from runners.report.derived import derived_tables
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up import made_up_runs, run_fixture
@@ -251,7 +251,7 @@ class KilledPool:
 
 
 def test_what_a_killed_process_leaves_is_done_here() -> None:
-    assert list(recordings._each(KilledPool(), abs, [-1, -2, -3, -4])) == [1, 2, 3, 4]  # type: ignore[arg-type]
+    assert list(derived._each(KilledPool(), abs, [-1, -2, -3, -4])) == [1, 2, 3, 4]  # type: ignore[arg-type]
 
 
 def test_what_is_derived_in_another_process_is_the_same(tmp_path: Path) -> None:

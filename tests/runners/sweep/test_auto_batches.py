@@ -12,9 +12,8 @@ import pytest
 from analysis.footprint.largest_batch import Lines
 from results.store.manifest import read_manifest
 from results.store.store import read_run
-from runners.footprint.fit import Fitting, envelope, fitting
-from runners.footprint.step import StepOptions
-from runners.sweep import auto_batches, auto_memory
+from runners.footprint.step import Fitting, StepOptions, envelope, fitting
+from runners.sweep import auto_batches
 from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
 from runners.sweep.options import as_options, grid_of, parser
 from runners.sweep.plan import Grid, cells, remaining
@@ -122,7 +121,7 @@ class TestOutOfMemory:
         full = WorkerFault("out_of_memory", "no more")
         scene.answers[MEASURE] = lambda cell, protocol: full if cell.batch_size > 30 else measured()
         start = planned(precisions=("fp32",), methods=("exact",))
-        replan = auto_memory.replanning(scene.store, start, [])
+        replan = auto_batches.replanning(scene.store, start, [])
         runs = scene.session().collect(cells(start), replan)
         tried = [run for run in runs if run.status == "out_of_memory"]
         assert 1 <= len(tried) <= 3
@@ -149,4 +148,4 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
     (tmp_path / "meminfo").write_text(meminfo)
     for name, text in limits.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert auto_memory.host_bytes(tmp_path / "meminfo", tmp_path) == free
+    assert auto_batches.host_bytes(tmp_path / "meminfo", tmp_path) == free

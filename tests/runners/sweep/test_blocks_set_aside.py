@@ -90,7 +90,7 @@ def swept(folder: Path, monkeypatch: pytest.MonkeyPatch, host: PlannedHost, **ru
 
     built = dataclasses.replace(workload, build=lambda **_: Planned(64, 64, 3, padding=1, bias=False))
     monkeypatch.setattr(sweep_cell, "_workload", lambda _cell: built)
-    monkeypatch.setattr("measure.timing.clocks.clock_for", lambda _device: host)
+    monkeypatch.setattr("runners.sweep.cell.clock_for", lambda _device: host)
     monkeypatch.setattr("measure.timing.blocks.disturbance", host.disturbance)
     monkeypatch.setattr("measure.timing.blocks.core_state", host.core_state)
     scene = Scene(folder / "run", monkeypatch)

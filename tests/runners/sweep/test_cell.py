@@ -18,7 +18,7 @@ from measure.profiler import work_profiles
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
-from runners.sweep.findings import CellFindings
+from runners.sweep.findings import blank_run
 from runners.workers import batches as workers_batches
 from runners.workers.devices import _cuda_device, probe
 from tests.measure.timing.fake_clock import FakeClock
@@ -140,7 +140,7 @@ class TestMeasureOnTheProcessor:
     def test_a_cell_trains_for_real_and_says_what_it_did(self):
         found = measure(cell())
         known = answer("synthetic_convolution", {"image_size": 64, "channels": 64}, 2)
-        fields = found.findings
+        fields = found.run
         assert fields.executed == {"convolution/float32": known.forward_flop + known.backward_flop}
         assert (fields.parameters, fields.items_per_step) == (9 * 64**2, 2)
         assert (fields.host_bound, fields.peak_memory_bytes) == (None, None)
@@ -181,8 +181,8 @@ class TestMeasureOnTheProcessor:
         built = dataclasses.replace(workload, build=lambda **_: Flipping(64, 64, 3, padding=1, bias=False))
         monkeypatch.setattr(sweep_cell, "_workload", lambda of: built)
         found = measure(cell())
-        assert found.status == "invalid"
-        assert "expected highest, found high" in found.reason
+        assert found.run.status == "invalid"
+        assert "expected highest, found high" in found.run.reason
         assert found.blocks, "raw is kept"
 
 
@@ -228,7 +228,7 @@ BUSY = (
 def alone(monkeypatch) -> None:
     """Nothing of the machine that runs the test: not its waits, not its page faults."""
     without_neighbours(monkeypatch)
-    monkeypatch.setattr("measure.timing.page_faults.page_fault_warning", lambda *_: "")
+    monkeypatch.setattr("runners.sweep.cell.page_fault_warning", lambda *_: "")
 
 
 class TestMeasureOnASimulatedGpu:
@@ -243,11 +243,11 @@ class TestMeasureOnASimulatedGpu:
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)
-        return sweep_cell.time_cell(cell(device=device), step, clock, protocol, CellFindings())
+        return sweep_cell.time_cell(cell(device=device), step, clock, protocol, blank_run(cell(device=device)))
 
     def test_times_are_the_devices(self, monkeypatch):
         found = self.timed(monkeypatch)
-        assert (found.status, found.reason, found.warnings) == ("ok", "", ())
+        assert (found.run.status, found.run.reason, found.run.warnings) == ("ok", "", ())
         blocks = [block for block in found.blocks if block.part == "measure"]
         assert len(blocks) >= 10
         for block in blocks:
@@ -256,28 +256,28 @@ class TestMeasureOnASimulatedGpu:
 
     def test_memory_is_that_of_this_cell(self, monkeypatch):
         found = self.timed(monkeypatch, device="cuda:1")
-        assert found.findings.peak_memory_bytes == 3 * 2**30
-        assert found.findings.reserved_memory_bytes == 4 * 2**30
+        assert found.run.peak_memory_bytes == 3 * 2**30
+        assert found.run.reserved_memory_bytes == 4 * 2**30
         assert self.cuda.said == ["empty", "reset cuda:1", "allocated", "reserved"], (
             "freed and reset before, read after"
         )
 
     def test_an_allocator_that_had_to_ask_again_while_timing_is_a_warning(self, monkeypatch):
-        assert self.timed(monkeypatch, retries=(2, 2)).warnings == ()
-        (warning,) = self.timed(monkeypatch, retries=(2, 3)).warnings
+        assert self.timed(monkeypatch, retries=(2, 2)).run.warnings == ()
+        (warning,) = self.timed(monkeypatch, retries=(2, 3)).run.warnings
         assert warning.startswith("allocation_retries: ")
 
     def test_busy_neighbours_are_a_warning_and_a_number(self, monkeypatch):
         found = self.timed(monkeypatch, others=0.5)
-        assert found.findings.others_cpu_ratio == 0.5
-        (warning,) = found.warnings
+        assert found.run.others_cpu_ratio == 0.5
+        (warning,) = found.run.warnings
         assert warning.startswith("busy: ")
-        assert self.timed(monkeypatch, others=None).findings.others_cpu_ratio is None
+        assert self.timed(monkeypatch, others=None).run.others_cpu_ratio is None
 
     def test_a_loss_that_is_no_number(self, monkeypatch):
         found = self.timed(monkeypatch, loss=math.inf)
-        assert found.warnings == ("loss: the last loss was inf",)
-        assert found.findings.last_loss is None
+        assert found.run.warnings == ("loss: the last loss was inf",)
+        assert found.run.last_loss is None
 
 
 class Chosen(Exception):

@@ -21,7 +21,7 @@ def untimed(monkeypatch):
     """A cell is prepared, run and compiled, and not timed."""
 
     def time_cell(cell, step, clock, protocol, found, beside):
-        return CellMeasurement("ok", "", (), findings=found)
+        return CellMeasurement(found)
 
     monkeypatch.setattr(sweep_cell, "time_cell", time_cell)
 
@@ -39,9 +39,9 @@ def test_the_instructions_of_a_compiled_cell_are_those_of_its_compiled_step(unti
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: events.append("compiled") or model)
     monkeypatch.setattr(torch.compiler, "reset", lambda: None)
     of = Cell(model="synthetic_matmul", batch_size=2, device="cpu", hyper={"width": 16, "depth": 1}, compile=True)
-    found = sweep_cell.measure(of, CPU_PROTOCOL).findings
+    found = sweep_cell.measure(of, CPU_PROTOCOL).run
     assert events == ["heard", "compiled", "heard"]
     assert found.instructions == {"matmul/float32": ("event 3",)}
-    assert sweep_cell.measure(replace(of, compile=False), CPU_PROTOCOL).findings.instructions == {
+    assert sweep_cell.measure(replace(of, compile=False), CPU_PROTOCOL).run.instructions == {
         "matmul/float32": ("event 4",)
     }

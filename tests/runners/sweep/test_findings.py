@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from results.records.cell import Cell
+import dataclasses
+
+from results.records.cell import Cell, Run
+from results.records.rows import header
 from results.records.samples import Sample
-from runners.sweep.findings import (
-    Attempt,
-    CellFindings,
-    CellMeasurement,
-    CellOutcome,
-    WorkFindings,
-    WorkRecording,
-    merge_findings,
-)
-from runners.workers.telemetry import WindowEnergy
+from runners.sweep.findings import FOUND, CellMeasurement, WorkFindings, WorkRecording, blank_run, merge_findings
 
 CELL = Cell(model="resnet18", batch_size=2, device="cpu", precision="amp-bf16")
 
 
-def attempt(**more: object) -> Attempt:
-    return Attempt(cell=CELL, number=3, sitting="s1", started_at="2026-01-01T00:00:00Z", **more)
-
-
-def test_everything_found_is_in_the_row():
-    found = CellFindings(items_per_step=2, parameters=11, host_bound=True, profiled=("one",), unprofiled={"last": "no"})
-    row = attempt(
-        findings=found,
-        energy=WindowEnergy(300.0, "polled", ("not of the row",)),
-        trace_id="t",
-        duration_s=1.5,
-        convolution_unit="bf16",
-        matmul_unit="fp32",
-        committed={"a": [1, "b"]},
-    ).run(CellOutcome("ok", warnings=("w",)))
-    given = {"energy_j": 300.0, "energy_method": "polled", "trace_id": "t", "duration_s": 1.5, "warnings": ("w",)}
-    given |= {"convolution_unit": "bf16", "matmul_unit": "fp32", "committed": {"a": [1, "b"]}}
-    given |= {"items_per_step": 2, "parameters": 11, "host_bound": True, "profiled": ("one",)}
-    given |= {"unprofiled": {"last": "no"}}
-    assert {name: getattr(row, name) for name in given} == given
+def test_measuring_finds_all_of_a_row_but_what_was_asked_for_and_when():
+    known = {"cell_id", "attempt", "sitting", "started_at", "duration_s", "trace_id"}
+    known |= {"convolution_unit", "matmul_unit"}
+    assert {*FOUND} == {*header(Run)} - {*header(Cell)} - known
 
 
 def test_works_are_joined_in_their_order_and_a_warning_is_said_once():
@@ -49,8 +27,10 @@ def test_works_are_joined_in_their_order_and_a_warning_is_said_once():
             WorkFindings([blocks[2]], [], ["a", "b"], [], {"last": "no memory"}),
         ]
     )
-    whole = CellMeasurement("not_converged", "wide", (blocks[0],), ("c",), CellFindings(parameters=5)).with_works(works)
+    run = blank_run(CELL, "not_converged", reason="wide", warnings=("c",), parameters=5)
+    whole = CellMeasurement(run, (blocks[0],)).with_works(works)
     assert whole.blocks == tuple(blocks)
-    assert whole.warnings == ("c", "a", "b")
-    assert (whole.status, whole.reason, whole.recordings) == ("not_converged", "wide", {"one": recording})
-    assert whole.findings == CellFindings(parameters=5, profiled=("one",), unprofiled={"last": "no memory"})
+    assert whole.recordings == {"one": recording}
+    assert whole.run == dataclasses.replace(
+        run, warnings=("c", "a", "b"), profiled=("one",), unprofiled={"last": "no memory"}
+    )

@@ -51,7 +51,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str
 
 def words(folder: Path, code: str = "pass") -> list[str]:
     """What records a small program in the place of a step."""
-    target = [sys.executable, "-c", code, "--cell", json.dumps(non_default(CUDA)), "--work", "batch"]
+    target = [sys.executable, "-c", code, json.dumps(non_default(CUDA)), "batch"]
     return profiler_nsight.command("nsys", folder, target)
 
 
@@ -175,8 +175,8 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
     stem = f"{asked.cell_id}-1-batch.nsys"
     assert kept == [f"{stem}.command.txt", f"{stem}.sqlite.gz"]
     assert {f"profiles/{name}" for name in kept} <= set(run.committed)
-    assert "--work batch" in (tmp_path / "run" / "profiles" / kept[0]).read_text()
-    assert "--work batch" in scene.stream.getvalue()
+    assert " batch" in (tmp_path / "run" / "profiles" / kept[0]).read_text()
+    assert " batch" in scene.stream.getvalue()
 
 
 # --- what nsys starts ------------------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": "alexnet"}', '{"no_such": 1}'])
 def test_what_is_no_cell_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = running(nvtx_step.main, capsys)("--cell", text, "--work", "one")
-    refused(answer, "error: --cell: expected the parameters of a cell as a JSON object")
+    answer = running(nvtx_step.main, capsys)(text, "one")
+    refused(answer, "error: cell: expected the parameters of a cell as a JSON object")
 
 
 def test_it_ends_when_the_process_that_wanted_it_is_gone() -> None:

@@ -24,7 +24,7 @@ from results.records.cell import Cell
 from results.records.samples import Sample
 from runners.sweep import passes
 from runners.sweep.findings import WorkFindings, merge_findings
-from runners.sweep.plan import METHODS
+from runners.sweep.plan import METHODS, tasks
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.fake_session import operation
 from workloads.catalogue.base import Batch
@@ -101,7 +101,7 @@ def profiler(monkeypatch):
         recording = f"of {work}".encode() if export else b""
         return SimpleNamespace(operations=(operation(work),), blocks=(block,), notes=seen.notes, recording=recording)
 
-    monkeypatch.setattr("measure.profiler.work_profiles.profile_step", profile_step)
+    monkeypatch.setattr("runners.sweep.passes.profile_step", profile_step)
     return seen
 
 
@@ -118,7 +118,7 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
 
 
 def run_all(of: passes.Subject) -> WorkFindings:
-    return merge_findings([passes.run(of, *task) for task in passes.tasks(of.protocol.works)])
+    return merge_findings([passes.run(of, *task) for task in tasks(of.protocol.works)])
 
 
 def mean_s(found: WorkFindings, work: str) -> float:
@@ -165,7 +165,7 @@ class TestWhatIsMeasured:
 class TestEpoch:
     def test_it_is_run_from_end_to_end_in_segments(self):
         of = subject()
-        found = merge_findings([passes.run(of, *task) for task in passes.tasks(of.protocol.works)[:3]])
+        found = merge_findings([passes.run(of, *task) for task in tasks(of.protocol.works)[:3]])
         segments = [block for block in found.blocks if block.work == "epoch"]
         assert [block.steps for block in segments] == [1, 2], "two batches of four; the last one of two at the end"
         assert of.batches.epochs == [(10, 4)]

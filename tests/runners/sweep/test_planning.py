@@ -2,7 +2,7 @@
 
 import pytest
 
-from runners.sweep.planning import REMEMBERED, SPARE_RATIO, Planning
+from runners.sweep.plan import REMEMBERED, SPARE_RATIO, Planning
 
 
 def test_cells_in_a_fresh_process_are_learnt_apart() -> None:

@@ -19,7 +19,7 @@ from results.records.vocabulary import STATUSES
 from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings
-from runners.sweep.planning import CEILING_BUDGET_S, SPARE_RATIO, least_s
+from runners.sweep.plan import CEILING_BUDGET_S, SPARE_RATIO, least_s
 from runners.sweep.session import failed, trace_id
 from runners.workers.worker import WorkerFault
 from tests.support.fakes.fake_session import (
@@ -99,7 +99,7 @@ class TestOneRowACell:
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
 
     def test_rows_that_could_not_be_read_back_cost_the_cell_and_not_the_sweep(self, scene):
-        broken = dataclasses.replace(measured(), findings=dataclasses.replace(measured().findings, parameters=1.5))
+        broken = dataclasses.replace(measured(), run=dataclasses.replace(measured().run, parameters=1.5))
         scene.answers[MEASURE] = in_turn(broken, measured())
         runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["crashed", "ok"]

@@ -161,10 +161,10 @@ def test_what_is_stopped_before_its_directory_is_there_promises_no_resume(
     ended: type[KeyboardInterrupt],
     code: int,
 ) -> None:
-    def stop(device: str) -> None:
+    def stop(_local: Any, _device: str) -> None:
         raise ended
 
-    monkeypatch.setattr(sweep_command, "_probe", stop)
+    monkeypatch.setattr(sweep_command.Local, "probe", stop)
     assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == code
     assert capsys.readouterr().err.splitlines()[-1] == "stopped; nothing was measured"
     assert not (tmp_path / "run").exists()

@@ -110,7 +110,7 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
 
 
 def test_it_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
-    words = [sys.executable, "-W", "error", "-c", BLOCKED, str(OURS), "--out", str(tmp_path / "out"), "--debug"]
+    words = [sys.executable, "-W", "error", "-c", BLOCKED, str(OURS), "--out", str(tmp_path / "out")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "51.400 k" in done.stdout

@@ -46,7 +46,7 @@ def cell(parameters: dict[str, Any]) -> tuple[str, str]:
     except Exception as fault:  # noqa: BLE001 - as in a worker: whatever a cell raises becomes its row
         what = classify(fault)
         return what.status, what.reason
-    return found.status, found.reason
+    return found.run.status, found.run.reason
 
 
 # ---- a small model whose modules can be counted one by one ----
@@ -155,8 +155,7 @@ def timing(rules: dict[str, Any]) -> dict[str, Any]:
 
 def largest_batch(model: str, pixels: int, memory_bytes: int) -> dict[str, int]:
     """The largest batches that are predicted for a memory none of which is left free, and the largest that trains."""
-    from runners.footprint.fit import fitting
-    from runners.footprint.step import StepOptions
+    from runners.footprint.step import StepOptions, fitting
 
     asked = StepOptions(model, "fp32", "sgd", "cuda", hyper={"image_size": pixels, "num_classes": 1000})
     predicted = fitting(asked, memory_bytes, 0.0, "")

@@ -6,8 +6,7 @@ Arguments: pairs of model and batch size. Prints {"model": {"predicted_bytes", "
 import json
 import sys
 
-from runners.footprint.fit import check
-from runners.footprint.step import StepOptions
+from runners.footprint.step import StepOptions, check
 
 if __name__ == "__main__":
     words = sys.argv[1:]

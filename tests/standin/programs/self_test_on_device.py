@@ -24,19 +24,19 @@ import measure.operations.tracer
 import measure.profiler.allocations
 import measure.profiler.work_profiles  # noqa: F401
 from measure.device.environment import device_facts
-from runners.doctor import known_rates, known_work
+from runners.doctor import known_work, self_test
 from runners.doctor.known_work import DeviceUnderTest
 from runners.doctor.self_test import CHECKS, guarded
-from runners.footprint import fit, step
+from runners.footprint import step
 
 SHORT = (
-    (known_rates, "RATE_S", 0.4),
-    (known_rates, "LONG_S", 0.2),
-    (known_rates, "WARM_S", 0.3),
-    (known_rates, "BUSY_S", 1.0),
+    (self_test, "RATE_S", 0.4),
+    (self_test, "LONG_S", 0.2),
+    (self_test, "WARM_S", 0.3),
+    (self_test, "BUSY_S", 1.0),
 )
 SHORT += (
-    (known_rates, "MOST_BLOCKS", 60),
+    (self_test, "MOST_BLOCKS", 60),
 )  # as long as this machine is too busy for the wall to agree with a device at all
 AT_ONCE = 3
 """Children: most of their time they wait for the device."""
@@ -95,7 +95,7 @@ if __name__ == "__main__":
         setattr(module, name, seconds)
     plans = sorted(Path(sys.argv[1]).glob("*.plan"))
     traced = ended(started(plans[0], small_steps))  # in a child, too: torch forks no process that knows of a device
-    step.trace_batch = fit.trace_batch = lambda asked, size: traced[f"{asked} {size}"]
+    step.trace_batch = lambda asked, size: traced[f"{asked} {size}"]
     found = {}
     for first in range(0, len(plans), AT_ONCE):
         children = {plan.stem: started(plan, answers) for plan in plans[first : first + AT_ONCE]}

@@ -13,7 +13,7 @@ from typing import Any
 from measure.device.environment import DeviceProperties, Environment
 from results.records.cell import Cell, Run
 from runners.sweep.executors.remote import Answer, Event, Loss, Ready
-from runners.sweep.executors.result import CellResult, Order, SlotFacts, SlotSettings
+from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
 from runners.workers.devices import ProbeResult
 from tests.support.made_up.made_up_runs import flop_count, samples
 

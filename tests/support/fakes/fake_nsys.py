@@ -1,6 +1,6 @@
 """A stand-in for Nsight Systems' command, for tests: runs what it is given, then leaves an export that a test knows.
 
-    python fake_nsys.py profile --output=REPORT … python -m runners.nvtx_step --cell JSON --work WORK
+    python fake_nsys.py profile --output=REPORT … python -m runners.nvtx_step CELL WORK
 
 The export is of one step of synthetic_convolution: its convolution forward, on two kernels of a name that PyProf
 knows, so that its rule counts it twice, and the gradient of its weight backward, on the engine's thread. FAKE_NSYS says
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     at = next(i for i, word in enumerate(arguments) if word == sys.executable)
     output = next(word.partition("=")[2] for word in arguments[:at] if word.startswith("--output="))
     target = arguments[at:]
-    work, cell = target[target.index("--work") + 1], json.loads(target[target.index("--cell") + 1])
+    work, cell = target[-1], json.loads(target[-2])
     mode = dict(told.split(":") for told in os.environ.get("FAKE_NSYS", "").split(",") if told).get(work, "")
     if mode in BEFORE:
         return BEFORE[mode](Path(output))

@@ -16,9 +16,8 @@ from results.records.samples import Ceiling, Sample
 from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress
-from runners.sweep import counts
 from runners.sweep import session as sweep_session
-from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
+from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
 from runners.workers.telemetry import WindowEnergy
 from runners.workers.worker import WorkerFault
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
@@ -41,7 +40,7 @@ def blocks(start_s: float = 1000.0, count: int = 3) -> tuple[Sample, ...]:
 
 def measured(status: str = "ok", reason: str = "", start_s: float = 1000.0, **fields: Any) -> CellMeasurement:
     found = {"window_start_s": start_s, "window_end_s": start_s + 3.0, "items_per_step": 2, "parameters": 11, **fields}
-    return CellMeasurement(status, reason, blocks(start_s), (), CellFindings(**found))
+    return CellMeasurement(blank_run(cell(), status, reason=reason, **found), blocks(start_s))
 
 
 class FakeWorker:
@@ -111,8 +110,8 @@ class Scene:
         self.clock = SimpleNamespace(elapsed_s=0.0)
         self.disk = disk or Unsynced()
         self.store = self.open()
-        monkeypatch.setattr(sweep_session, "Worker", lambda name, quiet: FakeWorker(self, name))
-        monkeypatch.setattr(counts, "count_isolated", self.count)
+        monkeypatch.setattr(sweep_session, "Worker", lambda name: FakeWorker(self, name))
+        monkeypatch.setattr("measure.counters.harness.isolation.count_isolated", self.count)
 
     def open(self) -> Store:
         """The run, new or gone on with."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from analysis.trace.operations import is_product
-from measure.trace.readers.nvtx_names import parse
+from measure.trace.readers.nvtx_ranges import parse
 from tests.support.fakes.real_sweeps import ENVIRON, ROOT
 from tests.support.made_up_operations.nsys_export import Export
 
@@ -51,7 +51,7 @@ def listener(folder: Path) -> Path:
 def listened(library: Path, cell: dict[str, Any], work: str, folder: Path) -> Events:
     """What one step of a cell's work writes: kind, ns, thread, domain, id and text of each event."""
     environ = {**ENVIRON, "NVTX_INJECTION64_PATH": str(library), "NVTX_LISTENER_OUT": str(folder / "events")}
-    words = [sys.executable, "-c", WITHOUT_A_DEVICE, "--cell", json.dumps(cell), "--work", work]
+    words = [sys.executable, "-c", WITHOUT_A_DEVICE, json.dumps(cell), work]
     done = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     lines = (line.split("\t", 5) for line in (folder / "events").read_text().splitlines())

@@ -18,7 +18,7 @@ from results.records.vocabulary import MEASURED
 from runners.sweep import cell as sweep_cell
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
-from runners.sweep.plan import METHODS
+from runners.sweep.plan import METHODS, tasks
 from runners.workers import batches as workers_batches
 from tests.support.made_up.made_up_cifar import IMAGES, made
 from workloads.vision import cifar
@@ -56,9 +56,9 @@ def short(of: Cell) -> Protocol:
 def measure(of: Cell) -> CellMeasurement:
     """A cell and its works, as a session asks a worker for them."""
     measured = sweep_cell.measure(of, short(of))
-    if measured.status not in MEASURED:
+    if measured.run.status not in MEASURED:
         return measured
-    parts = [sweep_cell.measure_work(of.cell_id, *task) for task in passes.tasks(works_of(of))]
+    parts = [sweep_cell.measure_work(of.cell_id, *task) for task in tasks(works_of(of))]
     return measured.with_works(merge_findings(parts))
 
 
@@ -139,8 +139,8 @@ class TestACellWithAllItsWorks:
             *((work, part) for work in ("one", "last") for part in ("warmup", "measure", "profiled")),
             ("epoch", "measure"),
         }
-        assert found.findings.profiled == ("one", "batch", "last")
-        assert found.findings.unprofiled == {}
+        assert found.run.profiled == ("one", "batch", "last")
+        assert found.run.unprofiled == {}
 
     def test_the_operations_are_of_its_sizes(self, found):
         """The first convolution of each work has as many images as the work's step."""
@@ -161,14 +161,14 @@ class TestACellWithAllItsWorks:
 def test_the_model_sees_each_image_of_a_real_epoch_once(models, data):
     of = cell(data=data, input_pipeline=True)
     found = measure(of)
-    assert found.findings.unprofiled == {}
+    assert found.run.unprofiled == {}
     sizes = [len(seen) for seen in models[-1].seen]
     (first,) = [
         i for i in range(len(sizes)) if sizes[i - 1 : i + 5] == [2, 6, 6, 6, 2, 1]
     ]  # after `last`, before profiles
     assert len({grey for seen in models[-1].seen[first : first + 4] for grey in seen}) == ALL
     assert set(sizes) == {6, 1, 2}
-    assert found.warnings[0] == "input_pipeline: the phase optimizer holds the wait for the batch, too"
+    assert found.run.warnings[0] == "input_pipeline: the phase optimizer holds the wait for the batch, too"
 
 
 @pytest.mark.parametrize("pipeline", [True, False])
@@ -204,9 +204,9 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
         found = measure(of)
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert found.findings.flags_after == found.findings.flags_before
-    assert found.findings.last_loss > 0
-    assert found.findings.unprofiled == dict.fromkeys(works_of(of), "because")
+    assert found.run.flags_after == found.run.flags_before
+    assert found.run.last_loss > 0
+    assert found.run.unprofiled == dict.fromkeys(works_of(of), "because")
 
 
 def test_the_graphs_of_a_compiled_cells_works_are_of_plain_sizes(monkeypatch):
@@ -226,8 +226,8 @@ def test_the_graphs_of_a_compiled_cells_works_are_of_plain_sizes(monkeypatch):
     finally:
         torch.compiler.reset()
     assert given == [True] * 3
-    assert found.findings.profiled == ("one", "batch", "last")
+    assert found.run.profiled == ("one", "batch", "last")
     assert "profiled" not in {block.part for block in found.blocks}
-    assert "profile: recorded in eager mode, which the time is not of" in found.warnings
+    assert "profile: recorded in eager mode, which the time is not of" in found.run.warnings
     convolved = {(row.work, row.input_shapes[0][0]) for row in found.operations if row.name == "aten::conv2d"}
     assert convolved == {("one", 1), ("batch", 4), ("last", 2)}

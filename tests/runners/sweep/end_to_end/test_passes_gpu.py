@@ -5,6 +5,7 @@ Each test says what only a GPU can show; the same code without one is in test_pa
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Iterator
 
@@ -105,9 +106,7 @@ def whole(cell: Cell) -> CellMeasurement:
     try:
         measured = sweep_cell.measure(cell, rules)
         return measured.with_works(
-            merge_findings(
-                [sweep_cell.measure_work(cell.cell_id, *task) for task in sweep_cell.passes.tasks(works_of(cell))]
-            )
+            merge_findings([sweep_cell.measure_work(cell.cell_id, *task) for task in sweep_cell.tasks(works_of(cell))])
         )
     finally:
         torch.set_float32_matmul_precision(before)
@@ -119,10 +118,7 @@ def resnet(precision: str = "fp32", **more: object) -> Cell:
 
 
 def run_of(cell: Cell, measured: CellMeasurement) -> Run:
-    return Run(
-        **vars(cell), cell_id=cell.cell_id, attempt=1, sitting="s0", status="ok",
-        reason="", warnings=measured.warnings, **vars(measured.findings),
-    )  # fmt: skip
+    return dataclasses.replace(measured.run, attempt=1, sitting="s0", status="ok", reason="")
 
 
 @pytest.mark.parametrize("more", [{"precision": "fp32"}, {"precision": "amp-fp16", "layout": "channels_last"}])
@@ -130,7 +126,7 @@ def test_one_batch_last_and_epoch_agree(nothing_left, more):
     """FLOP are 1, 16, 8 and 200 times those of an image, exactly; a real epoch takes what its batches promise."""
     cell = resnet(**more)
     measured = whole(cell)
-    assert measured.findings.unprofiled == {}
+    assert measured.run.unprofiled == {}
     run = run_of(cell, measured)
     counts = profile_counts(run, clean_profile(run, measured.operations).operations, None)
     flops = {(row.work, row.phase): row.cleaned_flop for row in counts}

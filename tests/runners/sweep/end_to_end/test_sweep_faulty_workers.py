@@ -25,8 +25,8 @@ class Betrayed(Worker):
     plan: dict[int, tuple[str, float | None]] = {}
     all: list[Betrayed] = []
 
-    def __init__(self, name: str, quiet: bool = True) -> None:
-        super().__init__(name, quiet)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.pids: list[int] = []
         self.all.append(self)
 

@@ -16,8 +16,8 @@ from runners.sweep import options as sweep_options
 from runners.sweep.executors import ray_slots
 from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.choice import check_executor, each_model
-from runners.sweep.executors.result import Order, SlotSettings, keep
 from runners.sweep.executors.slot import Slot, check_single_device, hold
+from runners.sweep.findings import Order, SlotSettings, keep
 from runners.workers.worker import WorkerFault
 from tests.support.cluster.fake_slots import place
 from tests.support.fakes.commands import refused, running

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from runners.sweep.executors import choice
 from runners.sweep.plan import Grid, cells
-from runners.sweep.ranks import exchange, options
+from runners.sweep.ranks import peers as exchange
 from runners.sweep.ranks import peers as ranks_peers
 from runners.sweep.ranks.joining import fault_of, is_followed
 from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
@@ -182,7 +183,7 @@ REFUSED = {
 def test_what_does_not_go_with_ranks_is_one_line(what: str) -> None:
     plans, values, place, words = REFUSED[what]
     with pytest.raises(ValueError, match=words):
-        options.check(plans, values, place)
+        choice.check_ranks(plans, values, place)
 
 
 def points(**more: Any) -> set[tuple[str, int]]:
