@@ -139,6 +139,7 @@ TOLD_APART: dict[str, Callable[[], Any]] = {
     "their types": lambda: [torch._foreach_add([torch.empty(3, dtype=torch.int64)], [n]) for n in (1, 1.0)],
     "formats": lambda: [torch.empty(2, 3, 4, 5).clone(memory_format=f) for f in (None, torch.channels_last)],
     "a dtype by keyword": lambda: [torch.sum(torch.empty(2, 3), dtype=d) for d in (None, torch.float64)],
+    "a keyword": lambda: [aten.var.correction(torch.empty(2, 3), [0], **{k: True}) for k in ("correction", "keepdim")],
     "training": lambda: [normed(train) for train in (True, False)],
     "a form that changes in place": changed_in_place,
     "the default dtype": under_another_default,

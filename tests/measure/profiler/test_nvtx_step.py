@@ -87,7 +87,7 @@ def test_by_hand() -> None:
         ([Allocation(12, None, 5)], 5),
         ([Allocation(22, 24, 5)], 5),  # made between operations
         ([Allocation(2, 3, 5)], 5),
-        ([Allocation(12, 30, 5), Allocation(30, 60, 5)], 5),  # one goes as the other comes: never both
+        ([Allocation(30, 60, 5), Allocation(12, 30, 5)], 5),  # one goes as the other comes: never both
     ],
 )
 def test_what_is_a_tensor(blocks: list[Allocation], tensors_bytes: int) -> None:
