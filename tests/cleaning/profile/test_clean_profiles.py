@@ -208,6 +208,19 @@ def test_the_outermost_level_with_a_number_counts() -> None:
     )
 
 
+def test_what_a_recorder_counts_of_no_product_is_left_out_with_its_size() -> None:
+    """A bias is added inside of a product of 48 FLOP: 2 · 4 additions."""
+    calls = [
+        call("aten::linear", Tensor(2, 3), Tensor(4, 3), index=0),
+        mm(2, 3, 4, index=1, parent=0),
+        call("aten::add", Tensor(2, 4), Tensor(4), index=2, parent=0, found_flop=8),
+    ]
+    cleaned = clean_profile(a_run(), calls)
+    assert [(row.found_flop, row.verdict) for row in cleaned.operations] == [(48, "right")]
+    left = [(entry.subject, entry.before) for entry in cleaned.log if entry.step == "products_alone"]
+    assert left == [("batch aten::add", "8")]
+
+
 def test_a_number_that_shapes_contradict_is_put_right() -> None:
     """A convolution of 4 groups, for which the recorder took the channels of all: 4 times too much."""
     one = call("aten::conv2d", Tensor(1, 8, 4, 4), Tensor(8, 2, 3, 3), None, 1, 1, 1, 4, found_flop=4 * 2 * 8 * 16 * 18)
