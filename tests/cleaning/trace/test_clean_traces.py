@@ -222,13 +222,13 @@ def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "mask", "units", "counted", "repaired"),
+    ("names", "mask", "units", "counted", "repaired", "fault"),
     [
-        ((*fft(4), *fft(4)), (True, True, False), 2, (8, 2), None),
-        ((DGRAD, WGRAD), (True, True, False), 2, (1, 1), [1, 1]),  # PyProf knew the second by an older name
-        ((OFFSETS, AMPERE, AMPERE), (True, True, False), 2, (0, 0), [0, 1, 1]),
-        ((WGRAD,), (False, True, True), 1, (0, 0), [1]),
-        ((WGRAD,), (False, False, True), 0, (0, 0), [0]),
+        ((*fft(4), *fft(4)), (True, True, False), 2, (8, 2), None, "fft_tiling"),
+        ((DGRAD, WGRAD), (True, True, False), 2, (1, 1), [1, 1], "renamed_kernel"),  # the second
+        ((OFFSETS, AMPERE, AMPERE), (True, True, False), 2, (0, 0), [0, 1, 1], "unlisted_kernel"),
+        ((WGRAD,), (False, True, True), 1, (0, 0), [1], "renamed_kernel"),
+        ((WGRAD,), (False, False, True), 0, (0, 0), [0], ""),
     ],
 )
 def test_a_gradient_for_input_and_weight_each_on_a_kernel_of_its_own(
@@ -237,6 +237,7 @@ def test_a_gradient_for_input_and_weight_each_on_a_kernel_of_its_own(
     units: int,
     counted: tuple[int, int],
     repaired: list[int] | None,
+    fault: str,
 ) -> None:
     made = MadeUp()
     forward = convolution(made, INPUT, WEIGHT)
@@ -245,6 +246,7 @@ def test_a_gradient_for_input_and_weight_each_on_a_kernel_of_its_own(
     found = cleaned(made)
     assert (found.instances[1].units, found.instances[1].forward_index) == (units, 0)
     assert states(found, "backward") == [times * CONV for times in (*counted, units)]
+    assert found.faults == (((fault, 1, (units - counted[0]) * CONV),) if fault else ())
     if repaired is not None:
         assert found.kernels["repaired_flop"].tolist() == [times * CONV for times in (1, *repaired)]
 
