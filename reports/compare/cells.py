@@ -95,11 +95,10 @@ def compare_runs(
     in common, or where a cell has several counterparts.
     """
     if refused := refusals(a, b, across):
-        threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * (
-            "torch_threads" in "".join(refused)
-        )
+        fields = ",".join(text.partition(" ")[0] for text in refused)
+        threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * ("torch_threads" in fields)
         raise ValueError(
-            f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field{threads})"
+            f"these runs cannot be compared: {'; '.join(refused)} (--across {fields} compares all the same{threads})"
         )
     mine, others = (groups(data, across) for data in (a, b))
     for name, found in (("A", mine), ("B", others)):

@@ -82,7 +82,14 @@ def read_manifest(path: Path) -> Manifest:
     file = path / MANIFEST
     data = read(file) if os.path.isdir(path) else None  # False, too, where the system will not even look
     if data is None:
-        raise ValueError(f"expected the directory of a run, got {path}, which has no {MANIFEST}")
+        why = (
+            f"has no {MANIFEST}"
+            if os.path.isdir(path)
+            else "is no directory"
+            if os.path.lexists(path)
+            else "does not exist"
+        )
+        raise ValueError(f"expected the directory of a run, got {path}, which {why}")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as fault:

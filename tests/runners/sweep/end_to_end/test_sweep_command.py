@@ -142,7 +142,7 @@ MISTAKES = [
     (("--out", "full"), ["expected a new or empty directory, got full, which holds thesis.tex"]),
     (("--out", "run"), ["run holds a run already: pass --resume to go on with it, or name another directory"]),
     (("--out", "a" * 300), ["expected a directory that can be written, got aaa", "name too long"]),
-    (("--resume", "nowhere"), ["expected the directory of a run, got nowhere, which has no manifest.json"]),
+    (("--resume", "nowhere"), ["expected the directory of a run, got nowhere, which does not exist"]),
     (("--resume", "full"), ["expected the directory of a run, got full, which has no manifest.json"]),
     (("--resume", "file"), ["expected the directory of a run, got file"]),
     (("--resume",), ["--resume: expected a run in results/runs, found none; name its directory"]),
