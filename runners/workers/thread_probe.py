@@ -86,10 +86,8 @@ def fastest(step_s: Callable[[Choice], float], most: int, passive: bool = True) 
     scatter_s = stdev(times[best])
     chosen = min(choice for choice in close if typical[choice] <= typical[best] + scatter_s)
     why = "" if chosen == best else f", within the scatter of the fastest (±{scatter_s / typical[best]:.0%})"
-    from reports.shared.numbers import si_time
-
     others = [choice for choice in sorted(typical, key=lambda choice: typical[choice]) if choice != chosen]
-    texts = [f"{_named(choice)} {si_time(typical[choice])}" for choice in (chosen, *others)]
+    texts = [f"{_named(choice)} {typical[choice] * 1e3:.4g} ms" for choice in (chosen, *others)]
     return chosen, "; ".join([f"{texts[0]} a step{why}", *texts[1:]])
 
 
