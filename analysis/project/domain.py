@@ -1,6 +1,6 @@
 """A domain: what is trained, how its error falls with data, and where it is to go. Made from a TOML file's tables.
 
-A file of ten lines is enough (`analysis/domains/` has five to copy; docs/frontier.md says what each key means):
+A file of ten lines is enough (five are in `analysis/project/domains/`; docs/projections.md says what each key means):
 
     model = "wordlm"
     grows = "hidden"
