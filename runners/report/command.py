@@ -110,7 +110,7 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
     if options.links is not None:
         from runners.report import compare
 
-        return compare.render(options.runs[0], options.links, options.format)
+        return compare.render_links(options.runs[0], options.links, options.format)
     if options.check:
         from runners.report import check
 
