@@ -211,11 +211,11 @@ def test_a_run_that_was_begun_while_we_waited_for_the_lock_is_not_overwritten(tm
 @pytest.mark.parametrize("opening", [Store.resume, read_run], ids=["resume", "read"])
 def test_what_is_no_run(tmp_path, opening):
     (tmp_path / "notes.txt").write_text("x")
-    for path in (tmp_path, tmp_path / "absent", tmp_path / "notes.txt"):
-        with pytest.raises(
-            ValueError, match=rf"expected the directory of a run, got {re.escape(str(path))}, which has no"
-        ):
-            opening(path)
+    reasons = {"": "has no manifest.json", "absent": "does not exist", "notes.txt": "is no directory"}
+    for name, reason in reasons.items():
+        expected = f"expected the directory of a run, got {tmp_path / name}, which {reason}"
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            opening(tmp_path / name)
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}, "nothing was left in a directory that is no run"
 
 
