@@ -236,6 +236,14 @@ def test_what_totals_are_of_is_said_at_them() -> None:
     assert trace_text.document(cut)["totals_are"] == "of the calls recorded; some are missing"
 
 
+def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text() -> None:
+    text = trace_text.to_text(partial(), V100)
+    for row in ("raw .* at least 10.500 G  11.000 G +–$", "repaired .* at least 6.0000 G  11.000 G +–$"):
+        assert re.search(row, text, re.MULTILINE)
+    assert "forward has no total: 1 call has no count, 30 % of its time" in text
+    assert re.search(r"convolution +7 +6 +– +– +2$", text, re.MULTILINE)
+
+
 def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_much_that_is() -> None:
     """12 + 22 GFLOP in 16 + 5 + 10 ms by fp32 (15.7 TFLOP/s): 7.0 %, whatever else ran; 9 ms have no count."""
     trace = partial()
