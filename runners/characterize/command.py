@@ -97,8 +97,14 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--alone", action="store_true", help="also time each operation by itself, and add these times up to a step"
     )
-    add_shared(group, "precisions", default=("fp32",), help="(fp32)")
-    add_shared(group, "layout", **several(names("layout", LAYOUTS)), default=LAYOUTS[:1], help="(channels_first)")
+    add_shared(group, "precisions", default=("fp32",), help="fp32, tf32, amp-bf16, amp-fp16 (fp32)")
+    add_shared(
+        group,
+        "layout",
+        **several(names("layout", LAYOUTS)),
+        default=LAYOUTS[:1],
+        help=f"{', '.join(LAYOUTS)} ({LAYOUTS[0]})",
+    )
     add_shared(group, "compile", default=(False,))
     add_shared(group, "timeout", default=TIMEOUT_S, help=f"of one recording ({TIMEOUT_S:g})")
 
