@@ -122,3 +122,19 @@ def test_bars_stand_where_the_numbers_say() -> None:
     ]
     # magnified by 1 / 0.02: 1.02 is at +1, 0.98 at −1; the convention comes from (0.52 − 1) / 0.02 = −24
     assert bars(figure, 2) == [(2.6, -24.0, 1.0, converts), (3.6, 1.0, -1.0, takes), (4.6, -1.0, 0.0, adds)]
+
+
+def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_named() -> None:
+    accounts = [
+        account("c", 1000),
+        account("broken", None, status="crashed", reason="the process died of signal 11"),
+        account("c", 2000, phase="backward", exact_flop=2000),
+        account("only_forward", 1000),
+    ]
+    found = drawn(accounts, [])
+    assert list(found) == ["waterfall_net_forward", "waterfall_net_backward"]
+    forward = found["waterfall_net_forward"]
+    assert any("the process died of signal 11" in text.get_text() for axes in forward.axes for text in axes.texts)
+    below = found["waterfall_net_backward"].get_supxlabel()
+    assert "no number for this pass: only_forward" in below
+    assert "no number" not in forward.get_supxlabel()

@@ -52,6 +52,17 @@ class TestModules:
         assert [call.output for call in modules if call.path == ""] == [Sized((5, 2))]
         assert (recording.batch, recording.parameters, recording.note) == (5, 4 * 3 + 3 + 3 * 2 + 2, "")
 
+    def test_modules_are_described_once_with_what_rules_ask_for(self):
+        layer = nn.Conv2d(3, 4, 3, bias=False)
+        first, second, third = recorded(nn.Sequential(layer, nn.BatchNorm2d(4)), torch.ones(1, 3, 5, 5)).modules
+        assert first.children == (("0", 1), ("1", 2))
+        assert (second.type, second.class_name) == ("torch.nn.modules.conv.Conv2d", "Conv2d")
+        assert "torch.nn.modules.conv._ConvNd" in second.bases
+        assert second.parameters == {"weight": (4, 3, 3, 3)}
+        assert (second.settings["kernel_size"], second.settings["groups"]) == ((3, 3), 1)
+        assert third.settings["affine"] is True
+        assert third.parameters == {"weight": (4,), "bias": (4,)}
+
 
 class TestFunctions:
     def test_a_function_belongs_to_the_module_whose_forward_called_it(self):
