@@ -233,7 +233,6 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 
 def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
     """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
-
     asked = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):
         largest = fit(*asked, least=SMALL[0])

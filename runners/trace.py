@@ -170,7 +170,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
-
     device = _device(parser, options.device, options.peak_tflops)
     if options.file.is_dir():
         return _run_ranks(options, device)
@@ -202,7 +201,6 @@ def _run(parser: Parser, options: Namespace) -> int:
 
 def _run_ranks(options: Namespace, device: Device | None) -> int:
     """A directory: the recordings of many ranks."""
-
     if options.format == "csv" or options.pyprof:
         option = "--format csv" if options.format == "csv" else "--pyprof"
         raise Mistake(f"{option}: expected a file, got the directory {options.file}; a directory has a table or JSON")
@@ -322,7 +320,6 @@ def _device(parser: Parser, name: str | None, peak_tflops: float | None) -> Devi
 
 def _known(name: str) -> Device | None:
     """The peaks of the device of a name, under that name, since a row of the table may serve several; None: unknown."""
-
     device = peaks.lookup(name) if name else None
     return None if device is None else replace(device, name=peaks.spelling(device, name))
 

@@ -333,9 +333,7 @@ def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
         ]
         for mix, each in seen.tails
     ]
-    title = (
-        "Times of single calls in one step: how unequal, and the law that fits best of three (distance: Kolmogorov's)"
-    )
+    title = "Times of single calls in one step: how unequal, and the law that fits best of three"
     heads = ["workload", "calls", "median", "longest", "longest 1 %", "longest 10 %", "law", "distance"]
     return _table(f"{title} (distance: Kolmogorov's)", heads, rows, (0, 6))
 

@@ -270,7 +270,7 @@ def ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: Map
 
 
 def ratio_lines(axes: Axes, points: pd.DataFrame, looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """The same over the batch size, a line for each series; words hang from the top where there is none."""
+    """Ratios in percent over the batch size, a line for each series; words hang from the top where there is none."""
     gaps: list[tuple[float, str, Any]] = []
     for series, look in looks.items():
         mine = points[points["series"] == series].sort_values("batch_size")

@@ -177,7 +177,7 @@ def reasons(caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], name
 def reasons_of_models(
     caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], rows: Iterable[OfModel]
 ) -> Table | None:
-    """The same with the models at the end, "all" where they are those of all rows."""
+    """A table of reasons with their models at the end of a row, "all" where they are those of all rows."""
     lines = tuple((*key, models_listed(models, rows)) for key, models in why.items())
     columns = (*heads, "models")
     return Table(caption, columns, lines, frozenset(columns)) if lines else None

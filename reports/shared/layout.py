@@ -200,7 +200,6 @@ def _paragraph(text: str) -> Prose:
 
 def _coloured(lines: Iterable[Spans]) -> str:
     """With the escapes of what colours this terminal knows."""
-
     from rich.console import Console
     from rich.text import Text
 

@@ -57,7 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-
     if options.collectives:
         return run_collectives(options)
     devices.check_name(options.device)

@@ -56,7 +56,6 @@ those nearest to the median length, so that a step that somebody else's work slo
 
 def record(request: RecordingRequest) -> Characterization:
     """The rows of one recording. Raises ValueError where the workload cannot be built or fails."""
-
     asked = request.recording
     device = torch.device(asked.device)
     if asked.threads is not None:
@@ -135,7 +134,6 @@ def _compiled(step: ModelStep, asked: WorkloadRecording) -> ModelStep:
 
 def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
     """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
-
     trace, why = traced_on_fakes(step) if step.device_type == "cpu" else (None, "")
     if trace is None:
         inputs = (step.args, step.kwargs, step.target)
@@ -195,7 +193,6 @@ def _plain(number: int, part: str, timed: tuple[StepTiming, ...]) -> Iterator[Re
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
     """The places of the profiled steps that are joined with the exact operations."""
-
     mine = inner_steps([step for step in steps if step.part == PROFILED])
     middle = statistics.median(step.time_s for step in mine)
     nearest = sorted(mine, key=lambda step: (abs(step.time_s - middle), step.step))
@@ -206,7 +203,6 @@ def _costs(
     asked: WorkloadRecording, recorded: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
 ) -> tuple[OperationCost, ...]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
-
     description = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(recorded.profile, trace, model, description, only=joined)
     classes = _classes(model)
@@ -254,7 +250,6 @@ def _lone_times(asked: WorkloadRecording, step: ModelStep) -> tuple[AloneTime, .
 
 def _energy_of(device: str) -> Any:
     """A reader of the device's energy counter in J; one of None where there is none."""
-
     try:
         counter = open_device(device)
     except Unavailable:

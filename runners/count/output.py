@@ -43,7 +43,6 @@ Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
 
 def accounts(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """The accounts of every model; with --out tables and pictures, too. Raises StoreFault."""
-
     passing("")
     account_rows = [account for answer in answers for account in answer.accounts]
     causes = [cause for answer in answers for cause in answer.causes]
@@ -71,7 +70,6 @@ def accounts(answers: Sequence[ModelCounts], options: Namespace) -> None:
 
 def laws(answers: Laws, options: Namespace) -> None:
     """The laws of every model; with --out laws.csv, too. Raises StoreFault."""
-
     passing("")
     table = to_csv([law for _, found in answers for law in found], AccountLaw)
     show_answer(
@@ -88,7 +86,6 @@ def laws(answers: Laws, options: Namespace) -> None:
 
 def _show_explanations(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """Each number that was pasted, for each model."""
-
     found = [(answer, pasted.explain(answer, number)) for answer in answers for number in options.pasted]
     documents = [{"model": answer.model, **pasted.document(explained)} for answer, explained in found]
     show_answer(
@@ -111,7 +108,6 @@ def write(
     out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause], ratios: Sequence[AccountRatio]
 ) -> None:
     """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
-
     tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
     tables |= {"ratios": to_csv(ratios, AccountRatio)}
     for name, rows in tables.items():
@@ -145,7 +141,6 @@ def batch_laws(
     Raises ValueError for a model that cannot be built, Unavailable where it needs what is not here, RuntimeError where
     its process died or ran past its limit.
     """
-
     sizes = (*BATCHES, EXACT_CHECK)
     say(f"{model}: tracing at {', '.join(map(str, sizes))}")
     traced, failure = record_isolated(
@@ -174,7 +169,6 @@ class Uncounted(Exception):
 
 def laws_of(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple[str, Sequence[AccountLaw]]]:
     """A model's laws of the batch. Raises Uncounted where it cannot be built or run."""
-
     try:
         found = batch_laws(model, hyper_of(options), counters, options.law_check, options.timeout, passing)
     except (ValueError, Unavailable, RuntimeError) as fault:
@@ -212,7 +206,6 @@ def _named(model: str, reason: str) -> str:
 
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[ModelCounts]:
     """The exact count alone; nothing where it does not have the answer, and the model has to be recorded."""
-
     passing(f"{model}: counting")
     registry = {EXACT: (FAST, "")}
     rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=registry)
@@ -279,7 +272,6 @@ def _answer(
 
 def _peak(device: str, table: Sequence[Operation], is_whole: bool) -> StepPeak:
     """Of the products of forward and backward pass, by dtype."""
-
     phases = {phase for members in PHASES.values() for phase in members}
     flop: Counter[str] = Counter()
     for operation in table:

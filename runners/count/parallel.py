@@ -60,7 +60,6 @@ def run(options: Namespace) -> int:
 
 def check(options: Namespace) -> None:
     """Raises Mistake where the options cannot be meant together, before torch is imported. Fills in the batch size."""
-
     with as_mistake(ValueError, about="--parallel: "):
         options.sizes = parse_sizes(options.parallel)
         if options.batch_size is None:
@@ -182,7 +181,6 @@ def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
 
 def _line(trace: Callable[[int], list[RankTrace]], size: int) -> list[RankTrace]:
     """The traces of all places of an axis, in order: of its ends alone where those do the same."""
-
     first = trace(0)
     if size == 1:
         return first

@@ -225,7 +225,6 @@ def print_self_test(
 
 def _put(places: list[Path], document: str) -> StoreFault | None:
     """Writes the document; the first fault, as what was measured is worth printing all the same."""
-
     faults = []
     for place in places:
         try:

@@ -24,7 +24,6 @@ ISSUE_S = 0.1
 
 def processor_checks(threads: int) -> list[Check]:
     """Lines of this machine's processor, measured within seconds. threads: torch's."""
-
     try:
         found = processor()
     except Unavailable as fault:
@@ -41,7 +40,6 @@ def processor_checks(threads: int) -> list[Check]:
 
 def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
     """What this machine's cores do in each unit. fastest: with its fastest instructions alone."""
-
     return issue_rows(_blank(), KERNEL_UNITS, threads, ISSUE_S, fastest)
 
 
@@ -118,7 +116,6 @@ def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:
 
 def peaks_answer(name: str, threads: int) -> dict[str, Any]:
     """The JSON document of `--peaks` of a CPU. Raises Unavailable where this machine's processor is not known."""
-
     rows = core_rows(threads) if name.casefold() == processors.HERE else []
     microarchitecture = (
         processors.identify(processor()).name

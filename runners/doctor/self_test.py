@@ -213,7 +213,6 @@ def intervals(asked: DeviceUnderTest) -> CheckResult:
 @contextlib.contextmanager
 def _polled_clock(asked: DeviceUnderTest) -> Iterator[Callable[[], list[float]]]:
     """What gives the clock of the multiprocessors now, in Hz; an empty list where the device does not say it."""
-
     with contextlib.ExitStack() as stack:
         try:
             board = stack.enter_context(open_device(asked.device)) if asked.is_cuda else None
@@ -247,7 +246,6 @@ WARM_S, BUSY_S = 1.5, 3.0
 
 def energy(asked: DeviceUnderTest) -> CheckResult:
     """Joules by the counter ÷ polled power × time, while products run."""
-
     if not asked.is_cuda:
         raise Unavailable("no energy counter is read on a CPU")
     product, times = long_product(asked)

@@ -321,7 +321,6 @@ def _largest(
 ) -> int | None:
     """The largest batch up to `most` that fits with a choice of checkpoints; None where the model refuses a small one,
     or small ones differ in their operations."""
-
     both = []
     for batch in SMALL:
         try:

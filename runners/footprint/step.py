@@ -213,7 +213,6 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
     """
-
     steps: dict[int, StepTrace] = {}
 
     def step_at(batch_size: int) -> StepTrace:

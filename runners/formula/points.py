@@ -185,7 +185,6 @@ def _corners(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
     """The limits of a model of the catalogue, with the steps of its images and of its loops."""
-
     known = ENTRIES.get(model)
     if known is None:
         return ()
@@ -259,7 +258,6 @@ def fixed_symbol(fault: NotBuilt, axes: Sequence[Axis], sample_at: Callable[[Poi
 
 def smallest(model: str) -> dict[str, int]:
     """Size → where it starts, of models whose images have a least size or a step."""
-
     known = ENTRIES.get(model)
     if known is None or "image_size" not in known.hyper:
         return {}

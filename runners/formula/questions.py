@@ -179,7 +179,6 @@ CATAMOUNT = "catamount"
 
 def answer(options: Namespace) -> FormulaAnswer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
-
     if options.fused and options.rules == CATAMOUNT:
         raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
     subject = _subject(options)
@@ -243,7 +242,6 @@ def _derived(
 
     Raises NotBuilt or Unfitted.
     """
-
     asked = (options.at, options.sweep, *options.solve, *options.symbols)
     words = set(re.findall(r"\w+", " ".join(asked)))
     notes: dict[str, str] = {}
@@ -260,7 +258,6 @@ def _derived(
 
 def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
     """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
-
     where = sampled_axes(subject, symbols, looked_at)
     try:
         return derive.formulas(looked_at, where, convention)
@@ -274,7 +271,6 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
 
 def _unknown_quantities(derived: Any) -> dict[str, str]:
     """Quantity → why it has no formula: operations that no rule understands, storages of no known size."""
-
     names = ", ".join(derived.not_understood)
     flop, sized = f"no rule understands {names}", dict.fromkeys(SIZED, UNKNOWN) if derived.unsized else {}
     why = {**dict.fromkeys(FLOP, flop), **sized} if names else sized
@@ -293,7 +289,6 @@ def _without(derived: Any) -> tuple[str, ...]:
 
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
     """A note on symbols that change nothing."""
-
     seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
     idle = [name for name in symbols if name not in seen]
     return (f"{' and '.join(idle)} {'change' if len(idle) > 1 else 'changes'} nothing of these.",) if idle else ()
@@ -301,7 +296,6 @@ def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
 
 def _subject(options: Namespace) -> Subject:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
-
     given = hyper_of(options)
     words = {name: value for name, value in given.items() if not isinstance(value, int)}
     with as_mistake(ValueError):
@@ -352,7 +346,6 @@ def _fixed(options: Namespace) -> Mapping[str, int]:
 
 def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
     """What is counted how, and what the convention adds to this model beside its operations."""
-
     if options.rules != CATAMOUNT:
         return OWN, []
 

@@ -114,7 +114,6 @@ EPILOG = (
 
 def parser() -> Parser:
     """The parser of a projection."""
-
     made = Parser(
         prog="python -m runners.project",
         description="What will training at the accuracy frontier take, and on which machine?",

@@ -35,7 +35,6 @@ def render(path: Path, form: str) -> int:
 
     Raises Mistake.
     """
-
     with as_mistake(ValueError, Inconsistent, OSError):
         evidence = evidence_of(path)
     verdicts = judge(evidence)
@@ -50,7 +49,6 @@ def evidence_of(path: Path) -> Evidence:
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
-
     data = read_run(path)
     if not data.all_runs:
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
@@ -74,7 +72,6 @@ def evidence_of(path: Path) -> Evidence:
 
 def self_test_of(path: Path) -> SelfTest | str | None:
     """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
-
     if not (path / SELF_TEST_FILE).is_file():
         return None
     try:
@@ -92,7 +89,6 @@ class _Tables:
 
     def operations(self, trace_id: str) -> Sequence[Operation]:
         """Raises what reading it raises."""
-
         table = self._read(trace_id)
         self.facts[trace_id] = facts_or_fault(lambda: table)
         return table[0]

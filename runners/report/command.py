@@ -220,7 +220,6 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be
     made; files of an earlier report in its place stay. Raises StoreFault.
     """
-
     for file, content in derived_tables(built):
         put(out / file, content, KEPT)
     faults: list[str] = []

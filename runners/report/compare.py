@@ -14,7 +14,6 @@ from pathlib import Path
 
 from analysis.parallel.link_use import CollectiveRate, LinkUse, link_uses
 from reports.compare import cells, page
-from reports.compare import cells as compare_text
 from reports.compare.gate import Condition, fails, gate_markdown, gate_summary, gate_text, judge
 from reports.compare.page import Side
 from reports.shared import figure_style
@@ -50,7 +49,6 @@ def render(
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
-
     if out is not None and (out / MANIFEST).is_file():  # the files would stand among those of a run
         raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
     with as_mistake(ValueError, OSError):
@@ -76,7 +74,7 @@ def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, acro
     first, second = (side.path for side in sides)
     show_rows(
         form,
-        lambda width, colour: compare_text.to_text(rows, first, second, across, width, colour),
+        lambda width, colour: cells.to_text(rows, first, second, across, width, colour),
         rows,
         Comparison,
     )
@@ -84,7 +82,6 @@ def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, acro
 
 def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:
     """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
-
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
     pictures = put_figures(out / FIGURES, lambda: figure_style.render_all(lambda: page.ratios(rows)), faults)
@@ -106,7 +103,6 @@ def show_gate(
     checks: Sequence[GateCheck], asked: Sequence[Condition], sides: tuple[Side, Side], form: str, undecided: str
 ) -> int:
     """Prints the answer; 5 if the gate fails, else 0."""
-
     strict = undecided == "fail"
     if form == "markdown":
         print(gate_markdown(checks, asked, sides, strict), end="")
@@ -125,7 +121,6 @@ RATES = "collective_rates.csv"
 
 def render_links(path: Path, rates: Path, form: str) -> int:
     """Prints a row for each rank and kind. 0: one of them has a rate beside it; else 1. Raises Mistake."""
-
     measured = read_rates(rates)
     data = read_ranks_run(path)
     rows = link_uses(data.runs, data.records(RankCollective), measured)
@@ -135,7 +130,6 @@ def render_links(path: Path, rates: Path, form: str) -> int:
 
 def read_rates(path: Path) -> Sequence[CollectiveRate]:
     """What `runners.ceiling --collectives --out DIR` wrote. path: that DIR, or the file in it. Raises Mistake."""
-
     file = path / RATES if path.is_dir() else path
     if not file.is_file():
         raise Mistake(f"--links: expected {RATES} of runners.ceiling --collectives --out DIR, got no file {file}")
@@ -145,7 +139,6 @@ def read_rates(path: Path) -> Sequence[CollectiveRate]:
 
 def read_ranks_run(path: Path) -> RunData:
     """A run with collectives of several ranks. Raises Mistake for any other."""
-
     with as_mistake(ValueError, OSError):
         data = read_run(path)
         given = data.records(RankCollective)

@@ -80,7 +80,6 @@ def ceilings(
 
     malloc: as of the cells that this process measures.
     """
-
     set_malloc(malloc)
     memory = copies_and_launches(device, clock_for(device), MEMORY_RATIO * budget_s)  # first: it warms the device up
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
@@ -91,7 +90,6 @@ def ceilings(
 
 def _core_rows(first: Ceiling, policy: Precision, budget_s: float) -> list[Ceiling]:
     """Cores in the units of a precision, and in fp32, which runs what autocast leaves there; beyond the budget."""
-
     blank = Ceiling(
         sitting=first.sitting, device=first.device, precision=first.precision, unit="", operation="", shape=""
     )
@@ -104,7 +102,6 @@ def reference_trace(cell: Cell) -> OperationTable:
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
-
     try:
         found = trace(lambda mode: _traced_parts(cell, mode))
     except RuntimeError as fault:
@@ -155,7 +152,6 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have, or
     a C library that gives memory back.
     """
-
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
     apply_precision.supported(policy, device)
@@ -182,7 +178,6 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
 
 def probe_step(cell: Cell, threads: int) -> float:
     """How long a step of a cell takes with so many threads, s. The first step of a cell in a process is not timed."""
-
     if [made_of for made_of, _ in _PROBED] != [cell]:
         _PROBED[:] = [(cell, prepare(cell))]
         _PROBED[0][1].step()
@@ -194,7 +189,6 @@ def probe_step(cell: Cell, threads: int) -> float:
 
 def set_malloc(setting: str) -> None:
     """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
-
     if setting != RETAIN:
         return
     try:
@@ -249,7 +243,6 @@ def load_timing() -> None:
 
 def flags_after(cell: Cell) -> tuple[Mapping[str, Any], str]:
     """The flags as they are now, and what of them disagrees with the cell's precision; "" if nothing."""
-
     after = apply_precision.read_flags()
     wrong = apply_precision.check(
         after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic
@@ -262,7 +255,6 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> Run:
 
     steps_before: untold steps before it, where one does more than those that follow.
     """
-
     inputs = [(batch.inputs, batch.target) for batch in made.few]
     made.clock.synchronize()
     begun_s = made.clock.wall_s()
@@ -285,7 +277,6 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> Run:
 
 def _products_log(device: str) -> AbstractContextManager[Log]:
     """Hears on a CPU what its libraries say of the products of an untimed step; nothing elsewhere."""
-
     return product_instructions.log() if device == "cpu" else nullcontext(product_instructions.Log())
 
 
@@ -302,7 +293,6 @@ def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:
 
 def _step_s(blocks: Iterable[Sample]) -> float:
     """The mean time of a step over the measured blocks."""
-
     timed = [block for block in blocks if block.part == "measure"]
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
 
@@ -321,7 +311,6 @@ def time_cell(
     announce: tells other ranks which block comes (`measure.timing`); who else uses the processors is not asked then,
     because they do.
     """
-
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
     ranged = ranges.step(step)
@@ -396,7 +385,6 @@ def _workload(cell: Cell) -> Workload:
 
 def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
     """Put the model into the cell's memory layout."""
-
     if cell.layout == "channels_last":
         model.to(memory_format=torch.channels_last)
 
@@ -410,7 +398,6 @@ def _step(
     schedule: Schedule | None = None,
 ) -> tuple[Any, Any]:
     """The training step, and its optimizer."""
-
     policy: Precision = PRECISIONS[cell.precision]
     optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
     if schedule is not None:
@@ -434,7 +421,6 @@ def compile_step(step: Any, clock: Any) -> float:
     class would be compiled for sizes yet unknown, be run by an earlier cell's graph, or, past a limit, not be compiled.
     Sizes are plain numbers in every graph: one sample and an epoch's last batch get graphs of their own.
     """
-
     torch.compiler.reset()
     step.model = torch.compile(step.model, dynamic=False)
     start_s = clock.wall_s()
@@ -445,7 +431,6 @@ def compile_step(step: Any, clock: Any) -> float:
 
 def executed_flop(traced: Trace) -> dict[str, int]:
     """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
-
     by_kind = count_table(traced.operations).flop_by_kind_dtype
     return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}
 

@@ -309,7 +309,6 @@ def _check_data(grid: Grid) -> None:
 
 def _check_models(grid: Grid) -> None:
     """Raises ValueError, one line, for a model of one's own, of a library or of a file that cannot be built."""
-
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
         if not sweep_models.is_own(cell):

@@ -114,7 +114,6 @@ def _free(cell: Cell) -> None:
 
 def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
-
     own = work == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))
     training = subject.step.on(batches)
@@ -125,7 +124,6 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
 
 def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
-
     protocol = _in_time(subject, subject.protocol.for_pass())
     ranged = subject.ranges.step(step)
     warm = warm_up(ranged, subject.clock, protocol)
@@ -141,7 +139,6 @@ def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> fl
 
 def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
-
     profile = profile_step(
         step,
         subject.model,
@@ -163,7 +160,6 @@ def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) ->
 
 def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
-
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)
     if rest and "last" not in subject.times_s:

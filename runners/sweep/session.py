@@ -240,7 +240,7 @@ class Session:
         self._run = replace(self._run, **fields)
 
     def _forget_rows(self) -> None:
-        """Of an attempt that ended in the middle no rows are kept but its own."""
+        """Drops the rows of an attempt that ended in the middle; its own row stays."""
         self._rows, self._operations = {}, ()
         self._learn(warnings=())
 

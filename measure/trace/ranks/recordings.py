@@ -63,7 +63,7 @@ def read_nsys_ranks(path: Path, first: int = 0) -> list[Timeline]:
 
 
 def _timeline(recording: Recording, session: _Session, rank: int) -> Timeline:
-    """Of one process."""
+    """The timeline of one process."""
     kernels = recording.kernels
     found = RankEvents()
     spans, _ = steps(recording.ranges)

@@ -127,7 +127,6 @@ def store_value(address: tuple[str, int], key: str, value: bytes) -> None:
 
 def stored_value(address: tuple[str, int], key: str, within_s: float) -> bytes | None:
     """A worker's task."""
-
     from torch.distributed import DistNetworkError, DistStoreError
 
     store = _store(address)
@@ -147,7 +146,6 @@ def is_stored(address: tuple[str, int], key: str) -> bool:
 
 def _store(address: tuple[str, int]) -> Any:
     """torchrun's store, our keys in it apart from others'."""
-
     from torch._C._distributed_c10d import PrefixStore, TCPStore
 
     if address not in _STORES:

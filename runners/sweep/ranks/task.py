@@ -52,7 +52,6 @@ def measure_rank(
 ) -> RankMeasurement:
     """One rank's part of a cell. Raises ValueError for sizes or a plan that the model does not take, RuntimeError where
     another rank is gone or hangs."""
-
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
     mine = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)
@@ -96,7 +95,6 @@ def _stage(
     styles: Mapping[str, str] | None,
 ) -> tuple[torch.nn.Module, list[Batch], sweep_cell.Schedule]:
     """What this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not take."""
-
     policy = PRECISIONS[cell.precision]
     if policy.scaler:
         raise ValueError(f"pp={grid.pp}: expected a precision without scaled gradients, got {cell.precision}")
@@ -126,7 +124,6 @@ def _divided(
 ) -> tuple[torch.nn.Module, list[Batch], None]:
     """What this rank trains of replicas, split modules and divided sequences; ring attention lasts as long as
     `around`. Raises ValueError for a model that the plan does not fit."""
-
     if grid.world == 1:
         return model, few, None
     mesh = rank_mesh(grid, torch.device(device))
@@ -154,7 +151,6 @@ def _divided(
 
 def _measurement(cell: Cell, made: Any, protocol: Protocol, found: Run, group: RankGroup) -> CellMeasurement:
     """This rank's blocks, and what was found beside them."""
-
     if group.rank == 0:
         measured = sweep_cell.time_cell(cell, made.step, made.clock, protocol, found, announce=group.announce)
         group.announce(0, END)
@@ -183,7 +179,6 @@ def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
 
 def _recording(made: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
     """Some more steps of all ranks under the profiler: as many as the first rank says."""
-
     timed = [block for block in blocks if block.part == "measure"]
     longest_s = max((step_time_s(block) for block in timed), default=protocol.profile_cap_s)
     least, most = RECORDED_STEPS

@@ -71,7 +71,6 @@ def _plain(folder):
 
 def _general(_folder):
     """Calls with two outputs, in a checkpoint, and in two backward passes."""
-
     model = Calls(lambda m, x: {"a": m.a(x), "b": m.b(x)}, a=net(1), b=net(1))
     meter = _meter(model)
 

@@ -98,7 +98,6 @@ def test_a_backward_pass_begins_at_any_output_that_the_loop_uses(kind, used):
 
 def test_an_output_without_a_tensor_leaves_no_number():
     """Its backward pass cannot be seen: forward passes alone would be a third of the step, and look like all of it."""
-
     model = Calls(lambda m, x: setattr(m, "loss", m.body(x).sum()), body=net())
 
     def step(_number):

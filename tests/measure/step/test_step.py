@@ -178,7 +178,6 @@ def test_a_backward_pass_begins_at_the_fields_of_a_dataclass():
 
 def test_a_model_that_gives_no_tensor_is_counted_with_loss_of_alone():
     """Without it, forward alone would stand as the whole step."""
-
     model = Calls(lambda m, x: [{"loss": None, "words": "x"}] if m.layer(x).ndim else None, layer=_layer())
     with pytest.raises(
         Unavailable, match=r"expected tensors in what the model gives, or in its fields, got list: loss_of"

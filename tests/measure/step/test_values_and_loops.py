@@ -270,7 +270,6 @@ def test_a_compiled_model_or_layer_or_method_counts_as_its_code(make) -> None:
 def test_a_convolution_with_time_first(padding: int, gradients: tuple[bool, bool]) -> None:
     """5 steps of 2 samples by windows of 3: 3 outputs, 7 with the padding, each of 7 channels from 3 × 10 numbers. Each
     gradient that is needed is as much, though the kernel computes both, and in pieces that leave the padding out."""
-
     weight, bias = nn.Parameter(torch.randn(3, 10, 7), gradients[1]), nn.Parameter(torch.zeros(7))
     model = Calls(lambda m, x: torch.conv_tbc(x, m.weight, m.bias, padding), weight=weight, bias=bias)
     x = torch.randn(5, 2, 10, requires_grad=gradients[0])

@@ -35,7 +35,6 @@ def checks(a: Path, b: Path, *asked: Condition) -> list[GateCheck]:
 
 def test_two_runs_by_themselves_need_the_margin_at_both_ends(tmp_path: Path) -> None:
     """One process on a side of a card: 3 % more at both ends, so that 2 % cannot be told and 10 % can."""
-
     a = write(tmp_path / "a")
     (equal,) = checks(a, write(tmp_path / "b"))
     assert (equal.outcome, equal.basis) == (UNDECIDED, "blocks")

@@ -165,7 +165,6 @@ def run(capsys):
 @pytest.fixture
 def asked(capsys):
     """asked(…arguments) → what --format json tells."""
-
     return telling(command.main, capsys)
 
 

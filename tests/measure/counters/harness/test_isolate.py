@@ -211,7 +211,6 @@ class TestExtrapolation:
 
 def test_a_parent_that_is_killed_takes_counter_and_server_along(tmp_path):
     """Also while the counter's own limit is far: its parent is gone within seconds, and so is the server."""
-
     code = "from measure.counters.harness import isolation; isolation.prepare()\n"
     code += "from tests.measure.counters.harness.isolated import run; run('hanging', timeout_s=500.0)"
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
