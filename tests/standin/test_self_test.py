@@ -146,7 +146,8 @@ def test_what_cannot_be_asked_is_unavailable_and_nothing_fails(standin):
 
 @pytest.mark.slow
 def test_a_device_that_breaks_in_the_middle_fails_and_says_why(standin):
-    """From its 400th launch on (torch 2.11 has more of them than 2.15) every call answers an illegal address: no check after it has an answer."""
+    """From its 400th launch on, which torch 2.11 to 2.15 reach after the first check, every call answers an illegal
+    address: no check after it has an answer."""
     code, rows, answer = self_test(standin(**HONEST, illegal_address_in=1, fault_launch=400))
     assert (code, answer["verdict"]) == (1, "failed")
     assert rows["rate fp32"]["verdict"] == "ok"
