@@ -8,8 +8,6 @@ changed: a line has the number that it has in the checkout, and the same checkou
 editable install keeps the names and docstrings of the checkout.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -14,8 +14,6 @@ TensorFlow 2.21, four lines patched) on a machine of the same kind; ResNet-101 w
 parameters, FLOP, bytes and footprint of one graph. Not claimed: that both do the same; only their cost is compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -22,8 +22,6 @@ that of the loop before nor that of the loop after it: between processes a machi
 Not claimed: the cost on a GPU, where events are recorded instead of times.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import os

@@ -13,8 +13,6 @@ says which tests are run and in which order; with `--near` only those of the mir
 passes on the clean code.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import csv

@@ -11,8 +11,6 @@ most 1.01. Prints the ratio with its command, machine and versions; exits 1 if t
 Not claimed: what a profiler adds, or the tracer (see `benchmarks.tracing`).
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -18,8 +18,6 @@ leaves it out.
 It does not measure building the model, and no import. A busy machine makes single runs worthless: see `spread`.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import platform

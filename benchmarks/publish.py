@@ -9,8 +9,6 @@ manifest.json name results/runs/NAME where they named a folder of the machine. O
 two figures are kept: `runners.report` makes the rest again. A run with a problem is refused.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

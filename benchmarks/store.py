@@ -5,8 +5,6 @@
 Prints one line a number. Says nothing of a network file system, whose fsync may take far longer.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -18,8 +18,6 @@ kernels alone; both are less than what was spent, and the difference is in "othe
 Not claimed: anything about another machine, or one that was busy.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import itertools

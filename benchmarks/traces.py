@@ -17,8 +17,6 @@ attributed in 4.5 s with 1.4 GB.
 It does not measure a disk: the file was just written and lies in the page cache.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

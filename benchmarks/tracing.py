@@ -14,8 +14,6 @@ Seen with `--models all --repeats 3` (two cores of an AMD EPYC, Python 3.11.7, t
 operation. It is below 1 because the tracer's mode answers views and repeated in-place operations by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import platform

@@ -5,8 +5,6 @@
 Each function gives (module, inputs of one sample); sizes are small enough for every counter on real tensors.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -4,8 +4,6 @@ In the table a formula is in its shortest form, wrapped, and cut after its first
 as text that sympy reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -1,8 +1,6 @@
 """The answer of `runners.reach` as text, as one row and as one JSON document: what a step could take at best on a
 device, what it will probably take, and what others measured there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

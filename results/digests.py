@@ -1,7 +1,5 @@
 """Digests that stand for what must not be written down."""
 
-from __future__ import annotations
-
 import hashlib
 
 

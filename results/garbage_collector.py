@@ -1,7 +1,5 @@
 """Work without Python's cyclic collector: what it frees, and the time it takes, is no part of a step."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the kernel offers a process: to end with the one that started it (prctl(2)), and how much memory is free."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

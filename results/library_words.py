@@ -4,8 +4,6 @@ Messages of a library name its own parts (fake and meta tensors, schemas, C++ ch
 has a row here; what is not here stays as the library said it.
 """
 
-from __future__ import annotations
-
 import re
 
 VALUES = "its course depends on a value that is read from a tensor (.item(), .tolist(), or an if on a tensor)"

@@ -5,8 +5,6 @@ The variable `FLOPLEDGER_LIMITS` raises or lowers them for every command and for
 together). Not claimed: that everything within the limits is quick on every machine.
 """
 
-from __future__ import annotations
-
 import difflib
 import gzip
 import io

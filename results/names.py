@@ -1,7 +1,5 @@
 """Names that look like one that is not known; a number with the name of what it counts."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ A word that is longer than a line, such as a path or a list without spaces, is b
 that has none is left as long as it is only where that fits, else cut, because a terminal would cut it at worse places.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -4,8 +4,6 @@ Python's readers raise five kinds of exceptions for damaged text (csv.Error, Rec
 and gzip's), wait for pipes, and unpack whatever they are given. Not claimed: that the content makes sense.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -4,8 +4,6 @@ Where the project is installed, `flopledger NAME …` is the same. Names and opt
 `eval "$(register-python-argcomplete flopledger)"`.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -6,8 +6,6 @@ timed and nothing is printed, but a line that begins with "error: " where it fai
 run alone it leaves no trace.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

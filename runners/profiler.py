@@ -4,8 +4,6 @@ Forward passes only. MACs are the multiply-adds of convolutions and matrix produ
 arithmetic. Both are None ("at least" in words) if an operation has no rule. DeepSpeed's errors are not reproduced.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace

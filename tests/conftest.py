@@ -1,8 +1,6 @@
 """Tests marked `gpu` are skipped without a CUDA device, for one reason that the list of expected skips knows; the whole
 suite runs in two processes where pytest-xdist is installed, a file or a selection in one."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -5,8 +5,6 @@ What each one's forward and backward pass must count is written here by hand and
 about real models.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A token is a whole number below the vocabulary. The one that is predicted is the
 token longer than the model reads. Nothing is padded and nothing masked. Weights and tokens are random.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ not know. Whole numbers count 4 bytes each, as TensorFlow's labels and indices d
 TensorFlow's graph does besides (sums over no axis, shapes, clipping) is in `catamount_graphs.csv`, not here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, backward_step, forward_step, repeated

@@ -18,8 +18,6 @@ Sizes as the wordlm graph of Catamount's repository has them: 16h²b + 33hb + 6 
 4h + 3 backward, where inputs are as wide as the state. Not here: what a graph does outside of its loops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ Terms are functions of the model's sizes and the batch, but hold for the graph's
 ResNets' for images whose side is a multiple of 32, and speech's for frames that are a multiple of 4.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ those of the graph of ResNet-18, node by node; those of the others follow from t
 side is a multiple of 32: Catamount's convolutions have no padding, and halve by rounding down.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

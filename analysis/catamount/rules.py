@@ -15,8 +15,6 @@ What a graph does that a step of PyTorch does not is in `graph_terms.py`, to be 
 of this is what a device does; that FLOP of whole numbers or of copies mean something.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -9,8 +9,6 @@ Operations of a name are placed by `analysis/characterize/fathom_groups.py`; wha
 share of its own.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

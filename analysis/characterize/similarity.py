@@ -13,8 +13,6 @@ A picture has every workload once, in the variant that it is of, or in the only 
 pictures differ by the variants alone, and not by who is in them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -33,8 +33,6 @@ had the processor. The process's own processor time tells the two apart.
 Not claimed: that numbers are the reason where the processor was busy; a step that does more would look the same.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import statistics

@@ -11,8 +11,6 @@ Counted by the operation table of the step (`analysis/operators/registry.py`), t
 unfused sum over operations, so that their rate is what operations asked for, not what memory gave.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

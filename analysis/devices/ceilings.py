@@ -11,8 +11,6 @@ a figure whose board nobody named has none and is kept for people. Not claimed: 
 were those of this machine.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import math

@@ -4,8 +4,6 @@ Not claimed: that the device reaches it; a device or unit that the table lacks h
 there is none, `peak_refusal` says.
 """
 
-from __future__ import annotations
-
 import csv
 import fnmatch
 import functools

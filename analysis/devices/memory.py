@@ -14,8 +14,6 @@ where the caller says nothing. On NVLink 4 reduce-scatter was seen at 360 GB/s o
 NVLink 3 NCCL's tuning caps rings at 235 of 300. Networks are one port a device, without contention between switches.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 from collections.abc import Mapping

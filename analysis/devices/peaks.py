@@ -12,8 +12,6 @@ the table has no peak: there is no substring match, no default and no guess. `de
 such devices; what it returns is no datasheet peak and must be labelled so.
 """
 
-from __future__ import annotations
-
 import csv
 import difflib
 import functools

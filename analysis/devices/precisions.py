@@ -8,8 +8,6 @@ and matrix products may round their inputs to TF32, under `amp-*` autocast choos
 as `Run.flags_before` names them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ matrix units, SME) is in no row. The clock is the caller's: a core at another cl
 in one processor (performance and efficiency cores) have no row.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import re

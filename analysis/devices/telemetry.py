@@ -9,8 +9,6 @@ A100 and H100 sample it during a quarter of the time only (Yang et al., "Part-ti
 arXiv:2312.02741). On a MIG slice both are the whole GPU's. Nothing is ever filled in from a power limit.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -43,8 +43,6 @@ and an algorithm that needs less where there is none. Versions of torch whose cu
 bytes outside of the caching allocator.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence

@@ -17,8 +17,6 @@ How long a block of memory lives is not what Python's references made of it, but
 A storage of unknown size counts as 0, as in the footprint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

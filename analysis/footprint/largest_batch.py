@@ -7,8 +7,6 @@ common; then the search goes by the secant of what was looked at last, and by ha
 fall as the batch grows. A batch that a step refuses (ValueError: an exported graph has a largest one) does not fit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -24,8 +24,6 @@ Reserved memory is `analysis/footprint/caching_allocator.py`'s, a better order
 `analysis/footprint/minimum.py`'s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate

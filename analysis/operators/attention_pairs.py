@@ -21,8 +21,6 @@ Not claimed: any other kernel (cuDNN's, memory-efficient attention, FlashAttenti
 when there are few queries, as in decoding; the fifth product of a backward pass, which computes the scores again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from analysis.operators.operands import attribute, shape

@@ -6,8 +6,6 @@ PyTorch version has are listed with the others. What costs a constant per elemen
 `analysis/operators/pointwise.py`.
 """
 
-from __future__ import annotations
-
 # --- convolutions, products, attention, recurrent layers -------------------------------------------------------------
 
 CONVOLUTION = """

@@ -5,8 +5,6 @@ the arithmetic as PyTorch decomposes it into elementary operations; a fused kern
 constant number of operations per element are in `analysis/operators/pointwise.py`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from math import prod

@@ -4,8 +4,6 @@ Raises ValueError, naming the operation and its index, where the record lacks wh
 guesses is worse than none. Knows nothing of what an operation is or costs.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -6,8 +6,6 @@ operations: one addition, multiplication, division, comparison, maximum, negatio
 0. Operations whose count depends on an argument (alpha, kernel size, …) are in `analysis/operators/registry.py`.
 """
 
-from __future__ import annotations
-
 Row = tuple[str, int, str]
 
 PER_OUTPUT: tuple[Row, ...] = (

@@ -16,8 +16,6 @@ What a kernel really executes (recomputation, Winograd, padding to tiles) is not
 `attention_backward_executed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

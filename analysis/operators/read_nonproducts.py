@@ -5,8 +5,6 @@ All of it is other FLOP. Integers and bools cost nothing, whatever the operation
 `analysis/operators/registry.py`; constants per element are in `analysis/operators/pointwise.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any

@@ -6,8 +6,6 @@ shape. It leaves bytes to `analysis/operators/traffic.py`. Which name has which 
 `analysis/operators/registry.py`.
 """
 
-from __future__ import annotations
-
 from analysis.operators import nonproducts, products, recurrent
 from analysis.operators.cost import ZERO, Cost, Size
 from analysis.operators.operands import (

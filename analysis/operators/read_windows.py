@@ -4,8 +4,6 @@ All of it is other FLOP, by the formulas of `analysis/operators/nonproducts.py`.
 data (RoIs of unknown size) a bound is taken, and the docstring says which.
 """
 
-from __future__ import annotations
-
 import re
 from math import prod
 

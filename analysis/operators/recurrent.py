@@ -5,8 +5,6 @@ elements), whatever the order of the work. The convention is that of `analysis/o
 a library pads, or that it multiplies a zero initial state (it does, and that counts).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from analysis.operators.cost import Cost, Size

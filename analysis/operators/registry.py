@@ -11,8 +11,6 @@ sizes: `readers_*.py` read them and `products.py`, `recurrent.py` and `nonproduc
 product with a sparse operand ("sparse.mm") is 2 FLOP for each value stored and column of the other.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

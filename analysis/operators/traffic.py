@@ -6,8 +6,6 @@ shape alone, is not read; of a table that it gathers from only as much as it ret
 a stride larger than itself only what it touches (three of four pixels are not read by a 1 × 1 convolution of stride 2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ Storages are linked as a tracer links them: what is written is born there, what 
 description, no program: nothing runs, and no values are known.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ to the first that stands in its place. A storage that nothing names any more is 
 nobody made is refused. The table that was given is not changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ are numbers, by `analysis/profile/fusion.py`; here products stay as they are, an
 that a compiler does it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ all, the masked ones too, and ring attention does not run the (cp − 1) · cp �
 Anything else stays in `unexplained_flop`: a fault of ours or a plan that does not compute the model.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

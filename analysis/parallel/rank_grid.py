@@ -5,8 +5,6 @@ tensor. Experts are shared by ranks of the data and context axes, which are coun
 follow each other hold all experts together, and there are dp · cp ÷ ep such groups.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

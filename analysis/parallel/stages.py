@@ -6,8 +6,6 @@ the last one to the last, anything between to the stage whose layer ran last; it
 stage reads and another one made is sent to it by that one, once for each micro-batch.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Not claimed: that the change pays. The shares are measured; what a change would 
 "can".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

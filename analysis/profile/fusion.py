@@ -17,8 +17,6 @@ join two products, recomputing may replace reading. A storage is followed whole:
 reads another slice is taken to read what it wrote.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ beyond the last cache; a launch costs the least that was seen. Not claimed: that
 that names another device is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from analysis.devices.ceilings import ABOVE_SHEET, best, impossible_bandwidth

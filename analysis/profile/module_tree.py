@@ -9,8 +9,6 @@ under the profiler. Not claimed: that a module took its times from its first lin
 beside those of another.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

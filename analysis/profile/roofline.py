@@ -23,8 +23,6 @@ Not claimed: a roof is what was measured or printed, not what a kernel of this s
 shapes, not read from the device; arithmetic, memory and launches are taken to overlap perfectly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean

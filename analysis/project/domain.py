@@ -18,8 +18,6 @@ The file is made by `python -m benchmarks.pages.frontier`, a row a quantity: exa
 (docs/formula.md) and by our own. A test makes one model's rows again. Nothing is fitted here.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import itertools

@@ -22,8 +22,6 @@ is what the exact formula tends to as the model grows, at the domain's sub-batch
 embeddings and activations still weigh.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields

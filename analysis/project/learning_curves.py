@@ -11,8 +11,6 @@ Errors are in the units of the task, m in its samples (words, letters, images). 
 the data it was fitted to, nor that two tasks have the same.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

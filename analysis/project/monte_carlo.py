@@ -6,8 +6,6 @@ else is the arithmetic of `analysis/project/frontier.py` on arrays. A number wit
 of each other, which those of one fit are not; the box of `frontier.spread` is the wider answer.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping

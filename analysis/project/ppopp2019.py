@@ -16,8 +16,6 @@ prints for them), assumptions.csv (what is needed beside the inputs, each with i
 does not follow). Results never feed `ours`: they are read last, and only to be compared.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

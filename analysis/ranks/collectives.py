@@ -5,8 +5,6 @@ hang. Kinds and sizes are compared, and a step in which they or their numbers di
 Calls between two ranks (send, receive) are in no order that all share, and are in the totals alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Not claimed: why the last one came late. It may have waited for another itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ Products that a faster algorithm computes with fewer multiply-adds (Winograd, FF
 may a step whose tensors stay in a cache from one group to the next. Not claimed: that a device reaches the bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ precision, a kind of operation that no fitted model had and that weighs. On a de
 interval is the one that the measured devices had when each was left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

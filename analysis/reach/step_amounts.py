@@ -9,8 +9,6 @@ Amounts are constant + slope × batch, from two batches. The narrowest side is t
 does not depend on the batch. Not claimed: that a compiler fuses so, or which kernel runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Counts are whole numbers, and a law that misses one of them by a single unit is 
 that is missing means is for the caller to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fractions import Fraction
 

@@ -27,8 +27,6 @@ identified as the same. The others say what else was asked of a cell (which coun
 interval), which repetition it is, or how weights and data were drawn; a cell's id is made of all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

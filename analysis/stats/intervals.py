@@ -10,8 +10,6 @@ Inputs are taken to be independent of each other. It is not claimed that an inte
 holds what its inputs hold.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Numbers as a paper prints them: what they are, and from what they may have been rounded."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass

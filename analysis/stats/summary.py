@@ -33,8 +33,6 @@ Not claimed: no correction for differences between processes (repeat the sweep f
 is reported beside the interval. Nothing is dropped: outliers are counted and stay in the mean.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

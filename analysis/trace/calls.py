@@ -4,8 +4,6 @@ Calls come as columns (one row each); those that are asked about become Profiled
 outermost product around a call, or where there is none the outermost operator. Nothing is counted here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cached_property

@@ -8,8 +8,6 @@ Which gradients were asked for is told by the calls inside, where old PyTorch ma
 What does not agree has no count (`Unavailable`), with why. Nothing is guessed.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Sequence
 from math import prod

@@ -8,8 +8,6 @@ arguments does not say what a kernel does and is taken out first. Patterns ignor
 Not claimed: that a name tells what a kernel does. It can be missing here, and a kernel may have any name.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

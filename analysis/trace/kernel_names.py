@@ -8,8 +8,6 @@ because they are right. The families beside them are ours (`kernel_families.py`)
 Not claimed: that a name tells what a kernel does. A kernel of an unknown name is of the family "", and helps nobody.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ A recording that is cut (the profiler was stopped within a step, calls were take
 totals. Not claimed: that a recording without such a sign is whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ that decides a count was not recorded, the call is `Unavailable`: nothing is gue
 and anything of calls that are no product.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

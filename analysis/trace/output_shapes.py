@@ -4,8 +4,6 @@ A profiler keeps what goes into a call and not what comes out. Each function rai
 together or were not recorded. Nothing here knows an operator's name or what it costs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

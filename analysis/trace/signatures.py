@@ -4,8 +4,6 @@ The arguments are those of PyTorch's schemas (native_functions.yaml), and of ope
 PyTorch 1.5 to 1.11. Data only: `operations.py` reads calls by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

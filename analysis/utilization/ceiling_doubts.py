@@ -5,8 +5,6 @@ is what the ceiling's own calls, its neighbours, its session and the cells show.
 mark is the device's limit; load that was equal all the time leaves no trace but the system's own load average.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ they are left out here by name. An operator that is not in the table is not unde
 never taken for one or the other.
 """
 
-from __future__ import annotations
-
 from analysis.operators.registry import KINDS
 
 _FUSED_ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")

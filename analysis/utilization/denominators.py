@@ -4,8 +4,6 @@ Dense peaks of the unit that really runs an operation, by exact device name. Wha
 there is no default and no partial sum: work on a unit without a peak makes the whole denominator absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

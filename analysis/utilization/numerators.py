@@ -5,8 +5,6 @@ are the cleaned operations of a profile, forward and backward. Recomputation is 
 here measures or divides: `utilization.py` does.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

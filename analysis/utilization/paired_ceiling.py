@@ -14,8 +14,6 @@ Pairs in which neither block waited for a processor are used if there are three 
 Not claimed: that a neighbour slows down one kernel as it does a step. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

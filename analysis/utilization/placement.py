@@ -8,8 +8,6 @@ after it; where these times fall into two groups, so do the blocks. Pure.
 Not claimed: more than two placements of a cell. A move and the way back within one block are not seen.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

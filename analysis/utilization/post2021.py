@@ -6,8 +6,6 @@ claimed that these fractions are utilizations: `docs/results.md` says what is wr
 `utilization.csv`; only the two halves that were counted otherwise are counted otherwise here. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

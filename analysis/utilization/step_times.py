@@ -4,8 +4,6 @@ Device time where every block has it, else wall time: one clock for all blocks, 
 pass of their own, whose marks cost a little: their sum is near the whole step's time, not equal to it. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -7,8 +7,6 @@ profiler. A ratio above 1 is kept and explained, never clamped, and an absent ha
 reason. Pure: raw records in, rows out.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

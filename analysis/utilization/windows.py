@@ -14,8 +14,6 @@ too narrow for the others. Nor that windows of other days differ by no more. `be
 many of these intervals hold the truth. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ above 0 (`analysis.stats.summary`).
 where every one of them has it, else wall time. Not claimed: that an epoch from disk takes as long; see `--data`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ Nodes are processes of this machine; their cells are made up and take no time, s
 The driver is killed when it has half of the cells, and another goes on. Says nothing of a network between the nodes.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

@@ -1,7 +1,5 @@
 """A slot that measures nothing: its rows are made up, as many as a cell on a CPU has, and come at once."""
 
-from __future__ import annotations
-
 import socket
 import time
 

@@ -9,8 +9,6 @@ last task is opened in headless Chromium, 360 pixels wide, where there is one. N
 on an idle one; the load is printed beside them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ text below is a part of what the last block of the task prints. Numbers differ f
 headings of tables and rules under them do not. `layout` leaves those.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ imports take. A finding is an exception that is not ours, a message of more than
 10 s of processor time, or the process dying. Inputs of findings are written to --keep.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import multiprocessing

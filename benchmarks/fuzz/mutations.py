@@ -1,7 +1,5 @@
 """Bytes → other bytes: the edits that the fuzzer makes, most of them at one place."""
 
-from __future__ import annotations
-
 import random
 import re
 

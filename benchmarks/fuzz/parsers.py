@@ -4,8 +4,6 @@
 `tests/data/fuzz/NAME/`, all made by us; of directories they are made here. Smaller ones are in `tables.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -3,8 +3,6 @@
 What a command is told on its command line counts too: it is often pasted from somewhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -7,8 +7,6 @@ file is not made again: `python -m runners.report RUN --predictions FILE` says w
 needed; it takes about two minutes on one core.
 """
 
-from __future__ import annotations
-
 import argparse
 from argparse import Namespace
 from collections.abc import Iterator, Sequence

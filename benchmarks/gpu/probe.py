@@ -6,8 +6,6 @@ Prints JSON, SI units. Each time is the median of device events around a call or
 what a run of this project says of the same device: the step of `resnet50 batch 256 amp-bf16 channels_last`.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable

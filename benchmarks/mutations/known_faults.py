@@ -4,8 +4,6 @@
 spaces. Each row is a fault of its own. `python -m benchmarks.mutation_coverage --known --out DIR` plants them.
 """
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from pathlib import Path

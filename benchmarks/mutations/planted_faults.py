@@ -4,8 +4,6 @@ A fault is one edit of a function: another operator, a doubled constant, a turne
 values in each other's place, a statement left out. Claims nothing about faults that need two edits.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections import defaultdict

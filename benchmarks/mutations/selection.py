@@ -4,8 +4,6 @@ The file that mirrors the module, then what imports it in the mirrored folder, t
 nothing about tests that reach a module without naming it in an import or in text.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

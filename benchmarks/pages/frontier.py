@@ -8,8 +8,6 @@ optimizer of Catamount's graph, once by Catamount's rules and once by our own, a
 was not made from; nothing is fitted or typed here.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -15,8 +15,6 @@ The machine must be idle otherwise: the idle run is measured twice, and the seco
 Not claimed: neighbours that share caches or memory alone; other machines; coverage of the intervals.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ second run that are called so.
 Not claimed: that other machines scatter like this one.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import itertools

@@ -17,8 +17,6 @@ that a sweep has (`analysis/utilization/windows.py`): lines are dealt out to run
 repeats.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

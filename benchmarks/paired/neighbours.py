@@ -4,8 +4,6 @@ They spin: half of one processor, one, two; steadily or one second of every two.
 stands for every neighbour (none takes memory bandwidth or a hardware thread here).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -15,8 +15,6 @@ The share is of the series that met the rule; those that came to the cap are row
 Not claimed: that a machine's noise is of these kinds.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

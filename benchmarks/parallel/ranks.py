@@ -5,8 +5,6 @@
 Prints a line for each number. The command runs in a process of its own, from its start to its JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@
 does not read (NeuSight's, whose models it does not build).
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import gzip

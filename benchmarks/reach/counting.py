@@ -5,8 +5,6 @@ as many parameters as the source prints, and multiply-adds as the source counts,
 datasheet's dense ones of the device that the source names.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@
 is what shrinks). The prior is a row of its own for each factor: without rows that say something, a factor stays there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ A row is a dict with the columns of the table of published steps, and `items_per
 models that cannot be built, are left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

@@ -4,8 +4,6 @@ The native value and its unit stay beside the converted one, so that the convers
 applied to its own result. It does not judge whether a counter is right, only what its number means.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

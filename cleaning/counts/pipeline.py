@@ -10,8 +10,6 @@ latter alone, those inside attention and recurrent layers too, of forward and ba
 modules. The native total stays in its own row. Counters that give no operators pass through untouched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ either kept (perhaps with a field changed, which is logged) or dropped (which is
 Sums of numbers some of which are unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic

@@ -3,8 +3,6 @@
 The limits are here, not in the file, so that a file cannot say of itself that it is good enough.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,6 @@
 """By which numbers a cell is measured until it is done (`measure/timing/protocols.py`), as its rows can be asked for
 them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

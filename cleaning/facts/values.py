@@ -4,8 +4,6 @@ The ranges of numbers are checked when a row is read (results/records/fields.py)
 cell whose own row fails is kept from everything that would stumble over it.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Gates of the denominator: what kernels reached, by themselves, beside the sheet, and from session to session."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

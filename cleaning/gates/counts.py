@@ -1,7 +1,5 @@
 """Gates of counts: each operation once, the batch that the cell says, both passes, one convention. Counts are exact."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from analysis.parallel.rank_grid import ran_all

@@ -1,7 +1,5 @@
 """Gates of the device: no stand-in, its self-test, the precision it computed in, its other users, clock and energy."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

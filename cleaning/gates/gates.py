@@ -7,8 +7,6 @@ nothing to ask is open, never passed: a CPU has no clock telemetry, a run of one
 How to add one is in CONTRIBUTING.md. Passing all of them proves no number right; each is a fault excluded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

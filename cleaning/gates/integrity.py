@@ -1,7 +1,5 @@
 """Gates of what is kept: committed rows, one machine, dense peaks, and derived tables that are the raw rows' own."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence

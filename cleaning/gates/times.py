@@ -4,8 +4,6 @@ What is asked here needs no second measurement: a time that was taken without wa
 blocks, or is shorter than the device can calculate.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

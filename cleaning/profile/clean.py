@@ -5,8 +5,6 @@ one sample, one batch and an epoch. Any recorder whose calls come as ProfiledOpe
 here, and no product is left out in silence: one without a count makes its phase unknown, with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

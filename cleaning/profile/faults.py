@@ -12,8 +12,6 @@ of `analysis/`. Where the outer call does not say enough (a padding by name, wei
 do, if all of them can be counted. Where nothing can, the count is unknown, and stays so.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from analysis.trace.operations import is_product, product_flop

@@ -5,8 +5,6 @@ against ours; its total, whatever it adds to them, stands beside it as a ratio o
 difference of one is a disagreement. It does not explain a difference; the operators and what is not understood do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 

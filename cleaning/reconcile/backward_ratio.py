@@ -6,8 +6,6 @@ cleaned, for one sample, one batch and an epoch. From our own trace: all kinds, 
 other FLOP. From the counters that have a backward pass: their totals, in whatever they count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -6,8 +6,6 @@ nothing is fitted. Two batches decide a line and check nothing; the third does. 
 and are no evidence for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

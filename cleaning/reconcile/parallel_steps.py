@@ -4,8 +4,6 @@ The interval of a scaling ratio comes from those of the two step times, taken as
 Not claimed: why a rank is late, or that the plan with the fewest ranks is the best of its size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ Not claimed: that devices of one model differ. A mean over them would hide wheth
 that of no device.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

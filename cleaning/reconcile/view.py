@@ -3,8 +3,6 @@
 Values only: `cleaning/reconcile/run.py` derives them, and which of several sources is right is not claimed.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass

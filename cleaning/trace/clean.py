@@ -11,8 +11,6 @@ Not claimed: FLOP of what is no product; that a product without a kernel ran; an
 is spent in kernels that look like a product's and are none of any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

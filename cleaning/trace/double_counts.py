@@ -15,8 +15,6 @@ keep their shares. Reasons, the first that fits:
 Not claimed: that what is kept is right (`undercounts.py` asks), or that two trials of one algorithm are distinguished.
 """
 
-from __future__ import annotations
-
 from analysis.trace.kernel_names import AFTER, REDUCTION, family
 from cleaning.counts.steps import known_sum
 from cleaning.trace.products import UNTOLD, Part, Product, entry

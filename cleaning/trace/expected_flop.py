@@ -14,8 +14,6 @@ Where neither mask nor calls tell which gradients were asked for, a convolution 
 with frozen convolutions, has no count. Not claimed: that the others are known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ without calls took for one; its `Part`s are the rows of kernels that belong to i
 step replaces them, never the recording. Nothing is cleaned here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

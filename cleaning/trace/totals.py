@@ -13,8 +13,6 @@ Kernels without a recorded call belong to no phase: no total is unknown for them
 kernels that make products is reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

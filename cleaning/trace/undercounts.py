@@ -17,8 +17,6 @@ Where sizes give no count, a number stays as it was found, once, and a gap stays
 product explains.
 """
 
-from __future__ import annotations
-
 from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
 from analysis.trace.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
 from cleaning.counts.steps import known_sum

@@ -4,8 +4,6 @@ The counting is that of any recorded profile (`clean.py`): by kernels, where the
 the names of a cell, so that they are added up, divided and shown as torch.profiler's own numbers are, beside them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

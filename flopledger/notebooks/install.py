@@ -10,8 +10,6 @@ replaced. Commands that a notebook runs from then on write as into a log, 100 co
 bars nor colours.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

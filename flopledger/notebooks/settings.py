@@ -3,8 +3,6 @@
 FLOPLEDGER_NOTEBOOK_OUT: the folder that takes what they write; without it, results/runs of the checkout.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -5,8 +5,6 @@ direct count) or wrong. Asked after everything was timed, and only of kernels th
 that a kernel of an unknown name is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -8,8 +8,6 @@ are timed as one, nothing is overwritten, and on CUDA the smallest are bound by 
 Not claimed: the rate of the memory's own interface. It is what torch's kernels reach, on a CPU with torch's threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

@@ -9,8 +9,6 @@ Not claimed: that any operation of a network reaches the peak. The clock is that
 of minutes heat may lower it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

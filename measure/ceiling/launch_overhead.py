@@ -7,8 +7,6 @@ are the least that an operation of a step takes, however small it is.
 Not claimed: what a kernel costs inside a CUDA graph, or an operation under autograd or Python modules, which are more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ For the process that measures, before it builds a model. `runners.ceiling` looks
 its ceilings.csv instead (`analysis.profile.machine`). Not claimed: the best of the device, only that of a short list.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

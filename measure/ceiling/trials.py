@@ -7,8 +7,6 @@ it: around powers of two, odd, tall and flat, in batches, and both gradients of 
 Convolutions count their direct multiply-adds. Not claimed: that the best shape of a device is among them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ Not claimed: flags say what a library *may* do. Environment variables that overr
 the getters; they are listed in `read_flags` and refused by `supported`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -5,8 +5,6 @@ the one that was set aside. On a GPU it can starve the host. Not claimed: whose 
 container /proc/stat tells of the whole machine, and so does this.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ platform's own domain (psys), which holds the packages a second time. Clocks are
 is that of a GPU's multiprocessors, and reading them ten times a second would wake the cores that are measured.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

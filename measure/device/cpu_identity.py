@@ -4,8 +4,6 @@ Read from /proc/cpuinfo and /sys alone. A core counts once however many hardware
 units. Not claimed: that a virtual processor is a core of its own; what a hypervisor says is repeated here.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

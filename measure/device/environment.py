@@ -9,8 +9,6 @@ The precision flags are read by `measure/device/apply_precision.py`, the GPU's s
 Serial numbers are hashed, and variables that may hold a secret are left out.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

@@ -10,8 +10,6 @@ all but memory is the whole GPU's. In a container the process numbers are the ho
 baseline taken before our own context.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ For counters (`counters/isolate.py`) and for the workers that measure (`runners/
 kills is said there. No torch is imported here: the server does that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import multiprocessing

@@ -9,8 +9,6 @@ Not claimed: what is printed by neither (torch's own kernels, Arm's Compute Libr
 takes longer, so no time is taken meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -10,8 +10,6 @@ readings carry the host's monotonic clock, which both processes share. Not claim
 `analysis/devices/telemetry.py`. Nothing here changes a setting or imports torch.
 """
 
-from __future__ import annotations
-
 import collections
 import importlib
 import threading

@@ -1,7 +1,5 @@
 """What the installed torch was built for, read from its files, so that the parent process need not import it."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -7,8 +7,6 @@ ints, or become sympy expressions where the call was symbolic. Nothing here says
 Plans are kept for one default dtype at a time: it decides what `empty` makes and what an integer tensor times 0.5 is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -3,8 +3,6 @@
 Not claimed: a model whose construction reads values of its tensors, which is built with them.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import FrameType

@@ -9,8 +9,6 @@ another device holds. A signature is had of plain fake CPU tensors of one mode a
 and real tensors and subclasses have none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ not fit): then the kernel runs, and says what is wrong. All tensors are fake one
 holds every rule against the kernel, strides included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise

@@ -1,8 +1,6 @@
 """What is put together, chosen and padded on fake tensors, from sizes and dtypes alone, as
 `measure/fake/shape_rules.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

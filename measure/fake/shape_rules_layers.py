@@ -1,7 +1,5 @@
 """What layers return on fake tensors, from sizes and dtypes alone: the second half of `measure/fake/shape_rules.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

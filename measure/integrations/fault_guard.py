@@ -1,7 +1,5 @@
 """Callbacks whose own faults are one warning, and no error of somebody's training."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

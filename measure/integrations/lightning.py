@@ -8,8 +8,6 @@ numbers go to the loggers every `log_every_n_steps` steps. Not claimed: the opti
 training step inside of it (a closure): it is in the time, as it should be, and has no model FLOP.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

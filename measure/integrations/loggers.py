@@ -10,8 +10,6 @@ none. What is not known has no value there, never 0. For a table of a whole run 
 meter a directory instead (`out`).
 """
 
-from __future__ import annotations
-
 import csv
 import http.server
 import re

@@ -7,8 +7,6 @@ where the Trainer's own go: into its log, `state.log_history` and every reporter
 DeepSpeed's engine, whose copies of the weights are not looked at.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

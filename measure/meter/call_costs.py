@@ -8,8 +8,6 @@ Products are split by the unit that runs them: the dtype that autocast, the para
 the flags that allow TF32. Not claimed: the dtype of products inside of a module that runs several.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import random

@@ -5,8 +5,6 @@ A counter that goes backwards, or is no finite number, gives no power.
 Not claimed: energy of other parts of the machine, or of other work on the device in the same time.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

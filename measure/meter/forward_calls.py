@@ -11,8 +11,6 @@ Not claimed: passes of submodules that are called without the model; what a capt
 code runs then; the shapes inside of a nested tensor, which are data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections import OrderedDict

@@ -10,8 +10,6 @@ Every cause is an amount of FLOP: the exact count plus all of them, plus `unexpl
 Not claimed: why a framework chose its formula.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass

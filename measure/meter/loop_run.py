@@ -7,8 +7,6 @@ with: another session, another attempt at the same cell.
 Not claimed: an operation table, telemetry, flags, and a warm-up by the sweep's rules; gates that need them stay open.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import socket
 import sys

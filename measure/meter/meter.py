@@ -17,8 +17,6 @@ Not claimed: what ran on other devices than the model's; the time inside of a st
 is part of the step; any default for an unknown device or operation.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import dataclasses

@@ -5,8 +5,6 @@ is done with it. So both methods call as little as they can, and look at this ob
 some of the steps is the meter's.
 """
 
-from __future__ import annotations
-
 from types import TracebackType
 from typing import Any, Protocol
 

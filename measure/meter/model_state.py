@@ -5,8 +5,6 @@ Not claimed: changes inside of a module (a method or a number that it reads, ano
 only an observed step shows (`measure/meter/observed/observations.py`).
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Hashable

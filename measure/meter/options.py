@@ -1,7 +1,5 @@
 """What the caller of a meter may choose, checked where it enters."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping

@@ -6,8 +6,6 @@ matrix gives has the dtype of its products, so one step under forward hooks says
 Not claimed: layers that turn their result into another dtype; functions that are no modules.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any

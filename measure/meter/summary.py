@@ -5,8 +5,6 @@ what differs between processes, machines or ceilings. Counts are exact, and peak
 without an interval of their own.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

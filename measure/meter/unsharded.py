@@ -4,8 +4,6 @@ Each rank runs the whole model on its own batch, so that its count is that of th
 claimed: tensor and sequence parallelism, where a rank runs a part of each layer.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import OrderedDict
 from typing import Any

@@ -6,8 +6,6 @@ one's own is not known, and then there is no mixture. On fake tensors no token i
 have the sizes of values are counted as the executed trace runs them (docs/limits.md).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable

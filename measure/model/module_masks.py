@@ -7,8 +7,6 @@ windows), have no rule. Not claimed: masks of padding, since that a batch has pa
 of models that no test here compares, if their masks are other than their modules say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -3,8 +3,6 @@
 Not seen: generators that a model keeps of its own, and those of other devices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import random

@@ -4,8 +4,6 @@ Eval mode, gradients on, real tensors unless an adapter says otherwise. The back
 sum of all output tensors: its gradients are of parameters, the input needs none. Nothing here counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection, Iterator
 from typing import Any

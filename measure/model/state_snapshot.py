@@ -4,8 +4,6 @@ Afterwards every module has the attributes, lists and modes it had, every parame
 model's code changes outside of its modules; for random numbers see `random_state.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import operator

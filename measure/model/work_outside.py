@@ -9,8 +9,6 @@ Not noticed: threads that were started before and take work from a queue of thei
 that Python holds, and operators in C++ that exclude the key of dispatch modes themselves.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

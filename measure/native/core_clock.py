@@ -11,8 +11,6 @@ alone may have a higher one (docs/benchmarks.md).
 Functions of a few instructions in memory of this process: for x86-64 Linux, where no compiler is needed for them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import mmap

@@ -8,8 +8,6 @@ Not claimed: that a virtual processor is a core. Two that share one core show le
 neighbour on the other hardware thread.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -11,8 +11,6 @@ for 411 MB). `extend_heap` makes that room before anything is timed.
 Not claimed: that a process needs no more memory so. Freed blocks of other sizes may lie in the heap unused.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import resource

@@ -9,8 +9,6 @@ The two are the first and the last of the processors that the process may use. N
 are, and that the threads of a step ran on these.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

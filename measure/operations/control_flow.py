@@ -5,8 +5,6 @@ a value, and tensors have none, it is refused and the operator named. Code that 
 Not claimed: what a compiler makes of a loop; other operators that take functions.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

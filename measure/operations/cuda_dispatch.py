@@ -9,8 +9,6 @@ Registered for as long as the context lasts, for the whole process; nested conte
 batch normalisation and recurrent layers keep, which kernels are fused, in-place variants.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator

@@ -9,8 +9,6 @@ Not claimed: the work of a score's or a mask's function; a BlockMask that is mad
 fake, so that its blocks are not known. On real tensors torch's own function runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Every count of the product comes from it. The caller's model and the random numb
 copies no data, makes no real tensor and raises what fake tensors raise; `trace_any` then runs a copy with values.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Mapping

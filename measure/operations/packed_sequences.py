@@ -5,8 +5,6 @@ So the ends of a tensor among the model's inputs are noted on its fake copy, and
 copy. Not claimed: ends that the model calculates, or keeps in other dtypes; keys in pages of a cache.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any

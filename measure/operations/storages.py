@@ -6,8 +6,6 @@ the storage holds, not what an allocator reserves for it. Memory that no operati
 workspace) is not seen.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ plain function is taken for backward. Garbage collection is off while a step is 
 what only the collector frees counts as alive, in every trace.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

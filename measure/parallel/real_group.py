@@ -12,8 +12,6 @@ because libraries choose algorithms and connect in it. Operands are random norma
 Not claimed: what a step's collectives reach, which share the link and the processors with computing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -11,8 +11,6 @@ Not claimed: shapes are not compared. `aten.detach` is in no step that nobody wa
 so that it is not joined; and what else a mode alone makes torch call stays without a call.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

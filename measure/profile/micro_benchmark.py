@@ -7,8 +7,6 @@ have it. The step itself goes on as ever: copies take what in-place calls change
 Not claimed: that caches are as in the step (copies were just written), nor times of calls that give views alone.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ state move on by as many steps, and stay so. No function of torch is ever replac
 Not claimed: what a model's code changes outside of its modules is not undone.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from types import TracebackType

@@ -7,8 +7,6 @@ every step get times, so that means over the steps add up; the rest is time betw
 Not claimed: calls and kernels are timed under the profiler, which costs each call a microsecond or so.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

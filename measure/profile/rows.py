@@ -3,8 +3,6 @@
 Times of the steps are given; nothing is measured here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

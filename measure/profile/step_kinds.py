@@ -3,8 +3,6 @@
 It announces its phases to `mark`, reads no clock, and can be made again on fake tensors, for its table of operations.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections import defaultdict

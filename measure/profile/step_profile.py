@@ -9,8 +9,6 @@ are under the profiler; compare_steps times some without it. Nothing is changed 
 changes (`model_guard.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ Warm-up is kept and marked, not thrown away: the first steps' times say what war
 all threads of this process. Not claimed: that a plain step and a profiled one take the same; both are reported.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ kernels side by side the later. An instant in which none runs is waited for by t
 it is the step's end. Whole nanoseconds: the shares add up to the step exactly.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

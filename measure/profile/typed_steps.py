@@ -8,8 +8,6 @@ call inside of `Optimizer.step` or `Optimizer.zero_grad` says so (its scope), fo
 Not claimed: calls are timed under the profiler, which costs each a microsecond or so, a part of it between operations.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import Counter

@@ -8,8 +8,6 @@ real tensors, its own counts not asked for. Eval mode, gradients on, backward of
 among the counters.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Iterator

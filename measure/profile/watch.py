@@ -9,8 +9,6 @@ Not claimed: what runs outside of the model's forward (loss, backward, optimizer
 inputs are kept, and what the forward changes in them in place is changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections import Counter

@@ -8,8 +8,6 @@ measures the second run.
 Not claimed: memory that a library takes past torch's allocators (malloc inside of oneDNN, a device's context).
 """
 
-from __future__ import annotations
-
 import gc
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence

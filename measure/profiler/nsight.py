@@ -9,8 +9,6 @@ Not claimed: that what was exported can be read, which `measure.trace.readers.ns
 work.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -9,8 +9,6 @@ Not claimed: that anything was recorded; without a profiler the ranges go nowher
 told and no kernel to be recorded: the step runs between the same ranges, as far as torch writes them there.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

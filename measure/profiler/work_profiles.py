@@ -10,8 +10,6 @@ module several, so profiled times are kept to tell that overhead and no utilizat
 model's calls have no module. One profiler can listen at a time, ours or another.
 """
 
-from __future__ import annotations
-
 import gzip
 import tempfile
 from collections.abc import Callable, Iterator

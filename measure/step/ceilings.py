@@ -3,8 +3,6 @@
 `python -m runners.ceiling` asks the same, with copies and launches. Not claimed: more than the best of what was tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@
 (`docs/limits.md`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

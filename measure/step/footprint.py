@@ -4,8 +4,6 @@
 fragmentation, which are the device's (`docs/footprint.md`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

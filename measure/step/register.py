@@ -4,8 +4,6 @@ The rule is of this process; a command learns it from the model's file, which re
 claimed: that the formula is right, and anything of an operation that no dispatcher sees.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

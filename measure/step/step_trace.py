@@ -4,8 +4,6 @@ On fake tensors: no memory, no device, and the caller's model is left as it is. 
 runs as a copy with values, and the notes say so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

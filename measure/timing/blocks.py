@@ -25,8 +25,6 @@ is of.
 The numbers of the rules, and their sources, are in `protocols.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import math

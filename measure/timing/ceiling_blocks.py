@@ -12,8 +12,6 @@ Not claimed: that a neighbour slows down one kernel as much as a step of many. O
 threads of a step wait for each other at each of its operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self

@@ -7,8 +7,6 @@ events, resolution about 0.5 µs.
 Not claimed: an event pair times what lies between two points of one stream, gaps included. It is no kernel time.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any, Protocol
 

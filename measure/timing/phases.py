@@ -3,8 +3,6 @@
 Blocks, collector and suspension as in `blocks.py`. Not claimed: a headline time; marks cost a little in each step.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ costs 7 µs without one, too; an NVTX pair without a tool costs 0.15 µs.
 Not claimed: ranges are host intervals. Kernels that a phase launched may run after its range has ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -7,8 +7,6 @@ each decided for itself, they would wait in collectives for each other for ever.
 Not claimed: that ranks begin a block at one moment. They leave one barrier, which is some tens of microseconds.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

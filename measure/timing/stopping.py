@@ -10,8 +10,6 @@ Stopping when the interval is narrow costs coverage (simulated, a scatter of 1 o
 autocorrelation up to 0.4, 0.905 and more for 0.6; `benchmarks/paired/stopping.py`).
 """
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

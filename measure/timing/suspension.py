@@ -7,8 +7,6 @@ timed says nothing of a step.
 Not claimed: a frozen container, and a virtual machine that its host pauses, give neither sign.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

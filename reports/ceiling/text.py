@@ -5,8 +5,6 @@ datasheet prints and what others reached is shown and not divided by, but for th
 were timed alone have a row for each size and a column for each collective. Prints nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@ First shares by group, likeness, the paper, steps and inference; then threads, b
 ways. Prints nothing and reads no file; the numbers are calculated by `reports/characterize/answer.py`.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ was asked of them. What may differ is named by the caller; anything else that do
 `to_text` is the comparison as a table that a person reads: as wide as its terminal, what can be said first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -13,8 +13,6 @@ The answer is shown on a terminal and as a comment on a pull request: the verdic
 quantities that are equal in every cell are one line; each other row is shown with its numbers.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Collection, Mapping, Sequence

@@ -7,8 +7,6 @@ Backward ÷ forward is shown of the model, its kinds of operation and the counte
 stands why 3 × forward is not the step, reason by reason to the last FLOP, and what runs besides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Ranks that do the same are one line of the table, with how many they are; CSV and JSON have every rank.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

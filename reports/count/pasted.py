@@ -6,8 +6,6 @@ multiply-add counted as the other of 1 and 2. The first of these that fits is ta
 far as the counter goes, and the rest is said to be unexplained. Nothing is counted here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -11,8 +11,6 @@ embedded; B: samples. An expression is of a whole step, forward and backward. Ea
 operations that it stands for: N by what parameters do, a square of T by attention, all else by products with weights.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

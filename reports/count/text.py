@@ -4,8 +4,6 @@ A row a counter and pass: its number as its users know it, in its own unit; that
 differ, the conversion first; and what no cause explains. `detail` lists every cause with its kind and module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

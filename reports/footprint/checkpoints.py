@@ -4,8 +4,6 @@ Text around the choices of `analysis.footprint.checkpointing.curve`. It says not
 takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A step's memory as a table a person reads, as a row of CSV, as JSON, and its timeline as CSV."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

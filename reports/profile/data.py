@@ -4,8 +4,6 @@ Numbers are as exact as they were measured or counted; unknown is null, or an em
 and `between_operations_time_s` add up to `step.time_s`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any

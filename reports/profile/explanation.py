@@ -9,8 +9,6 @@ and the way from pure arithmetic to the measured step. Least times are sums of m
 or over groups, at the machine's rates; they are a model's, not a compiler's.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

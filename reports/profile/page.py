@@ -6,8 +6,6 @@ bytes. A short script of its own folds and sorts; the page's policy admits that 
 is there, unfolded. All text comes through jinja2 with escaping on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from analysis.profile.module_tree import ModuleNode, tree

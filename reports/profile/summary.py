@@ -4,8 +4,6 @@ Latency of a pass: the mean time of its operations and of what was waited betwee
 optimizer are the step. FLOP are model FLOP, 2 a multiply-add, counted from shapes; unknown is a dash.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean, median
 

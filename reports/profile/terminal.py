@@ -5,8 +5,6 @@ hundredth of the step dimmed. Columns that do not fit are left out, the least as
 of them. The verdict and what to change come last, where a terminal leaves the reader.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Mapping

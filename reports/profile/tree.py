@@ -10,8 +10,6 @@ model FLOP or other; bytes are unfused. attained: relative to the roof that the 
 intensity.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections import defaultdict

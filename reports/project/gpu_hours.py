@@ -1,7 +1,5 @@
 """Training compute and GPU-hours: as a table a person reads, as CSV and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

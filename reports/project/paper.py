@@ -1,7 +1,5 @@
 """A paper's results beside ours, as a page, CSV and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby

@@ -3,8 +3,6 @@
 Shared are a device with the utilization of it, and numbers with an interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

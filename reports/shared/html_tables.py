@@ -4,8 +4,6 @@ Numbers are written by `reports.shared.numbers`. What is unknown is a dash, and 
 with the cells it holds for. Which tables there are is in `page_cells` and `page_counts`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ columns of the highest rank and says which; where that is not enough each row be
 broken unless it is longer than its line by itself. Nothing is printed, and nothing is said by colour alone.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import io

@@ -10,8 +10,6 @@ compare: a page says so, marks them in its tables and draws them with marks of t
 the user's peak are not concerned.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

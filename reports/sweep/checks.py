@@ -6,8 +6,6 @@ published a predicted time with its intervals. A prediction holds at a level whe
 level's interval. Not claimed: that cells of one model are independent.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

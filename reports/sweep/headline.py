@@ -8,8 +8,6 @@ numerator over every denominator, so that a mean over its rows is a mean of diff
 one fraction that is shown first. A cell without one is there, with its reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

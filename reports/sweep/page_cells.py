@@ -3,8 +3,6 @@
 From derived records to rows of text. Nothing is calculated but ranges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 From derived records to rows of text. Nothing is calculated but sums, ranges and FLOP an image.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence

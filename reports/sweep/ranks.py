@@ -3,8 +3,6 @@
 A step's collectives have a row for each rank and kind, relative to the rate at which their link was measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from analysis.parallel.link_use import LinkUse

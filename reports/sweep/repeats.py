@@ -8,8 +8,6 @@ them have a wide interval: with one degree of freedom t is 12.7. Pooled over all
 Variants are compared with the first of the same model and batch: a table of each form. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ what; utilization.csv has every other. Cells with profiles get a second table: t
 an epoch takes. All of it fits the width that it is asked for and needs no colour. Nothing is printed here.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

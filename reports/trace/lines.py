@@ -4,8 +4,6 @@ A rate is of the calls that have a count, over the time of their own kernels, an
 speaks. Nothing is printed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from analysis.devices.peaks import Device

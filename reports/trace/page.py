@@ -5,8 +5,6 @@ Asks no clock and writes nothing: the same recording gives the same bytes. All t
 on; the page's policy admits the script that sorts tables, and without it everything is there.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

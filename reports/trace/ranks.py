@@ -4,8 +4,6 @@ The page shows what a step is spent on and who waits for whom, in one file that 
 of the terminal, of all ranks. Asks no clock: the same recordings give the same bytes. Nothing is printed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from html import escape

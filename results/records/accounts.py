@@ -3,8 +3,6 @@
 They are answers of `runners.count`, kept in files of their own and never in a run. docs/counters.md is made from them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

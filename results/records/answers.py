@@ -1,7 +1,5 @@
 """What a run answers: times and utilization."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

@@ -5,8 +5,6 @@ the calls of modules, those that patch functions the calls of functions, those t
 operations. It is kept in memory only, crosses from one process to another, and knows no torch. It says nothing of time.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What is asked for, what became of it, and under which circumstances."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 

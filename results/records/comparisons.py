@@ -3,8 +3,6 @@
 Answers of `python -m runners.report A B` and `DIR --check`, never kept in a run: they can be had again from its rows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from results.records.fields import FromOne, Json, Probability, Signed

@@ -1,7 +1,5 @@
 """Counts of FLOP: as counters gave them, cleaned, and compared with each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

@@ -5,8 +5,6 @@ for which that is not so says it where it is declared: `slope: Annotated[int | N
 holds has a range only where its field says so. Not claimed: that a value within its range is true.
 """
 
-from __future__ import annotations
-
 import math
 import typing
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Operations, kernels and storages, as traced and as recorded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

@@ -7,8 +7,6 @@ What could not be read back is refused before it is written. A text that a sprea
 apostrophe before it (`cell_text`). Nothing here knows CSV's quoting or files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

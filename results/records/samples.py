@@ -1,7 +1,5 @@
 """What clocks and devices said, and the ranks of a step that was trained on several devices at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

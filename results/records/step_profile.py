@@ -5,8 +5,6 @@ steps, because means add up: the operations' times and the time between them are
 beside them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from results.records.fields import Json, Shapes, Signed

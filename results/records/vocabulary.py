@@ -1,7 +1,5 @@
 """Words and values that records share, and their digest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

@@ -5,8 +5,6 @@ the tree travels, or the variable FLOPLEDGER_COMMIT. COMMIT holds a hash of the 
 way is marked `.dirty`, as git would. The variable is believed as it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

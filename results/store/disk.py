@@ -5,8 +5,6 @@ A partial line can be on the disk only after a kill or a failed write, and the n
 counts is not decided here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -6,8 +6,6 @@ themselves (`SEALED`) end with a checksum over the header, the row and the check
 changed, moved or lost is seen at it or after it; how many ceilings and sessions there were, the rows of runs.csv say.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

@@ -3,8 +3,6 @@
 Reading changes no file on the disk. A run that is resumed gets the columns of this version first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ The mix is one recording of each mode on each device, in the first of everything
 from the mix in one thing. Names and sizes are checked here; nothing slow is imported.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

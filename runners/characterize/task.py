@@ -4,8 +4,6 @@ A task that `launch.Worker` calls by name: picklable in, picklable out, and any 
 The parent never imports this module, which imports torch.
 """
 
-from __future__ import annotations
-
 import resource
 import statistics
 import sys

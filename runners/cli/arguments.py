@@ -4,8 +4,6 @@ The line says what was expected, what came, and the nearest valid name. Nothing 
 or imports more than the standard library does, so that `--help` and syntax errors answer at once.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -4,8 +4,6 @@ A command's `main` parses, then returns `guarded(…)` of the rest; its file end
 Nothing here knows a command, or imports more than the standard library and the names of faults.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -6,8 +6,6 @@ colours unless NO_COLOR or TERM=dumb forbid them.
 Each derived file is replaced at once or not at all. Nothing of a run's raw rows is written here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -2,8 +2,6 @@
 other commands one line on a terminal, which the next one replaces. A terminal that says TERM=dumb, as notebooks do,
 gets a log's lines."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

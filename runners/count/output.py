@@ -3,8 +3,6 @@
 Data alone is on stdout. The command imports this module after its options were parsed.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ results are possible but say less or scatter more, `missing` that something is n
 can make a machine unfit; no optional counter or tool does. A check does not claim that the machine stays as it is.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -4,8 +4,6 @@ Each check gets a device and answers with a row that says whether the program me
 and energy of known work are in `runners.doctor.self_test`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod

@@ -4,8 +4,6 @@
 does in a clock, which is no peak before cores and a clock are known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

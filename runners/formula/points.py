@@ -11,8 +11,6 @@ through all of them, and all of torch and sympy, again and again, for a fifth of
 it (`results/garbage_collector.py`), and `tidied` collects now and then.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

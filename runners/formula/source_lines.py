@@ -4,8 +4,6 @@ The model's own is what is neither Python's library, PyTorch's, nor of the packa
 torchvision, timm, transformers and `workloads/`. What an operation does inside is not looked at.
 """
 
-from __future__ import annotations
-
 import linecache
 import sys
 import sysconfig

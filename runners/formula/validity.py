@@ -6,8 +6,6 @@ model has no formula, `branched` looks at it again, at a few points: it gives th
 change, the first that does, and the line of its code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

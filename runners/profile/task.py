@@ -8,8 +8,6 @@ the command line says comes first. Raises Mistake for anything that cannot be.
 command's line. torch is imported inside, because the parent imports this module, too.
 """
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`python -m runners.report DIR --check`: a run's rows through every gate. Reads, and writes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

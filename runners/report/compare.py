@@ -7,8 +7,6 @@ Reads both runs and writes nothing but its answer. What each condition means: `r
 `python -m runners.report RUN --links DIR`: a run's collectives beside the rates that its links were measured at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from pathlib import Path
 

@@ -9,8 +9,6 @@ and no batch twice. Each counter runs in a process of its own; batches that are 
 law of the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 

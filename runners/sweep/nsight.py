@@ -6,8 +6,6 @@ nothing else: `WorkFindings.unprofiled` has the reason under "nsys WORK". Its ti
 timed here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

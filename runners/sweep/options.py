@@ -4,8 +4,6 @@ What is given on the command line comes first, then what the resumed run had, th
 Names are checked here; nothing is imported that is slow, and nothing is asked of a device.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

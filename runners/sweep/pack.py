@@ -4,8 +4,6 @@ The archive is the run's directory without pictures and pages, which `runners.re
 that can be reported on, resumed and published. It is put in place at once, so that whoever copies it finds a whole one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import tarfile

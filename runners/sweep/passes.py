@@ -11,8 +11,6 @@ slows its later launches (pytorch/pytorch#146604: training by 10 to 20 %), and d
 (pytorch/kineto#1169).
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Callable, Iterator

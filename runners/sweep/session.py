@@ -4,8 +4,6 @@ The only place that joins store, workers and telemetry. A fault in one cell cost
 written, the caller's Ctrl-C, a used-up time budget and a lost device end a session, and what was committed stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

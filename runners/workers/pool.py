@@ -5,8 +5,6 @@ nothing: whatever it raises, whatever kills it and whatever hangs becomes a `Wor
 another. The parent itself never touches torch or a device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -3,8 +3,6 @@
 Where the device offers none (most CPUs, no library, no permission) every answer is empty and `reason` says why.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

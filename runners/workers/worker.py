@@ -6,8 +6,6 @@ It never outlives its parent (Linux and a thread wait for the lifeline to break)
 `WorkerFault` says why a call gave no result: the one word that pool, worker and commands share.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import signal

@@ -1,7 +1,5 @@
 """The table of faults in docs/evidence.md: each boundary has a fault, and each test that it names is there."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/first-hour.md and the program that pastes it: blocks, limits, exit codes, headings; and what pages show."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

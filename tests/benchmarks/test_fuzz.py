@@ -1,7 +1,5 @@
 """Each cheap parser reads damaged inputs and fails in our own ways alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.fuzz.__main__ import fuzz

@@ -1,7 +1,5 @@
 """The predictions of the suite gpu: one for each of its cells, in order with their bounds."""
 
-from __future__ import annotations
-
 from benchmarks.gpu.predictions import DEVICE, FILE, suite_cells
 from reports.sweep.checks import KEY, read_predictions
 from results.records.rows import cell_text

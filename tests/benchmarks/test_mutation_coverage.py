@@ -1,7 +1,5 @@
 """Planted faults: what each kind makes of a piece of code, where none is planted, and that the choice is even."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A published run is the run: its rows, its operation tables and what is derived from them, in fewer files."""
 
-from __future__ import annotations
-
 import gzip
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CONTRIBUTING.md against the tree: every path and every identifier in backquotes is there."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

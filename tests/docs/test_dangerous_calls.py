@@ -1,7 +1,5 @@
 """The tree is read: what runs code, unpickles, starts a shell or unpacks archives stands in named places alone."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from collections.abc import Iterator

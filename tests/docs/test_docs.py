@@ -1,7 +1,5 @@
 """The documents against the code: protocol numbers, precisions, commands, counts, links, paths, pins."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import tomllib

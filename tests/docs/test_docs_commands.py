@@ -1,7 +1,5 @@
 """Every command in the documents is one that its program takes: found, split as a shell would, and parsed, not run."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The rules of the layout, checked on the tree itself: imports, docstrings of packages, sizes of folders, the map."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import subprocess

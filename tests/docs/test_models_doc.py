@@ -1,7 +1,5 @@
 """The whole file that docs/models.md shows is one that builds, trains and counts as the page says."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

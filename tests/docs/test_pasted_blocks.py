@@ -1,7 +1,5 @@
 """The documents' code blocks run as they are pasted, each in a process of its own beside the checkout."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """requirements.lock: the constraints' versions, all with hashes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/results.md: the numbers of its tables and sentences, worked out again from the kept rates and accounts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

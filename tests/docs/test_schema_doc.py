@@ -1,7 +1,5 @@
 """docs/schema.md against the records: every column of every file, in order, with its type and emptiness."""
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import re

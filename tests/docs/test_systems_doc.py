@@ -1,7 +1,5 @@
 """docs/systems.md: every test, command, option and function that it names is there. Files are parsed, not imported."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

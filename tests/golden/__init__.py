@@ -8,8 +8,6 @@ TOLERANCES: a table's name → by how much its floats may differ, relative; TOLE
 A value changes only in a commit whose subject begins with `golden:` and whose text says why the old one was wrong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

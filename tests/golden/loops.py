@@ -4,8 +4,6 @@ Each function gives the model that the meter watches, and one step of the loop. 
 batch of 4 takes F = 2 · 4 · 16 · 16 = 2048 FLOP forward, and as much for each of its two gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

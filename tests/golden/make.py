@@ -1,7 +1,5 @@
 """`python -m tests.golden.make [--only NAME …]` writes the golden answers as they are today."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.util

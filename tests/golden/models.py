@@ -4,8 +4,6 @@ A case is the command line that gives it, so that `python -m runners.count CASE`
 function of `tests/golden/loops.py`. Times, devices and versions are in none of them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -4,8 +4,6 @@ Each comes out of a command that is run in this process. What a command gives be
 not compared: a new column or another row is no difference.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools

@@ -1,7 +1,5 @@
 """Today's answers are the golden ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.golden import TOLERANCE, differences, read

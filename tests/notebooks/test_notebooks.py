@@ -1,7 +1,5 @@
 """The notebooks: nothing but calls, with what they print and draw; each runs here from a clean kernel, small."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

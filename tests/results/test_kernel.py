@@ -1,7 +1,5 @@
 """A process ends with the one that started it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

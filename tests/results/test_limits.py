@@ -5,8 +5,6 @@ runs.csv names the files that a cell committed; a name that is none of a run's o
 Which commit the code is, on a machine with git, with the file COMMIT, with the variable, and with none of them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import io

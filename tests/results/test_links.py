@@ -1,7 +1,5 @@
 """A run directory of somebody else may hold links: nothing behind them is read, cut, replaced or deleted."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

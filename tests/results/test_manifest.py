@@ -1,7 +1,5 @@
 """manifest.json, the version of the program, and which machines may go on with a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

@@ -1,7 +1,5 @@
 """A number of a record has a range by its unit or its field, and a file with another is refused in one line."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Records become text and come back equal; what could not come back is refused."""
 
-from __future__ import annotations
-
 import collections.abc
 import csv
 import dataclasses

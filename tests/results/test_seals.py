@@ -1,7 +1,5 @@
 """Seals of rows, headers and the manifest: what was changed, moved or cut off is told, and no row of it is used."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

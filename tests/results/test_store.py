@@ -1,7 +1,5 @@
 """What the store keeps and gives back, and what it refuses before it writes."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib

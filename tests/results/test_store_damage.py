@@ -1,7 +1,5 @@
 """What is read of a run whose files were damaged, torn, lost, or written by another version."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """A disk that refuses: every fault becomes a StoreFault, whole rows are kept, and the store goes on."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

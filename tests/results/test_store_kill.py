@@ -1,7 +1,5 @@
 """`kill -9` at any moment: no cell lost, none twice, no torn row read; a resumed run ends like one never killed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random

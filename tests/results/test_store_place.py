@@ -1,7 +1,5 @@
 """A store goes on only where it is alone: its lock is its own, and the manifest is there."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

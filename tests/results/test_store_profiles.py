@@ -1,7 +1,5 @@
 """Profiles: one compressed file an attempt, committed with it, replaced only while it is not."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 

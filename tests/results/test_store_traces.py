@@ -1,7 +1,5 @@
 """Operation tables: kept once, equal bytes for equal traces, damage named and mended."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import time

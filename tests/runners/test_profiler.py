@@ -3,8 +3,6 @@
 The faults are those of counters.md's list: what DeepSpeed prints instead stands beside the expected value.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -5,8 +5,6 @@ times a cell. What a test makes is collected as ever. Claims nothing about what 
 froze it: that is freed when the file has ended.
 """
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The texts of a figure: which are shown, and whether one covers another or leaves the page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """Whether processes live, waiting until they have ended, an interrupt as a terminal sends it, and what they took."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

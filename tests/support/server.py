@@ -6,8 +6,6 @@ test that starts a command as a process of its own. Claims nothing about what a 
 or take seconds stay with those that need them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from multiprocessing import forkserver
 

@@ -1,7 +1,5 @@
 """A fixture for tests of tiny operations: torch computes in one thread."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

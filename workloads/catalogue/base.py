@@ -4,8 +4,6 @@ A workload is one frozen value; everything it needs at another size is in `hyper
 built, counted, and derived as a formula at any point. Nothing here measures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ which sizes and batches it cannot take; `tests/workloads/vision/test_vision.py` 
 such claim. It claims nothing about memory or time, and a size that it does not refuse may still fail.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ model at sizes for a CPU. Bare names that torchvision or Catamount have begin wi
 Source: Adolf et al., IISWC 2016, arXiv:1608.06581, and the code that its authors published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

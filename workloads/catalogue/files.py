@@ -8,8 +8,6 @@ packages that are installed, and what code reads or imports by names that it com
 should, torchvision checks by their checksums when they are read.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

@@ -20,8 +20,6 @@ It reads sources and configs and runs none of them, so that it answers in millis
 fail to build. Names of timm and of transformers' types are known to those libraries alone, and are checked there.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import importlib.util

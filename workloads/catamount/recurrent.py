@@ -23,8 +23,6 @@ attention cell's state, and a convolution over the last step's weights, and are 
 Source: Battenberg et al. 2017, arXiv:1707.07413, sizes as in Hestness et al. 2019.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

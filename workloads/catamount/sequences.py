@@ -17,8 +17,6 @@ noise-contrastive estimation: a logit less the logarithm of how often its word i
 dense.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

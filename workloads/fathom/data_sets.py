@@ -8,8 +8,6 @@ what a directory holds; `sound_files.py` reads TIMIT.
 of images ImageNet by torchvision's readers, `deepq` frames of Atari.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import zipfile

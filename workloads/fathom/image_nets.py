@@ -27,8 +27,6 @@ is never used, and is left out. Images are as MNIST's, standardised: here blends
 its feed-forward layers are four times as wide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 

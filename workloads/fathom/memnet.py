@@ -12,8 +12,6 @@ are not. The vocabulary is the task's 19 words and padding. All of it is calcula
 made on any device, and on fake tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import torch

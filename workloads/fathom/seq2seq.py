@@ -12,8 +12,6 @@ As coded one pair of sentences is read and fills the whole batch; as the paper h
 Words of a made-up language follow Zipf's law and are translated one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -17,8 +17,6 @@ TIMIT for `fathom-speech`: sound of NIST SPHERE as coefficients, and the phoneme
 all thirteen change. Utterances that are longer than the workload's frames or labels are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise

@@ -5,8 +5,6 @@ hands on to the module for that form; it knows no architecture itself. `docs/mod
 errors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ called as ever. Lightning itself is not imported, and its Trainer is not run: ho
 optimizers that are stepped by hand (`automatic_optimization = False`) are not part of what is measured.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable
 from typing import Any

@@ -5,8 +5,6 @@ weights and changes the input size alone. The loss is cross entropy of uniform l
 features of a model without classes: nothing is learned.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial

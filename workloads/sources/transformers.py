@@ -8,8 +8,6 @@ A row of SHAPES reads the shape of each kind of input from the configuration. Te
 padding; images, sound and features are normal noise. A kind that no row knows is refused with what to type.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence

@@ -8,8 +8,6 @@ It may return a workload in parts, too: an object or a mapping with build, batch
 (`workload_of`), and what lacks one gets one line that names it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

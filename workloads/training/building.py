@@ -20,8 +20,6 @@ very model and inputs, without gradients, and puts buffers back (the running mea
 nothing of the backward pass.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

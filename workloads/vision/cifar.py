@@ -5,8 +5,6 @@ The headline measurement trains on batches that lie on the device before the clo
 published data is torchvision's checksum test, which stays in force.
 """
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Sequence

@@ -12,8 +12,6 @@ Images are standard normal, labels uniform, boxes valid: never zeros, because a 
 power and clocks higher than training does. Nothing here resembles photographs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

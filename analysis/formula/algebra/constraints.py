@@ -6,8 +6,6 @@ caller says in what its quantities are, a bound in another unit is refused. Noth
 (`analysis.formula.algebra.solve`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ Values are whole numbers of at least 1. Nothing here evaluates a formula (`analy
 a file.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import functools

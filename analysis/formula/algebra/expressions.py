@@ -10,8 +10,6 @@ Text is parsed here by a grammar of its own and never evaluated as Python. Not c
 floating point (0.5 is one half), and no simplification.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
 import sys

@@ -15,8 +15,6 @@ Each test of a candidate is an exact evaluation. Not claimed: the second way loo
 that a formula may be monotone and not be seen to be.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ thousands are parted by commas, roundings are ⌊ ⌋ and ⌈ ⌉. The text is f
 (`analysis.formula.algebra.simplify` makes others), never changed.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping

@@ -10,8 +10,6 @@ holds from a number on, the smallest. Where it holds in several stretches, `<=` 
 start of the first. Of `==` it is the smallest.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

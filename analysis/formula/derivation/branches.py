@@ -4,8 +4,6 @@ For a model that takes another course at some size no one formula holds; this fi
 it does so. Why it does is in the model's code, which is not looked at here (`runners/formula/source_lines.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest

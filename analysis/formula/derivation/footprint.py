@@ -12,8 +12,6 @@ that had no part in it. Whatever is given equals the footprint of whole numbers 
 the samples differ in kind, it is None and `why` has the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -9,8 +9,6 @@ That a form holds at other points is not claimed here: whoever gives the points 
 form is wrong. A point more never makes a right form wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache

@@ -7,8 +7,6 @@ that is reported by `Restructured`, a size without a form by `Unfitted`. It buil
 Tables of one step at several points side by side: every size as its values at the points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

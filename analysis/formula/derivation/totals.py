@@ -23,8 +23,6 @@ left out. Rates are taken for exactly what the floats hold, so that a request ab
 other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

@@ -6,8 +6,6 @@ FLOP. What is calculated a second time (checkpointing, the scores of fused atten
 stands beside. It says nothing of time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

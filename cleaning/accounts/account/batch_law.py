@@ -5,8 +5,6 @@ counter also what it charges once (pthflops' bias of a linear layer) or divides 
 whole numbers, nothing fitted. Of parts only those are listed that have a constant or break the law.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@ own; where the rule gives none, nothing is said, and the difference stays unexpl
 sizes, which do not tell that numbers are complex.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction

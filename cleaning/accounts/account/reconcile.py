@@ -4,8 +4,6 @@ Exact is the training step: products of forward and loss, and of backward. Count
 that changes is a cause as well. A counter's total is looked at once, at the end, to say what stays unexplained.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """calflops by its patches: those of DeepSpeed's profiler without `@`, mm, bmm and fused attention, with shapes laid
 together from the left, and with a backward pass that is twice the forward one (calflops/pytorch_ops.py of 0.3.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod

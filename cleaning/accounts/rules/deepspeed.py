@@ -2,8 +2,6 @@
 biases of convolutions but not of linear layers, elements of norms, activations and pools; recurrent modules by a hook
 (deepspeed/profiling/flops_profiler/profiler.py of 0.19). Forward only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 

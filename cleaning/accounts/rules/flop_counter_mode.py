@@ -1,8 +1,6 @@
 """PyTorch's FlopCounterMode by its registry: a formula for each of these operators, nothing for any other, 2 FLOP a
 multiply-add, forward and backward (torch/utils/flop_counter.py of 2.11 to 2.15)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from analysis.operators.operands import shape

@@ -1,7 +1,5 @@
 """Our own count by its rule: every product, 2 FLOP a multiply-add, nothing else. An account with causes is a fault."""
 
-from __future__ import annotations
-
 from cleaning.accounts.vocabulary.items import Counted, exact_flop, in_phase, missed_by, of_operation
 from results.records.calls import CallRecording
 

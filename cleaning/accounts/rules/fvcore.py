@@ -4,8 +4,6 @@ normalisation, adaptive pooling, resizing and grid sampling (fvcore/nn/flop_coun
 A node of its graph is a function called from Python, so that the recorded functions are its nodes. Forward only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod

@@ -5,8 +5,6 @@ From ptflops/pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5. A module w
 counted twice. Forward only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction

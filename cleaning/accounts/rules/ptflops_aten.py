@@ -1,8 +1,6 @@
 """ptflops' aten backend by its table: products and convolutions at the dispatcher, 1 a multiply-add, biases 1 an
 element of the output (ptflops/aten_ops.py of 0.7.4 and 0.7.5). Forward only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 

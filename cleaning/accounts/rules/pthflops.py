@@ -3,8 +3,6 @@ multiply-add (pthflops/ops_fx.py of 0.4.2). Modules of torch.nn but Sequential a
 is called from the code of any other module, and nothing is seen inside of it. What has no traced tensor among its
 arguments is calculated at once and is no node. Forward only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 

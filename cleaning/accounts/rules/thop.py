@@ -2,8 +2,6 @@
 weights, pooling and resizing by constants (thop/profile.py, vision/calc_func.py, rnn_hooks.py of 0.1.1).
 Forward only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 

@@ -6,8 +6,6 @@ operations, but that a two-dimensional convolution is counted where `conv2d` was
 sums and products of elements are those of a plain step (`measure/profile/unseen_operations.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any

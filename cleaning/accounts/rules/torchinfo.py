@@ -2,8 +2,6 @@
 (torchinfo/layer_info.py of 1.8.0). A class with "Conv" in its name is a convolution; every other module counts its
 parameters once a sample. Forward only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 

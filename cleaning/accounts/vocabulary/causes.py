@@ -1,7 +1,5 @@
 """Why a counter's number is not the exact count: a small vocabulary, shared by all counters. None is called other."""
 
-from __future__ import annotations
-
 PRODUCT = ""
 """No cause: what the counter counts is a convolution, matrix product, attention or recurrent layer, as we do."""
 

@@ -1,7 +1,5 @@
 """What a rule says that a counter counted: one item a call or operation, in the counter's own unit. No totals here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

@@ -3,8 +3,6 @@
 Recurrent modules are read as counters do: from the module's own attributes and the sizes of its first input.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping

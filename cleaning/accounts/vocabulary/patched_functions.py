@@ -3,8 +3,6 @@
 Sizes are those of the arguments as given. A rule gives items in FLOP, products at 2 a multiply-add, for one call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from math import prod

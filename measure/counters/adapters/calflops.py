@@ -12,8 +12,6 @@ is asked for. It takes tensors alone as inputs, and a model with parameters. It 
 of them after an exception; they are put back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections import Counter, defaultdict

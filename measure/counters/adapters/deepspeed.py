@@ -12,8 +12,6 @@ out here, as are its times. It is told to use the CPU, else it would hold a GPU 
 warm-up pass is left out: it changes no count. It is put away whatever the model raises.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -12,8 +12,6 @@ given the work of all that the engine runs after it, and one on a branch (a shor
 branch in between. Totals do not suffer.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any

@@ -10,8 +10,6 @@ It does not see scaled_dot_product_attention, recurrent layers, baddbmm or paddi
 understood, as are residual additions and activations that it has no rule for. Forward only; by module as it tells them.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from collections.abc import Mapping

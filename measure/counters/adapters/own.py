@@ -7,8 +7,6 @@ speak of; where those cannot (a size depends on data), on the real ones, and say
 count of a training step is that of `measure.operations.tracer` on the step itself.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Sequence

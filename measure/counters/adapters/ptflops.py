@@ -12,8 +12,6 @@ Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Con
 attention as a function, or `a + b`; leaf modules without a rule are listed as not understood. Forward only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import io

@@ -11,8 +11,6 @@ copies, by `analysis/operators/registry.py`), else not understood. ptflops leave
 again. Forward only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections import Counter, defaultdict

@@ -12,8 +12,6 @@ tuple that a node gives for (value, FLOP, parameters): models that ask a tensor 
 follows from that, or Inconsistent here. Forward only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import Counter, defaultdict

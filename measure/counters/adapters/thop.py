@@ -13,8 +13,6 @@ without a rule are listed as not understood, as are products that run in no leaf
 with a rule. It leaves buffers on the model, and hooks after an exception; they are taken off. Forward only.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator

@@ -8,8 +8,6 @@ mkldnn_convolution) the outermost, once. To repair them from recorded shapes is 
 given by module, backward ones are not.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -12,8 +12,6 @@ Only leaves with parameters count: no function, no matmul, and no attention, whi
 no such leaf are listed as not understood, which torchinfo itself does not tell. Forward only.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import Counter, defaultdict
 from collections.abc import Iterator

@@ -11,8 +11,6 @@ whose rule says 0. torch's functions are put back whatever happens: calflops lea
 exception in the model all of them, so that its next count would be twice too large.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections import Counter, defaultdict

@@ -5,8 +5,6 @@ none says so; nothing is fitted. c is not 0 in models with a part that does not 
 are left out: they are reported for the smallest batch alone.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ It runs in a child of `isolation.py` only: it leaves the caller's session, redir
 threads and no initial weights, none of which it puts back. torch is imported when it runs, not before.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -6,8 +6,6 @@ no torch itself. It knows workloads only as `factory`, a "module:function" with 
 has build, batch, hyper and task as `workloads/catalogue/base.py` says.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

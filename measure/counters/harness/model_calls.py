@@ -6,8 +6,6 @@ kernel written in Python calls is not the model's, and is left out. It counts no
 torch is patched: use it in a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

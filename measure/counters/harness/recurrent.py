@@ -5,8 +5,6 @@ not what the layer computes: the first two sizes are batch and steps in whatever
 its forward half, and projections are left out.
 """
 
-from __future__ import annotations
-
 import torch
 
 WEIGHTS = ("weight_ih", "weight_hh")

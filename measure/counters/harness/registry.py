@@ -6,8 +6,6 @@ the same by module (`scope` is its path) where it can. Each runs in a process of
 several of them patch torch while they count. Nothing here says that a counter is right.
 """
 
-from __future__ import annotations
-
 import difflib
 import shlex
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Torch-free. A native number is kept as it came; in FLOP it is 2 a multiply-add a
 are the sum of its operators', because some counters add both up in one native number.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 

@@ -4,8 +4,6 @@ By `analysis.operators.registry` alone: a product, or an operator that no table 
 arithmetic is ignored; views and copies are neither. Nothing here says how much was missed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -8,8 +8,6 @@ Random draws and windows take a thousandth of the loop's time, or 3 µs of each 
 Not claimed: anything of the steps between two observations but that both saw the same.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence

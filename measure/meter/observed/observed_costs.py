@@ -6,8 +6,6 @@ see the same, or the model is not the one that was counted. What ran outside of 
 Not claimed: anything of steps that were not observed.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

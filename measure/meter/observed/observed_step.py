@@ -10,8 +10,6 @@ Not claimed: the time of such a step; what runs in compiled code (a model that i
 of the loop's own, or in kernels that are given no operator's name.
 """
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_right
 from collections import Counter

@@ -11,8 +11,6 @@ and each other operator that would launch something itself. A row's time is with
 Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be placed.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -7,8 +7,6 @@ Not claimed: that a recording without a sign is whole. Calls in products that co
 operators that are none, change no total and are not asked for.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

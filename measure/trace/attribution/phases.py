@@ -12,8 +12,6 @@ A sweep records warm-up steps, timed steps and one last step of a work in a row;
 has been waited for, so that whatever was launched or called from its beginning on belongs to it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -18,8 +18,6 @@ Not claimed: that two recorders number threads in one way. `forward_thread` is t
 that made an autograd node, which need not be the number in `thread`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -16,8 +16,6 @@ there, the first number may be any. Not claimed: that the last calls of the last
 after them. Nor, without "Ev Idx", that the first ones are.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

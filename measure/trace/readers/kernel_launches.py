@@ -7,8 +7,6 @@ Not claimed: that a number is never used again. Of launches in several processes
 kernel is taken.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ Not claimed: that two traces number threads alike. A kernel's row says nothing o
 launch. Annotations mirrored to the device (gpu_user_annotation) are left out.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

@@ -9,8 +9,6 @@ Not claimed: what a call's dtypes, strides and groups are, since emit_nvtx write
 replayed by a CUDA graph, which calls the graph was captured from (link "graph").
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path

@@ -11,8 +11,6 @@ is stopped at `database_seconds`, and no value is longer than `event_bytes` (res
 Not claimed: that the file is what it says; only that all of its pages are there.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import re

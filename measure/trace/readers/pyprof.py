@@ -12,8 +12,6 @@ gradient of a layer's input was calculated is in no column: it is taken for calc
 the network, unless a kernel's name says dgrad.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -8,8 +8,6 @@ A marker is `{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': ''
 Not claimed: that arguments which PyProf leaves out (bias, strides of tensors) are known; they are empty here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

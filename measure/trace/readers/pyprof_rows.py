@@ -4,8 +4,6 @@ Plain or gzip. Dicts and markers are read as literals, never evaluated. A file t
 refused in one line that says how to make it again. Not claimed: what rows belong together (`pyprof.py`).
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import gzip

@@ -3,8 +3,6 @@
 Not claimed: that a file is whole because its beginning is known; each reader checks its own.
 """
 
-from __future__ import annotations
-
 import importlib
 import zlib
 from pathlib import Path

@@ -5,8 +5,6 @@ devices and nothing is shared; `runners.sweep.executors.slot` checks what it gav
 one takes its cell's rows with it, and the cell is handed to another.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

@@ -4,8 +4,6 @@ A cell is handed to one slot at a time and taken off the list when its rows are 
 only if its slot was lost before they arrived. Rows arrive one by one; which order they have depends on the slots.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Runs where the device is, in a process that Ray has started; knows nothing of it
 sweep on one machine (`runners.sweep.session`). What a slot cannot be used for is a ValueError in one line.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import socket

@@ -8,8 +8,6 @@ It reads no options, prints nothing and keeps no file. It ends with 0 when the f
 when torchrun ends it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys

@@ -4,8 +4,6 @@ All ranks run the same steps in the same order: the first one decides about the 
 names `measure_rank` and never imports this module, which imports torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The terms: some derived by hand, and all with symbols that their workload has and a reason.
 """
 
-from __future__ import annotations
-
 import csv
 
 import pytest

@@ -4,8 +4,6 @@ The rules are those of its operators' `calcAlgFlops`, `calcAlgBytes` and `calcAl
 worked out beside it, float32 and int32 being 4 bytes.
 """
 
-from __future__ import annotations
-
 import pytest
 import sympy
 

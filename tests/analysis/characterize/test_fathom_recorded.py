@@ -4,8 +4,6 @@
 `tests/runners/characterize/test_characterize_fathom.py`; what the batch decides, as here, would take minutes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

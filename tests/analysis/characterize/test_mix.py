@@ -5,8 +5,6 @@ Bytes of a group with oneDNN's LSTM: its workspace has no known size, so that th
 The four stages that place an operation in a group, one by one, and that nothing recorded is left without one.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

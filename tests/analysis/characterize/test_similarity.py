@@ -5,8 +5,6 @@ Likeness in one variant and in another: who is in a picture, and which pairs it 
 The serial share of made-up times is found again, exactly without noise, and as often as promised with it.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

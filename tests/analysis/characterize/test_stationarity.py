@@ -5,8 +5,6 @@ Fits of calls' times against scipy's and samples of known laws; functions of a m
 Steps that took longer than their neighbours: made up, with and without processor time, and one that was recorded.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

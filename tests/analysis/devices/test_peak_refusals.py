@@ -1,7 +1,5 @@
 """Peaks by format: sparse figures are stated ones, refusals have a reason, a mixed peak is the time of its parts."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.devices import peaks

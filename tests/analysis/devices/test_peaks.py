@@ -1,7 +1,5 @@
 """The table of peaks: names as drivers print them, figures against an independent product, and no guess anywhere."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.devices import peaks

@@ -7,8 +7,6 @@ Memories of devices: every name of the table of peaks but those left out on purp
 Ceilings that a device cannot have reached: compared with its datasheet, at its highest clock, by unit.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.devices import memory as devices_memory

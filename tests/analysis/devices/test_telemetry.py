@@ -1,7 +1,5 @@
 """Energy and clocks over made-up readings; the NVML adapter over a made-up pynvml. No GPU."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import sys

@@ -15,8 +15,6 @@ The history of a CUDA allocator, made up in the shape that torch records: tensor
 That real devices record these names is for a GPU to say.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import groupby

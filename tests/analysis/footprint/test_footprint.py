@@ -5,8 +5,6 @@ Footprints of traced steps: one by hand, and what holds of every step.
 What others measured of a GPU's memory in a training step, against what is predicted of it.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ before (4 bytes), numbers that became tensors on their way into a kernel (8 byte
 checkpoint keeps; and, while an operation runs, what its kernel takes for itself, which only some kernels do.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import cache

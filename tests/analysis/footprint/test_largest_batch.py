@@ -3,8 +3,6 @@
 Predictions of checkpointing against steps that torch checkpoints, to the byte; and the curve's laws.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Minimal footprints of traced steps: by hand, by law, and by running a step for real in the order that was found.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -3,8 +3,6 @@
 Pairs of a query and a key that a mask keeps: each rule beside a mask that is made and counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 What loops can prove of products is in `test_formulas_brute_force.py`.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

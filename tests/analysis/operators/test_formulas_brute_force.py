@@ -5,8 +5,6 @@ layers, forward and every gradient. Seeded: the shapes are the same in every run
 `tests/support/oracles/naive.py`.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -3,8 +3,6 @@
 Operations are made by hand, but for a few real steps at the end.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

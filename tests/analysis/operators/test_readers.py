@@ -3,8 +3,6 @@
 Names that only a GPU dispatches are here too, so that their formulas are proved without one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

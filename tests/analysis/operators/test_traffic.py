@@ -1,7 +1,5 @@
 """Bytes: each input once, each output once; what is only overwritten is not read, a view moves nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

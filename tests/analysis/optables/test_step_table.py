@@ -1,7 +1,5 @@
 """Tables of operations by hand: what they cost, how they are linked, and edits that keep them whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

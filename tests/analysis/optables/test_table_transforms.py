@@ -1,7 +1,5 @@
 """Fused chains: what they keep, by hand and of steps that were traced."""
 
-from __future__ import annotations
-
 import pytest
 import sympy
 import torch

@@ -3,8 +3,6 @@
 What each rank has to send at least, against a ring that is run step by step.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.parallel.link_use import COLLECTIVES, CollectiveRate, link_uses, sent_share

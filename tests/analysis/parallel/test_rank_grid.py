@@ -3,8 +3,6 @@
 Plans of a step that is trained: their words, one name for each, and what is refused.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Advice: each rule speaks where its numbers are there, tells them, and is silent where one is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 Ideal fusion of real models' steps, traced on fake tensors: bytes of a kernel by hand, and who moves most.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The roofline of operations and steps: every number by hand on a machine of round figures; laws over random steps."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import partial

@@ -3,8 +3,6 @@
 A machine made of rows: the best of each unit, memory beyond caches, the cheapest launch, each with its source.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

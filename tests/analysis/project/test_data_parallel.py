@@ -5,8 +5,6 @@ Learning curves, model sizes, first-order laws, tiles: against the definitions, 
 Accelerators, sub-batches and several accelerators, against schedules that are gone through step by step.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

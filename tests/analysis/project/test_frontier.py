@@ -1,7 +1,5 @@
 """Projections: domains from files, formulas that are shipped, and every step from target to epoch by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The paper's results beside ours: what is printed never feeds what follows, which is known from elsewhere."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Time of many ranks, of timelines whose answer is worked out by hand, and of random ones beside brute force."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -7,8 +7,6 @@ The least time of a step: every number by hand on a device of round figures, and
 Predicted times: what they are made of, what their intervals held of rows that no fit had seen, what is refused.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

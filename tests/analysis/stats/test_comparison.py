@@ -1,7 +1,5 @@
 """Two runs against each other: known truths by simulation, another Welch test, matching, refusals, the command."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -5,8 +5,6 @@ Lines through counts: exact, or none.
 Intervals carried through: quantiles, the hypercube, known propagations.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Convolutions without settings: counts equal those with settings, by brute force over shapes; else Unavailable."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of kernels: PyProf's lists do what PyProf did, families are those of the algorithms, tiles are counted."""
 
-from __future__ import annotations
-
 import csv
 import os
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Recorded calls as operations: names of arguments against PyTorch's schemas, sizes of outputs against PyTorch, FLOP
 against loops that count every tap."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from typing import Any

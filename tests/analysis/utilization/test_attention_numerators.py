@@ -1,7 +1,5 @@
 """A cell's numerator by each convention of attention, from its operation table alone, as it is written and read."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

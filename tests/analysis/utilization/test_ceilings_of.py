@@ -7,8 +7,6 @@ Blocks by how far two processors were apart after each of them.
 The denominator `derived` of a CPU's cell: which instructions it takes, and what refuses it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A ceiling that was timed between a cell's blocks: ratios by hand, and drift and neighbours that meet both."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

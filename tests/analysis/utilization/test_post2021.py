@@ -1,7 +1,5 @@
 """The 2021 post's arithmetic, against divisions done by hand and against ours of the same cells."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from pathlib import Path

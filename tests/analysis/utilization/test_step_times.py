@@ -1,7 +1,5 @@
 """Summaries of a cell's blocks, against sums by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Utilization against arithmetic done by hand: each numerator, each denominator, the time, and what is absent."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The interval of any window: pooled variances by hand and by numpy, its coverage, and which cells are pooled."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

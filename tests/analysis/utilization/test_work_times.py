@@ -1,7 +1,5 @@
 """Times of one sample, a batch and an epoch against sums and intervals worked out by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """The shares that `benchmarks.paired.coverage` reports, of cells whose intervals are known."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """`benchmarks.reach`: rows of the sources' files become the kept rows, planted factors are found, coverage is held."""
 
-from __future__ import annotations
-
 import gzip
 import math
 

@@ -1,7 +1,5 @@
 """The account as arithmetic: what is conserved, what stays unexplained, and that a rule that is wrong shows."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 

@@ -3,8 +3,6 @@
 The counters are the installed ones, each in a process of its own; the rules see recordings and no total.
 """
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Backward ÷ forward of a training step: exact by kind, and all that 3 × forward misses named, to the last FLOP."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

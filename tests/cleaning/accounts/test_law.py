@@ -1,7 +1,5 @@
 """The law of the batch: its constant named by module or operator, and the counter that breaks it with the operator."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

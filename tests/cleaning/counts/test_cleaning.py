@@ -3,8 +3,6 @@
 Sums of numbers some of which are unknown: what is known alone, or nothing unless all are.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """Rows by counter and phase: of this attempt at this cell, in the order of the run and of a step."""
 
-from __future__ import annotations
-
 from cleaning.counts.pipeline import by_counter_and_phase
 from results.records.cell import Cell, Run
 from results.records.counts import FlopCount

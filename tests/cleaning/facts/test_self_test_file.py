@@ -1,7 +1,5 @@
 """self_test.json: what is read of it, what it must say, and that the limits are those of the checks that are run."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, replace

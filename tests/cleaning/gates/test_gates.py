@@ -1,7 +1,5 @@
 """Every gate catches the fault that it is for, alone; a run without fault passes them all; published runs are held."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Blocks of a paired ceiling in the kept small run, longer or shorter than they were: the gates of times fail."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cleaning of recorded profiles: its laws on made up forests of calls, and real recordings against our own trace."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import random

@@ -1,7 +1,5 @@
 """Counters beside our own count: hand-derived disagreements, failures with their reasons, nothing unknown is zero."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The law of the batch by counter, phase and operator: exact, and the operator that breaks it is named."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

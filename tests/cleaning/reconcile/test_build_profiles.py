@@ -1,7 +1,5 @@
 """From profiles and times of works to utilization: every number of a made-up run whose answers are known by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial

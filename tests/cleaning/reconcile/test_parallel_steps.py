@@ -1,7 +1,5 @@
 """Rows of cells that several ranks trained, from made-up times: scaling, shares and the late rank, derived by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

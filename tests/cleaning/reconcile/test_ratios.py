@@ -1,7 +1,5 @@
 """Backward ÷ forward: the closed form of models against an independent count, and ratios from every source."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -3,8 +3,6 @@
 Repeats on several devices are kept apart by their variant, in rows and in the figure's points.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 Sizes are small enough to count by hand: CONV is a convolution of 2 · 32 · 64 · 56 · 56 · 64 · 3 · 3 FLOP.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

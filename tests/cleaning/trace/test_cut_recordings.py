@@ -5,8 +5,6 @@ kind of cut is not seen: its last calls are taken out of a file that keeps all e
 Without its numbers nothing is seen, and the totals are said to be of the recorded calls (docs/evidence.md).
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -3,8 +3,6 @@
 GFLOP in comments are those of the recordings' catalogue. Where a comparison is of convolutions alone, it says so.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json

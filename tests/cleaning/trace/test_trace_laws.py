@@ -1,7 +1,5 @@
 """Laws of cleaning that hold for any recording: nothing is lost, nothing depends on order, twice is once."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

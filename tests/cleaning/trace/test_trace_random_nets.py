@@ -4,8 +4,6 @@ Right is what the same recording says with its settings, which other tests hold 
 channels than any tensor of the net, but pooling keeps them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ Recordings are made here by torch.profiler and stripped to what older versions k
 which other tests hold against our exact count, or is worked out beside the test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path

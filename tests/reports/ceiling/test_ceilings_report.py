@@ -1,7 +1,5 @@
 """The answer of `runners.ceiling` as text, JSON and pictures, from rows of round rates."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """report.html of a comparison: what is said first, a row for each cell, the machines' differences, warnings of both."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import replace

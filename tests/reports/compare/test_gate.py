@@ -1,7 +1,5 @@
 """`report A B --fail-if`: what is met, what is not, what nobody can tell; exact quantities apart from times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

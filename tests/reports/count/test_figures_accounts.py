@@ -1,7 +1,5 @@
 """The waterfall: steps lead from a counter's number to the exact one to the last FLOP, and the picture shows them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -3,8 +3,6 @@
 What formulas of people say of a step, and by which operations it differs: every part is derived beside it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

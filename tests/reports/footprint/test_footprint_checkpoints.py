@@ -3,8 +3,6 @@
 Figures of a footprint: units of their axes. Made-up answers.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 A profiled step on a terminal: no line is longer than it has letters, and what is left out is the least asked for.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

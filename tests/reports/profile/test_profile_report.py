@@ -1,7 +1,5 @@
 """What is told of a profiled step: every number by hand, from `made_up_profile`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

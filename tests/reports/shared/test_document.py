@@ -1,7 +1,5 @@
 """What pages share: colours that can be read, numbers that rows are sorted by, text that stays text, how to cite."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

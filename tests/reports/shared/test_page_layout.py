@@ -6,8 +6,6 @@ Names from the files of others do not reach a terminal as commands.
 Near names and broken words, which every error and every table of the terminal is made with.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re

@@ -4,8 +4,6 @@ A page that holds the others in frames looks at them (`page_look.js`): nothing o
 tables scroll sideways, letters that can be read, sorting and filtering, print, and names that try to run.
 """
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from dataclasses import replace

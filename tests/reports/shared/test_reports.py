@@ -1,7 +1,5 @@
 """What a person is shown: quantities, verdicts, the closing sentence, the table, and figures that hide nothing."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

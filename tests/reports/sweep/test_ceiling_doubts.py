@@ -1,7 +1,5 @@
 """A ceiling that was measured under load is marked wherever a utilization is divided by it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

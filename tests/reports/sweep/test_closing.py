@@ -1,7 +1,5 @@
 """What a run's sentence stands on: the interval and the peak of each number in it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Every figure, from rows by hand and of a published run: right numbers in the right place, words for gaps."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections import Counter

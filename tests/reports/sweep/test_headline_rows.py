@@ -1,7 +1,5 @@
 """headline.csv: one row a cell, and the obvious three lines of pandas give the table's own numbers."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections import Counter

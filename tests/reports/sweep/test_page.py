@@ -1,7 +1,5 @@
 """report.html: every cell and every reason is in it, nothing of the data is markup, and it needs no other file."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

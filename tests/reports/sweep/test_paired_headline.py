@@ -1,7 +1,5 @@
 """A utilization over the ceiling that was timed beside its steps is shown before that over the session's ceiling."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Repeats of a cell together: the interval is between them, and those over other peaks are not among them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of a recorded profile: right numbers in the right cell, bar and lane; words for gaps; nothing covered."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -3,8 +3,6 @@
 One step of a recording in time: its window, gaps, lanes, and what lies outside, by hand.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

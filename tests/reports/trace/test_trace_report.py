@@ -1,7 +1,5 @@
 """What a recorded profile is told as: the document, the tables, the text, rates against a peak."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """`python -m runners.ceiling`: end to end on this CPU; with a made-up worker what is asked, kept, told and returned."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the worker of `runners.ceiling` does for one row: flags and threads, on this CPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

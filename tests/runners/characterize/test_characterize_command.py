@@ -1,7 +1,5 @@
 """`runners.characterize` from end to end on small models, told again without torch, and every way to ask wrongly."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,8 +1,6 @@
 """The eight of Fathom: what is recorded of each, and at small sizes, for real, that nearly every operation has a group
 and the paper's largest groups are ours where neither the batch nor the optimizer decides them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

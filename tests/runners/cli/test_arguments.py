@@ -3,8 +3,6 @@
 Singular and plural of an option.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """Model files that cannot be taken as they are: one line that says what was expected, without names of torch's own
 parts, and no command dies of them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

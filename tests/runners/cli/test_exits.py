@@ -1,7 +1,5 @@
 """How a command ends: the exit code and the one line for each thing it may raise; the files it derives."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a person sees while a sweep runs: a line a cell in a log, one line on a terminal; nothing on stdout."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -3,8 +3,6 @@
 Damaged, endless and hostile tables, JSON and TOML: a ValueError in one line, by the reader and by each command.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import pty

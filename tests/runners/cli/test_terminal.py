@@ -4,8 +4,6 @@ is one document, all of the same numbers; and pages as narrow as was asked for.
 Commands run in this process; of those that measure, what a made-up worker measured is told.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

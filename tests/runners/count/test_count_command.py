@@ -1,7 +1,5 @@
 """The count command from end to end on tiny models: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`runners.count --parallel` from end to end: its JSON, its table, its exit codes, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

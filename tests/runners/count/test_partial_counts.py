@@ -1,7 +1,5 @@
 """What a model holds that no rule counts: no total, but at least so much, in the count and its laws."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

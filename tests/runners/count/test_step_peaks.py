@@ -5,8 +5,6 @@
 `runners.count` of a mixture of experts by part, alone and beside other counters, against closed forms.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The doctor's lines of a CPU, and `--peaks` of one."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The self-test on a CPU: its document and file, its exit codes, and checks that must be able to fail."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Numbers are derived beside them from one model: 16 features → 8 → tanh → 4, both layers with biases, mean of the output.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

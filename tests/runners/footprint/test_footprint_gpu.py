@@ -1,7 +1,5 @@
 """A predicted footprint against a CUDA device's own allocator. Needs a GPU with 4 GB; says what only a GPU can show."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

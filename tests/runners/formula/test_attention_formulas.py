@@ -1,7 +1,5 @@
 """Formulas of model FLOP by convention of attention, beside closed forms of the pairs that masks keep."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The formula command from end to end on small models: what it prints, writes, solves and refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

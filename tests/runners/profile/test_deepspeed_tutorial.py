@@ -5,8 +5,6 @@ rounded as there. Their "MACs" are multiply-adds, and with them what is none: th
 output; an activation's and a pooling's elements. Ours are multiply-adds alone; the rest is other FLOP.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ The model is a linear layer 8 → 8 of batch 4 and a product of the program's ow
 8 · 8 = 512 FLOP forward and as many for its weight's gradient, and the bias's 32 additions.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

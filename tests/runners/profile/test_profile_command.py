@@ -1,7 +1,5 @@
 """`python -m runners.profile`: with a made-up worker what is asked, told and returned; end to end on this CPU."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@
 `runners.project --compute` from end to end: GPU-hours into FLOP and back, an interval, mistakes in one line.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """`runners.reach`: a product whose bound is derived by hand, prediction and published rows, forms, what is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

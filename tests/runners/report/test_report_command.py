@@ -1,7 +1,5 @@
 """The report command: everything from raw rows, nothing changed in them, no torch, one line for each mistake."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

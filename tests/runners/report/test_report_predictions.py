@@ -1,7 +1,5 @@
 """`report RUN --predictions FILE`: of a made-up run, which of the step times that were predicted before held."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

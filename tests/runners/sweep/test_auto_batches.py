@@ -1,7 +1,5 @@
 """Batches that fit: the rules by brute force, what a resumed run plans, and what an out-of-memory changes."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -2,8 +2,6 @@
 blocks are used, and what its rows say of the others. Its steps take what is planned, so that nothing is left to the
 machine that runs the test."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path

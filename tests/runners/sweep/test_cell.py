@@ -1,7 +1,5 @@
 """What is done for one cell inside a worker: probing, tracing, and measuring on simulated and on real devices."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import pickle

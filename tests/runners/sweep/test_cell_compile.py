@@ -1,7 +1,5 @@
 """A compiled cell of a worker: what its row says is of the compiled step."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from types import SimpleNamespace

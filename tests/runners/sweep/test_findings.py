@@ -1,7 +1,5 @@
 """What measuring finds of a cell goes into its row field by field, and nothing else of the row is touched."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from results.records.cell import Cell, Run

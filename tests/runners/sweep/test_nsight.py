@@ -1,7 +1,5 @@
 """Nsight Systems as a sweep uses it: what is asked for, what each of its faults becomes, and that nothing is left."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

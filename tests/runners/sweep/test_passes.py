@@ -4,8 +4,6 @@ The model of these tests takes 10 ms of device time a sample behind 0.1 ms of ho
 known: one 10 ms, a batch of four 40 ms, the last batch of two 20 ms, an epoch of ten 100 ms.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """The grid: every cell once, in an order that the seed decides, under identifiers that stay."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

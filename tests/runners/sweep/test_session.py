@@ -1,7 +1,5 @@
 """One session over made-up workers: each cell becomes one row, whatever becomes of it, and the sweep goes on."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import os

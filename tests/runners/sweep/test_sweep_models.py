@@ -1,7 +1,5 @@
 """What a sweep plans of models that are not in the catalogue: cells, ids, what builds them, and files that change."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

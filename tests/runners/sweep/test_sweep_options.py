@@ -1,7 +1,5 @@
 """What a sweep plans from its options, those of the run it resumes, and the device: no process, no torch."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

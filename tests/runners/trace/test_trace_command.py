@@ -1,7 +1,5 @@
 """The trace command: known answers from real recordings, a small one of our own, every bad input one line."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

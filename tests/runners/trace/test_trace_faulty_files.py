@@ -1,7 +1,5 @@
 """Recordings with one fault each, made here: what the command says of them, and of what it says nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

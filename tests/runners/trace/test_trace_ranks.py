@@ -1,7 +1,5 @@
 """`runners.trace DIR` over recordings of three gloo processes, of which one was made late from a known step on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

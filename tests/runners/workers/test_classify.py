@@ -3,8 +3,6 @@
 The names of devices that `--device` takes.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Workers: what a task does becomes a result or a WorkerFault with its reason, and no process of it stays behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

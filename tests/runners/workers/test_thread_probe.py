@@ -1,7 +1,5 @@
 """How many threads a sweep on a CPU takes: by which steps they are chosen, who decides instead, and what has them."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

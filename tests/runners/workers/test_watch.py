@@ -1,7 +1,5 @@
 """Telemetry beside a sweep, over a made-up NVML: every device that offers nothing says why, and nothing is invented."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -3,8 +3,6 @@
 Sizes are chosen so that no two parts of a network have the same count by chance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

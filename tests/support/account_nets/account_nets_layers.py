@@ -1,7 +1,5 @@
 """Small networks for accounts: norms, activations, pooling, resizing, arithmetic of elements, convolutions."""
 
-from __future__ import annotations
-
 import warnings
 
 import torch

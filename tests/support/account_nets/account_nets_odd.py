@@ -1,7 +1,5 @@
 """Small networks for accounts: what graphs fold, drop or do not look into, and inputs without a batch."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import nn

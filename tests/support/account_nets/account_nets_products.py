@@ -1,7 +1,5 @@
 """Small networks for accounts: recurrent layers, attention, matrix products and contractions."""
 
-from __future__ import annotations
-
 import einops
 import torch
 import torch.nn.functional as F

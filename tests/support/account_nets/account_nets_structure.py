@@ -1,7 +1,5 @@
 """Small networks for accounts: sharing, names, freezing, checkpointing, and what only training or data decide."""
 
-from __future__ import annotations
-
 import torch
 import torch.fx
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Slots that measure nothing: their rows are made up, and they are lost, full, slow or wrong as they are told."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

@@ -4,8 +4,6 @@ measured again.
     python -m tests.support.cluster.ray_driver RUN CELLS
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What headless Chromium says of a page: a script of another page looks at it, and leaves JSON in its own title."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

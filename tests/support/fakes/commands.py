@@ -1,7 +1,5 @@
 """How tests run a command in this process, and look at what it refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

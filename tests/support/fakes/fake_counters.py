@@ -1,8 +1,6 @@
 """Counters that misbehave, for `tests/measure/counters/harness/test_isolate.py`: each is imported in the child process
 by name."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -8,8 +8,6 @@ what else to do, as MODES have it: "WORK:MODE", several with commas between. FAK
 that gets a line a call, of JSON: arguments, folder for temporary files, exit code of what was run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A host without a device, as a clock for what times steps: its time passes only where a test says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from measure.timing.disturbance import CoreState, Disturbance

@@ -4,8 +4,6 @@ What emit_nvtx and our own ranges write is real: texts, times, threads. Kernels 
 innermost call of a product gets one, launched within it. Needs a C compiler.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

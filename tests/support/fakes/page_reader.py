@@ -1,7 +1,5 @@
 """A page as its tests read it: tags, text, rows of tables, and what is wrong with its form."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 

@@ -1,7 +1,5 @@
 """Tasks that misbehave, for tests of workers: each is imported in the worker process by name."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import os

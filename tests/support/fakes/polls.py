@@ -1,7 +1,5 @@
 """Windows of time in which a sampler polled as often as a test says, however long a busy machine takes for it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A training step's own ATen calls, recorded with their arguments and run again in another order."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rows of a made-up search: every plan of a device, at round rates, so that tables and pictures can be read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from analysis.devices.precisions import PRECISIONS

@@ -1,7 +1,5 @@
 """Recordings whose every number is chosen: two workloads of few operations, with shares that a person can add up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from results.records.characterization import (

@@ -1,7 +1,5 @@
 """A small CIFAR-10 in the format of the published one, and torchvision's reader that expects its checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 

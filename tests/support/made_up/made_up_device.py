@@ -1,7 +1,5 @@
 """What a made-up H200 says of itself, what it was asked for, and what its kernels reached: for `made_up_evidence`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median

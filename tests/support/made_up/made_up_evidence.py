@@ -6,8 +6,6 @@ the eight calls reads are one storage more. Times are chosen for the utilization
 SHARE × batch ÷ (batch + 4) of the datasheet's peak.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import json

@@ -4,8 +4,6 @@
 bf16 and a tenth of it in fp32, and vgg16 at the largest batch in fp32 ran out of memory. Nothing was measured.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,6 @@ convolution 2, 1; its normalisation 0.025, 1; linear 0.5, 0.5; loss 0.0025, 0.05
 backward 0.05, 1.5; convolution backward 4, 2; update 0.015, 0.45.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Made-up runs for tests of what is kept: small records with known values, and disks that fail or die."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

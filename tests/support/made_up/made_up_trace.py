@@ -3,8 +3,6 @@
 Counts are chosen so that every sum can be worked out in the head: a product of layer i has 10^9 · (i + 1) FLOP.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -16,8 +16,6 @@ depthwise convolution and a product. Multiply-adds of one item:
 and a profile in the form in which torch 2.15 records one (convolution_backward without FLOP).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs whose files a test changed by hand: sealed again, or as a version of the schema without seals has them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A small run written by today's store: cells of a published run with all of their rows, tables and profiles."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random formulas of the kind that costs are: for property tests of `analysis`' algebra."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

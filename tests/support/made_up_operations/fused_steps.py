@@ -1,7 +1,5 @@
 """Steps made by hand for ideal fusion: operations on named tensors of float32, with the storages they are in."""
 
-from __future__ import annotations
-
 from math import prod
 
 from results.records.operations import Operation, Storage

@@ -3,8 +3,6 @@
 Names of kernels are those of real recordings (V100 with cuDNN 8, A100, H100).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operations made by hand, so that a formula can be tested without a tracer, a device or torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ random numbers, or if the first makes nothing; and a storage is there from its f
 stay, to the end. It is written anew from the definition in `analysis/footprint/dependencies.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Exports of Nsight Systems made up for tests: the tables and columns of three generations, filled by hand."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nets of blocks of which some are checkpointed by torch, to hold predictions of checkpointing against."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from functools import partial
 

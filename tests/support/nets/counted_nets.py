@@ -1,7 +1,5 @@
 """Small networks whose sizes are told beside them, for the counters that go by modules and functions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

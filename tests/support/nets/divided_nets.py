@@ -1,7 +1,5 @@
 """Nets whose sequences or experts are divided over ranks, and their steps on a real rank: a process over gloo."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """A module with attention under a mask that is learnt; and one around such a model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

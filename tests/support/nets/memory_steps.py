@@ -1,7 +1,5 @@
 """Training steps of small nets whose memory differs in kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ The real step is watched by torch.profiler, below our dispatch mode and DTensor:
 and sizes of what gloo was handed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """transformers' configurations of a few thousand weights each, by model type: two layers of width 32 or so."""
 
-from __future__ import annotations
-
 TEXT = {
     "hidden_size": 32,
     "num_hidden_layers": 2,

@@ -1,7 +1,5 @@
 """Training steps of small nets, on fake or real tensors, and what to ask of their traces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small nets whose steps are profiled: every kind of structure that a join of table and recording meets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """torchvision's models with all weights zero: their initialisation takes longer than what is tested with them."""
 
-from __future__ import annotations
-
 import torch
 from torchvision.models import get_model
 

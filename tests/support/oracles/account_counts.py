@@ -1,7 +1,5 @@
 """Every counter on every net of `account_nets`, and what the nets call: one process a counter, all nets in it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

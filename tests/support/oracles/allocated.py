@@ -1,8 +1,6 @@
 """What a CPU really allocates in a training step of a small net, by `measure.profiler.allocations` and for each
 operation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

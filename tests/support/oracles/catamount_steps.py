@@ -1,7 +1,5 @@
 """Catamount's models counted by its rules with the terms of its graphs on top, and its published numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from math import prod

@@ -4,8 +4,6 @@ PARAMETERS[name](**hyper): numbers that are trained. PRODUCTS[name](**hyper): mu
 training mode, in its backward pass (twice the forward one, less the gradients that nobody needs), and in evaluation.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 

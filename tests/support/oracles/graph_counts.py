@@ -1,7 +1,5 @@
 """The operations and storages of a module's training step, and what holds of any table of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

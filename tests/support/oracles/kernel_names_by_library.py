@@ -3,8 +3,6 @@
 Names are facts, each list with the library whose public source, or the recording in which, it is found.
 """
 
-from __future__ import annotations
-
 PRODUCTS: dict[str, dict[str, tuple[str, ...]]] = {
     "attention": {
         "ROCm/composable_kernel (ck_tile), as AITER launches it: MI355X": (

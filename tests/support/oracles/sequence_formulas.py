@@ -4,8 +4,6 @@ Parameters are those of Catamount's graphs less its two scalars (global step, le
 stored means and deviations; the numbers at the base sizes are those that its own tests assert.
 """
 
-from __future__ import annotations
-
 TINY = {
     "wordlm": {"hidden": 12, "vocab": 20, "seq": 5, "layers": 3},
     "charlm": {"hidden": 10, "vocab": 9, "seq": 4, "depth": 3},

@@ -5,8 +5,6 @@ total is that of the whole recording), "partial" (a total is unknown and a reaso
 another number than it was, without a word).
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import random

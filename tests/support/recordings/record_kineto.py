@@ -9,8 +9,6 @@ called twice, and a loss. --plain: as anybody would record, without our ranges; 
 What names the machine is left out of the files, and of the Python frames all but those of modules.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

@@ -6,8 +6,6 @@ Rank SLOW sleeps for SLEEP_S before its forward pass from step FROM_STEP on, so 
 the machine is left out of the files.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Small nets whose training steps are recorded by torch.profiler and traced by ourselves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

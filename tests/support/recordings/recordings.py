@@ -1,7 +1,5 @@
 """Recorded calls for tests: made up ones, which need no torch, and real ones from torch.profiler."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

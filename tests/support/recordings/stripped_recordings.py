@@ -4,8 +4,6 @@ torch 1.9 kept the sizes of tensors and the numbers of autograd nodes: no values
 Its backward pass ran on a thread of its own (as CUDA's does).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The literal table of workloads, held to torchvision's own lists."""
 
-from __future__ import annotations
-
 import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models

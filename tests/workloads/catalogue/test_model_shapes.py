@@ -5,8 +5,6 @@ The checksum of a model's files: what changes it, what does not, and which model
 Configurations of transformers that ask for millions of layers are refused before anything is built.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The five forms of a model, and the mistakes that are answered without building anything."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -4,8 +4,6 @@ products, operations.
 Fathom's setup, run, teardown over a workload; a person's own parts; batches that a workload cannot take.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

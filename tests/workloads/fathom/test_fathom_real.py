@@ -1,7 +1,5 @@
 """Loaders of the real data sets on small files made here, and everything that can be wrong with these."""
 
-from __future__ import annotations
-
 import math
 import struct
 

@@ -1,7 +1,5 @@
 """What Fathom's workloads calculate: each part against PyTorch's own or a loop by hand; and that each learns."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

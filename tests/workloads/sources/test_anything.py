@@ -1,8 +1,6 @@
 """torchvision's and synthetic models by `workloads.sources.any_model`, with inputs of one's own; the network stays
 closed."""
 
-from __future__ import annotations
-
 import os
 import socket
 

@@ -1,7 +1,5 @@
 """transformers' models from small configurations: built, fed by their configuration, counted whole; and mistakes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """LightningModules with a training step of their own, by the name of the class alone: lightning is not needed."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Any

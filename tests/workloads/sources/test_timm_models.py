@@ -1,7 +1,5 @@
 """timm's models as workloads: sizes, mistakes, and our own exact count of a dozen architectures."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Functions of one's own as workloads, in files that the tests write: what they may return, and every way to fail."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

@@ -1,7 +1,5 @@
 """The known answers of the synthetic workloads, against torch's own counter, a clock and a profiler of memory."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """What models of text and speech calculate: each part against PyTorch's own or a loop by hand, and who sees what."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,8 +1,6 @@
 """Models of text and speech hold to `tests/support/oracles/sequence_formulas.py` on fake and meta tensors, and train on
 real ones."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -5,8 +5,6 @@ Functions of initialisation are left out on meta alone, and put back.
 Inputs by name brought into positions, examples brought to a batch size, and the loss of any output.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """CIFAR-10 from a directory: a small one of the right format made here, and everything that can be wrong with it."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

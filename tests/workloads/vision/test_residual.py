@@ -1,7 +1,5 @@
 """ResNets of another width: torchvision's at 64, and parameters by formulas derived here at others."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchvision.models import get_model

@@ -4,8 +4,6 @@ Most run on the meta device, where a size that cannot be is refused as on any ot
 on the CPU. Families whose members differ only in width or depth are run by one member unless `slow` is asked for.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import namedtuple

@@ -3,8 +3,6 @@
 Forms and pretty text: equal to what they came from, in one order, as written by hand.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from typing import Any

@@ -7,8 +7,6 @@ Growth by hand and against large numbers: leading terms and limits.
 Points and sweeps as text: by hand, and every bad one in a line.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Answers against trying every number; proofs only where they are; no solution in one line."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from fractions import Fraction

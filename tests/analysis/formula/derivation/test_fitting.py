@@ -5,8 +5,6 @@ The largest of many forms: never another than that of all, at any sizes, and few
 Where operations change between two points: tables made by hand, and the lines of code that two calls part at.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Footprints as formulas: at points that no form was fitted to they are the footprints of the steps there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise

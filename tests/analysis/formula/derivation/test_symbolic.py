@@ -5,8 +5,6 @@ Where symbols change the operations themselves: how often a step is looked at, a
 Formulas against PyTorch's own symbolic shapes: another route to the same counts, where it has one.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction

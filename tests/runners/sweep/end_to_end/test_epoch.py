@@ -1,7 +1,5 @@
 """Cells with all their works, for real on the processor: random data, CIFAR-10 beforehand and through a DataLoader."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import time

@@ -3,8 +3,6 @@
 Each test says what only a GPU can show; the same code without one is in test_passes and test_profiles.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The sweep's command line: a mistake is one line, exit 2, and leaves nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

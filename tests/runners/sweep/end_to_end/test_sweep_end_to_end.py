@@ -1,7 +1,5 @@
 """One real sweep of workloads whose FLOP are known, each file held to values derived here from sizes and raw rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess

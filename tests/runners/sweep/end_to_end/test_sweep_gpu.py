@@ -1,7 +1,5 @@
 """Real sweeps on a CUDA device: units, energy, clock, memory, host-bound and phases in the rows. Needs a GPU."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

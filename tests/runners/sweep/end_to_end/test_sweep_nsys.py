@@ -4,8 +4,6 @@ On a CPU the sweep would refuse; here it is told not to. Everything else is real
 nsys starts, which builds the model and runs its step, the reading, the report.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

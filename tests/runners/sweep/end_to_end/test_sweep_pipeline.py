@@ -1,7 +1,5 @@
 """Sweeps under torchrun with two processes over gloo: stages, divided sequences and experts, and what cannot be."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real sweep with --profile kineto: recordings kept, counted by kernels, told beside torch.profiler's numbers."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Sweeps under torchrun with two processes over gloo: replicas, and ranks that are killed, hang or are slow."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

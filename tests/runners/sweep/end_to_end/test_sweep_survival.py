@@ -1,7 +1,5 @@
 """Real training, killed, interrupted and out of room: no cell lost, none twice, no torn row, no orphan."""
 
-from __future__ import annotations
-
 import random
 import signal
 import sys

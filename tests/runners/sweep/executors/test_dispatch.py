@@ -1,7 +1,5 @@
 """Cells handed to slots, without a cluster: each is kept once, whatever becomes of the slots."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 What cells measure is made up, but in the last test; nodes, processes and kills are real.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A slot on its machine: what it sends is what a session on one machine keeps, and its device is its own alone."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os

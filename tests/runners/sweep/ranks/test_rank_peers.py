@@ -1,7 +1,5 @@
 """The ranks' parents over a store in memory: who failed by itself, who hangs, who does not answer; what is refused."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any
