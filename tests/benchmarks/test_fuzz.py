@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.fuzz.__main__ import fuzz
-from benchmarks.fuzz.parsers import CORPUS, MADE, PARSERS
 
 QUICK = {
     "words": 20,
@@ -17,10 +16,6 @@ QUICK = {
     "pyprof": 20,
 }
 """Parser → inputs, as many as a second takes; all others: `python -m benchmarks.fuzz`."""
-
-
-def test_every_parser_has_a_corpus():
-    assert {path.name for path in CORPUS.iterdir() if path.is_dir()} == {*PARSERS} - {*MADE}
 
 
 @pytest.mark.parametrize("parser", QUICK)

@@ -54,15 +54,6 @@ def split(command: str) -> tuple[str, list[str]]:
     return words[at], words[at + 1 :]
 
 
-def test_there_are_commands_to_look_at() -> None:
-    of = {name for name, _ in FOUND}
-    assert {"README.md", "CONTRIBUTING.md", "evidence.md", "models.md", "benchmarks.md"} <= of
-    assert len(FOUND) > 100
-    text = "    A=1 python -m a.b x && python -m c  # why\n    python -m d \\\n      f\nand `python -m\ne`"
-    assert list(commands(text)) == ["A=1 python -m a.b x", "python -m c  # why", "python -m d        f", "python -m e"]
-    assert split('python -m a.b "x y" [--c 1]  # why') == ("a.b", ["x y", "--c", "1"])
-
-
 @pytest.mark.parametrize(("document", "command"), FOUND, ids=[f"{name}: {command}" for name, command in FOUND])
 def test_a_command_parses(document: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     module, arguments = split(command)

@@ -89,24 +89,12 @@ def test_the_first_cell_takes_what_is_there(tmp_path: Path) -> None:
     assert ran == [["git", "clone", "--quiet", "--depth", "1", "the-address", "flopledger"]]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_the_kernels_python_and_shows_the_python_way(name: str) -> None:
-    shell = [line for source in code(name) for line in source.splitlines() if line.startswith("!")]
-    assert shell or name == "meter_in_your_loop", "the meter has no command"
-    assert all(line.startswith("!{sys.executable} -m flopledger ") for line in shell)
-    assert any("import flopledger" in source for source in code(name))
-
-
 def test_a_wheel_needs_no_requirements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(install, "CHECKOUT", tmp_path)
     monkeypatch.setattr(install, "version", {"torch": "2.15.0", "torchvision": "0.30.0"}.__getitem__)
     assert install.main(["requirements-counters.txt"]) == (
         "ready: torch==2.15.0, torchvision==0.30.0; installed from a wheel, without requirements-counters.txt"
     )
-
-
-def test_the_table_of_names_is_the_folder() -> None:
-    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,8 +162,3 @@ def test_a_torch_out_of_range_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None
         "pip could not install beside torch==2.9.1, torchvision==0.24.1: "
         "ERROR: Cannot install torch<2.16,>=2.11 because these package versions conflict."
     )
-
-
-def test_a_file_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"expected one of .*requirements-counters\.txt.*, got requirements-more\.txt"):
-        install.command(["requirements-more.txt"], Path("constraints.txt"))

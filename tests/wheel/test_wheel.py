@@ -254,17 +254,6 @@ def test_help_shows_the_command_as_it_is_installed(flopledger):
     assert "Run a command as flopledger NAME " in flopledger()
 
 
-def test_a_shell_is_told_how_a_line_goes_on(flopledger, tmp_path):
-    line = "flopledger sweep --prec"
-    flopledger(
-        _ARGCOMPLETE="1",
-        COMP_LINE=line,
-        COMP_POINT=str(len(line)),
-        _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / "answer"),
-    )
-    assert (tmp_path / "answer").read_text().split() == ["--precisions"]
-
-
 @pytest.mark.parametrize(
     ("source", "renamed"),
     [

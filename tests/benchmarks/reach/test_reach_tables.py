@@ -110,13 +110,3 @@ def test_intervals_hold_as_many_exchangeable_rows_as_asked():
         inside.append(((ratio := np.exp(rng.normal(size=2000))) >= low).mean() - (ratio > high).mean())
     assert np.mean(inside) == pytest.approx(0.9, abs=0.01)
     assert evaluation.conformal(scored(np.zeros(5), "a"), 0.9)[:2] == (0.0, math.inf), "too few scores bound nothing"
-
-
-def test_coverage_is_resampled_by_cluster():
-    """Ten clusters that are inside or outside as a whole leave much open; as many rows of their own do not."""
-    inside = pd.Series(np.repeat([True] * 9 + [False], 100))
-    _, low, high = evaluation.covered(inside, pd.Series(np.repeat(list("abcdefghij"), 100)))
-    assert low < 0.75
-    assert high == 1.0
-    narrow = evaluation.covered(inside, pd.Series(np.arange(1000).astype(str)))
-    assert narrow[2] - narrow[1] < 0.05
