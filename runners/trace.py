@@ -19,9 +19,9 @@ from results.errors import Inconsistent, StoreFault
 from results.names import nearest
 from results.records.operations import OperationInstance
 from runners.cli.arguments import Parser, add_format
-from runners.cli.exits import FAILED, UNWRITABLE, Mistake, as_mistake, exit_code, guarded
+from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import add_shared, read_recording
-from runners.cli.output import json_text, put, put_figures, reserve, say, show_answer, show_page
+from runners.cli.output import json_text, put, reserve, say, show_answer, show_page
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -154,7 +154,6 @@ def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | No
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
 LOG = "cleaning_log.csv"
-FIGURES = "figures"
 PAGE = "trace.html"
 
 DESCRIPTION = "What does this recorded profile say, once double counts and gaps are cleaned? Needs no GPU and no torch."
@@ -190,12 +189,11 @@ def _run(parser: Parser, options: Namespace) -> int:
 
         put(options.html, to_html(trace, device))
         say(f"written: {options.html}")
-    faults = write(trace, options.out, device) if options.out is not None else []
+    if options.out is not None:
+        write(trace, options.out, device)
     above_peak = impossible(trace, device)
-    for line in (*faults, *above_peak):
+    for line in above_peak:
         say(f"error: {line}")
-    if faults:
-        return UNWRITABLE
     return FAILED if above_peak else 0
 
 
@@ -228,11 +226,8 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
         say(f"note: {line}")
 
 
-def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
-    """Puts tables and what is drawn from them into `out`, each file whole. A line for each figure that failed.
-
-    Raises StoreFault.
-    """
+def write(trace: Trace, out: Path, device: Device | None = None) -> None:
+    """Puts tables and the page into `out`, each file whole. Raises StoreFault."""
     from reports.sweep.table import to_csv
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv
@@ -243,20 +238,7 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
     put(out / PAGE, to_html(trace, device))
-    faults: list[str] = []
-    put_figures(out / FIGURES, lambda: _pictures(trace), faults)
-    if not faults:
-        names = (PAGE, KERNELS, INSTANCES, LOG, FIGURES)
-        say(f"written: {', '.join(str(out / name) for name in names)}")
-    return faults
-
-
-def _pictures(trace: Trace) -> dict[str, bytes]:
-    """File name → content of every figure."""
-    from reports.shared import figure_style
-    from reports.trace import figures as trace_figures
-
-    return figure_style.render_all(lambda: trace_figures.figures(trace))
+    say(f"written: {', '.join(str(out / name) for name in (PAGE, KERNELS, INSTANCES, LOG))}")
 
 
 def _check_file(path: Path) -> None:
@@ -333,7 +315,7 @@ def _parser() -> Parser:
         help="trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
     )
     add_format(parser)
-    add_shared(parser, "out", help="where to write trace.html, kernels, operations, log and figures")
+    add_shared(parser, "out", help="where to write trace.html, kernels, operations and log")
     parser.add_argument("--html", type=Path, metavar="PAGE", help="where to write the page alone")
     parser.add_argument(
         "--pyprof",

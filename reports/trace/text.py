@@ -177,16 +177,14 @@ def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def timed_kernels(trace: Trace) -> pd.DataFrame:
-    """The kernels with their start since the recording's, NaN where it is unknown, and their time, seconds."""
+def kernels_csv(trace: Trace) -> str:
+    """The table of kernels as CSV, made column by column: a recording may hold millions.
+
+    Starts are since the recording's, times are in seconds; unknown is empty.
+    """
     kernels, begin_ns = trace.cleaned.kernels, trace.cleaned.kernels["start_ns"]
     starts_s = ((begin_ns - trace.begin_ns) / 1e9).where(begin_ns >= 0)
-    return kernels.assign(start_s=starts_s, time_s=kernels["time_ns"] / 1e9)
-
-
-def kernels_csv(trace: Trace) -> str:
-    """The table of kernels as CSV, made column by column: a recording may hold millions."""
-    frame = timed_kernels(trace)
+    frame = kernels.assign(start_s=starts_s, time_s=kernels["time_ns"] / 1e9)
     return csv_text(header(Kernel), zip(*(_known(frame[name]) for name in header(Kernel)), strict=True))
 
 

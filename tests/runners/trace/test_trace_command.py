@@ -88,9 +88,7 @@ def test_csv_has_a_row_for_each_operation(capsys: pytest.CaptureFixture[str]) ->
     }
 
 
-def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_out_holds_page_and_tables_and_is_made_again_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "out"
     code, _, err = run(capsys, OURS, "--out", out)
     assert code == 0
@@ -99,10 +97,7 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
         text = gzip.decompress((out / f"{name}.csv.gz").read_bytes()).decode()
         assert [record.from_row(row) for row in csv.DictReader(io.StringIO(text))]
     assert (out / "cleaning_log.csv").read_text().startswith(",".join(header(CleaningLog)))
-    assert {path.stem for path in (out / "figures").iterdir()} == {"backward_forward_by_kind", "timeline"}
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    drawn = {path.name: path.read_bytes() for path in (out / "figures").iterdir()}
-    monkeypatch.setattr(trace, "_pictures", lambda *_: drawn)  # tests/reports/trace/test_figures_trace.py draws twice
     assert run(capsys, OURS, "--out", out)[0] == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -112,7 +107,6 @@ def test_it_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "51.400 k" in done.stdout
-    assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == 2  # backward ÷ forward, a timeline
 
 
 def test_a_device_that_is_named_comes_before_the_recorded_one(tmp_path: Path, capsys: Any) -> None:
