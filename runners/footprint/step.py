@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.footprint.caching_allocator import allowance, replay, tensors_peak
-from analysis.footprint.largest_batch import SMALL, BatchFit, Lines, largest_batch, reserved_fits
+from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_fits
 from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable
 from results.library_words import plain_words
@@ -155,12 +155,10 @@ LEAST = (1, 2, 4, 8, 16, 32, 64)
 @dataclass(frozen=True)
 class Fitting:
     """What is found of one model and precision. largest: that fits, at_most: by live bytes, 0 where none does; least:
-    the smallest that the model takes; lines: (bytes without a sample, bytes a sample), of which the highest is what a
-    batch needs."""
+    the smallest that the model takes."""
 
     largest: int
     least: int
-    lines: tuple[tuple[int, int], ...]
     at_most: int
 
 
@@ -209,7 +207,7 @@ def moments(
 
 
 def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
-    """What a sweep needs to know of a model in a precision: its largest batch and smallest, and the lines between.
+    """What a sweep needs to know of a model in a precision: its largest batch and smallest.
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
     """
@@ -222,12 +220,7 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
         return steps[batch_size]
 
     found = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
-    alive = {batch: moments(step_at(batch), asked.device, capability(name), _lying) for batch in SMALL}
-    low, high = SMALL
-    if len(alive[low]) != len(alive[high]):
-        alive = {batch: [max(bytes_)] for batch, bytes_ in alive.items()}
-    lines = envelope(Lines((low, alive[low]), (high, alive[high])))
-    return Fitting(found.fits, min(found.needed), lines, found.largest_batch)
+    return Fitting(found.fits, min(found.needed), found.largest_batch)
 
 
 def _lying(step: StepTrace) -> int:
@@ -255,20 +248,6 @@ def _least(step_at: Callable[[int], StepTrace]) -> int:
             continue
         return batch_size
     raise faults[1]
-
-
-def envelope(lines: Lines) -> tuple[tuple[int, int], ...]:
-    """(bytes without a sample, bytes a sample), rounded up, of the moments that may be the highest at some batch."""
-    (one, low), (other, high) = lines.first, lines.second
-    starts: dict[int, int] = {}
-    for a, b in zip(low, high, strict=True):
-        slope = -((a - b) // (other - one))
-        starts[slope] = max(starts.get(slope, a - slope * one), a - slope * one)
-    kept: list[tuple[int, int]] = []
-    for slope in sorted(starts, reverse=True):
-        if not kept or starts[slope] > kept[-1][0]:
-            kept.append((starts[slope], slope))
-    return tuple(kept)
 
 
 def check(asked: StepOptions, batch_size: int, device: str) -> tuple[int, int]:

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from results.records.cell import Cell, Run
     from results.store.store import Store
     from runners.sweep.pack import Pack
-    from runners.sweep.session import Replan
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
 """Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
@@ -169,7 +168,7 @@ def _sweep_on(
         got = f"one cell's least, got {options.time_budget:g}"
         raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
     from results.records.vocabulary import MEASURED
-    from runners.sweep import auto_batches, nsight, pack
+    from runners.sweep import nsight, pack
 
     pack.check(options.pack)
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
@@ -193,8 +192,7 @@ def _sweep_on(
                 store.replace_manifest(
                     dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
                 )
-            replan = auto_batches.replanning(store, grids[0], earlier) if grids[0].auto else None
-            failed = _collect(executor, store, probed, begun, todo, options, replan, packed) if begun else 0
+            failed = _collect(executor, store, probed, begun, todo, options, packed) if begun else 0
             path, statuses, lacking = store.path, store.done(), store.incomplete_cells
         if packed:  # before the report, which takes time, too
             packed.write()
@@ -253,7 +251,6 @@ def _collect(
     begun: Begun,
     todo: list[Cell],
     options: argparse.Namespace,
-    replan: Replan | None = None,
     packed: Pack | None = None,
 ) -> int:
     """Measure what is to do, in the session begun last; how many cells failed, or found no device. packed: the archive
@@ -264,7 +261,7 @@ def _collect(
     with Progress(len(todo)) as progress:
         for line in _cautions(probed, begun):
             progress.say(line)
-        rows = executor.rows(store, todo, limits, progress, _notes(probed), replan)
+        rows = executor.rows(store, todo, limits, progress, _notes(probed))
         return len(failed(_packed(rows, packed))) + executor.unmeasured
 
 

@@ -4,7 +4,7 @@ The only place that joins store, workers and telemetry. A fault in one cell cost
 written, the caller's Ctrl-C, a used-up time budget and a lost device end a session, and what was committed stays.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -48,8 +48,6 @@ SHORTEST_CALL_S = 1.0
 
 CeilingKey = tuple[str, str, str]
 """Device, precision, allocator: each has a ceiling of its own in a session."""
-
-Replan = Callable[[Run, list[Cell]], list[Cell]]
 
 
 @dataclass(frozen=True)
@@ -105,16 +103,9 @@ class Session:
         self._ceiling_rows: dict[CeilingKey, list[Ceiling]] = {}
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
-    def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
-        """The rows of `each`, in a list."""
-        return [*self.each(cells, replan)]
-
-    def each(self, cells: Sequence[Cell], replan: Replan | None = None) -> Iterator[Run]:
+    def each(self, cells: Sequence[Cell]) -> Iterator[Run]:
         """Measure these cells in this order; gives each row once it is committed, and keeps none, so that a sweep of
-        many cells does not grow. Fewer than asked if the time budget ran out, or the device was lost.
-
-        replan: a row and the cells still to be measured → those that are to be measured after it.
-        """
+        many cells does not grow. Fewer than asked if the time budget ran out, or the device was lost."""
         done, waiting, planned_s, foreseen = 0, list(cells), [0.0], None
         self._ask(waiting)
         try:
@@ -133,9 +124,6 @@ class Session:
                 yield run
                 if waiting and self._is_lost(run, len(waiting)):
                     break
-                if replan is not None and (changed := replan(run, waiting)) is not waiting:
-                    waiting, foreseen = list(changed), None
-                    self._ask(waiting)
         finally:
             self.close()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from runners.cli.progress import Progress
     from runners.sweep.executors.remote import Remote
     from runners.sweep.findings import SlotFacts
-    from runners.sweep.session import Limits, Replan, Session
+    from runners.sweep.session import Limits, Session
 
 
 LOCAL, RAY = "local", "ray"
@@ -72,7 +72,6 @@ class Local:
         limits: Limits,
         progress: Progress,
         notes: tuple[str, ...],
-        replan: Replan | None,
     ) -> Iterator[Run]:
         """The rows of these cells, each once it is committed, in the session begun last. notes: warnings of each."""
         assert self._watch is not None  # `begin_session` came before
@@ -80,7 +79,7 @@ class Local:
         try:
             name = store.sittings[-1].sitting
             session = self._session(store, name, self._torch, self._watch, limits, progress, notes)
-            yield from session.each(cells, replan)
+            yield from session.each(cells)
         finally:
             self._watch.close()
 

@@ -16,7 +16,7 @@ from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep.findings import CellResult, Order, SlotFacts, failure, keep
 from runners.sweep.plan import SPARE_RATIO, least_s, reason_against
-from runners.sweep.session import Limits, Replan, trace_id
+from runners.sweep.session import Limits, trace_id
 from runners.workers.devices import ProbeResult, sitting_of
 from runners.workers.pool import Stopwatch, uninterrupted
 
@@ -119,11 +119,10 @@ class Remote:
         limits: Limits,
         progress: Progress,
         notes: tuple[str, ...] = (),
-        replan: Replan | None = None,
     ) -> Iterator[Run]:
         """The rows of these cells, each once it is committed. notes: warnings of each."""
         dispatch = Dispatch(store, self, limits, progress, notes)
-        yield from dispatch.each(cells, replan)
+        yield from dispatch.each(cells)
         self.unmeasured = dispatch.unmeasured
 
     def close(self) -> None:
@@ -179,7 +178,7 @@ class Dispatch:
         self._losses: dict[str, int] = {}  # cell → slots lost under it
         self._traces: dict[str, bool] = {}
 
-    def each(self, cells: Sequence[Cell], replan: Replan | None = None) -> Iterator[Run]:
+    def each(self, cells: Sequence[Cell]) -> Iterator[Run]:
         """Has these cells measured; gives each row once it is committed, and keeps none. Fewer than asked if the time
         budget ran out, or no slot is left."""
         self._waiting = deque(cells)
@@ -195,8 +194,6 @@ class Dispatch:
             for run in self._take(self.remote.slots.next(POLL_S)):
                 self.progress.done(run)
                 yield run
-                if replan is not None:
-                    self._waiting = deque(replan(run, list(self._waiting)))
         if self._waiting:
             self.unmeasured = len(self._waiting)
             rest = f"{self.unmeasured} cell{'s' * (self.unmeasured != 1)} not started"

@@ -1,30 +1,21 @@
-"""Batches that fit: the rules by brute force, what a resumed run plans, and what an out-of-memory changes."""
+"""Batches that fit: the rules, and what a resumed run plans."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.footprint.largest_batch import Lines
-from results.store.manifest import read_manifest
-from results.store.store import read_run
-from runners.footprint.step import Fitting, StepOptions, envelope, fitting
+from runners.footprint.step import Fitting, StepOptions, fitting
 from runners.sweep import auto_batches
-from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
+from runners.sweep.auto_batches import batches_up_to, resolved
 from runners.sweep.options import as_options, grid_of, parser
-from runners.sweep.plan import Grid, cells, remaining
+from runners.sweep.plan import Grid, cells
 from runners.workers.devices import ProbeResult
-from runners.workers.worker import WorkerFault
-from tests.support.fakes.fake_session import MEASURE, Scene, measured
 
 MB = 10**6
 ANY = ProbeResult(device="cpu")
 """A device that has every precision."""
-
-LINE = ((10 * MB, MB),)
-"""10 MB without a sample and 1 MB a sample."""
 
 
 def grid(**more: Any) -> Grid:
@@ -32,10 +23,9 @@ def grid(**more: Any) -> Grid:
     return Grid(**{**asked, **more})
 
 
-def planned(memory: int = 50 * MB, **more: Any) -> Grid:
-    """alexnet and vgg11 on the same line, with a tenth of the memory left free: 45 MB hold 35 samples."""
-    largest = largest_below(LINE, memory * 9 // 10)
-    return resolved(grid(**more), memory, 0.1, lambda model, precision: Fitting(largest, 1, LINE, largest))
+def planned(**more: Any) -> Grid:
+    """alexnet and vgg11, of which 35 samples fit."""
+    return resolved(grid(**more), 50 * MB, 0.1, lambda model, precision: Fitting(35, 1, 35))
 
 
 @pytest.mark.parametrize(
@@ -52,21 +42,6 @@ def planned(memory: int = 50 * MB, **more: Any) -> Grid:
 )
 def test_powers_of_two_and_the_largest(largest: int, least: int, sizes: list[int]) -> None:
     assert batches_up_to(largest, least) == sizes
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_the_envelope_is_the_highest_of_all_lines(seed: int) -> None:
-    dice = random.Random(seed)
-    lines = [(dice.randint(0, 900), dice.randint(0, 30)) for _ in range(dice.randint(1, 12))]
-    at = {batch: [start + slope * batch for start, slope in lines] for batch in (2, 4)}
-    found = envelope(Lines((2, at[2]), (4, at[4])))
-    assert set(found) <= set(lines)
-    for batch in range(200):
-        assert needed_bytes(found, batch) == max(start + slope * batch for start, slope in lines)
-    for available in (0, 100, 950, 3000):
-        fitting = [batch for batch in range(1, 4000) if needed_bytes(lines, batch) <= available]
-        expected = max(fitting, default=0)
-        assert min(largest_below(found, available), 3999) == expected
 
 
 def test_each_model_and_precision_has_its_batches() -> None:
@@ -99,38 +74,6 @@ class TestResuming:
         again = resolved(found, found.auto["memory_bytes"], found.auto["margin_ratio"], lambda *_: pytest.fail("asked"))
         assert again == Grid.from_json(self.stored(before))
         assert [cell.cell_id for cell in cells(again)] == [cell.cell_id for cell in cells(before)]
-
-
-class TestOutOfMemory:
-    def test_the_margin_rises_and_larger_batches_go(self) -> None:
-        """35 samples, 45 MB of 50, did not fit: a margin of 0.1 + 0.05 leaves 42.5 MB, which hold 32 samples."""
-        before = planned(precisions=("fp32",))
-        (failed,) = [cell for cell in cells(before) if (cell.model, cell.batch_size) == ("vgg11", 35)]
-        after, words = corrected(before, failed, [])
-        assert after.auto["margin_ratio"] == pytest.approx(0.15)
-        assert after.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 16, 32)
-        assert after.batches_of("vgg11", "fp32") == (1, 2, 4, 8, 16, 32, 35), "what was tried keeps its row"
-        assert words == "vgg11 fp32 ran out of memory at batch 35, predicted to need 42.92 MiB: the margin is now 15 %"
-
-    def test_a_sitting_goes_on_with_what_fits(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whatever needs more than 30 samples fails: the first such cell corrects all that come after it, and the
-        resumed run has nothing left to do."""
-        scene = Scene(tmp_path / "run", monkeypatch)
-        full = WorkerFault("out_of_memory", "no more")
-        scene.answers[MEASURE] = lambda cell, protocol: full if cell.batch_size > 30 else measured()
-        start = planned(precisions=("fp32",), methods=("exact",))
-        replan = auto_batches.replanning(scene.store, start, [])
-        runs = scene.session().collect(cells(start), replan)
-        tried = [run for run in runs if run.status == "out_of_memory"]
-        assert 1 <= len(tried) <= 3
-        assert all(run.batch_size in (32, 35) for run in tried)
-        kept = Grid.from_json(json.loads(json.dumps(dict(read_manifest(scene.path).options))))
-        assert kept.auto["margin_ratio"] > 0.1
-        assert remaining(cells(kept), {run.cell_id: run.status for run in read_run(scene.path).runs}) == []
-        for model in start.models:
-            best = max(run.batch_size for run in runs if run.model == model and run.status == "ok")
-            assert best >= 16
-        assert len(runs) == len({run.cell_id for run in runs})
 
 
 @pytest.mark.parametrize(

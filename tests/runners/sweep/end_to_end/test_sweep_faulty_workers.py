@@ -55,7 +55,7 @@ def betrayed(tmp_path_factory):
         store.append_sitting(SITTING)
         progress = Progress(len(cells), stream)
         session = Session(store, "s1", "x", TelemetryWatch("cpu"), Limits(cell_timeout_s=120.0), progress)
-        session.collect(cells)
+        list(session.each(cells))
     patch.undo()
     return {run.batch_size: run for run in read_run(path).runs}, path, stream.getvalue()
 

@@ -28,10 +28,10 @@ class Sweep:
         self.said = io.StringIO()
         self.store = Store.create(path, Manifest(name="made-up", created_at="2026-01-02T03:04:05Z"), Unsynced())
 
-    def rows(self, wanted: list[Cell], replan: Any = None, **limits: Any) -> list[Run]:
+    def rows(self, wanted: list[Cell], **limits: Any) -> list[Run]:
         self.remote.begin_session(self.store, self.remote.probe("auto"))
         progress = Progress(len(wanted), self.said)
-        return list(self.remote.rows(self.store, wanted, Limits(**limits), progress, ("noted",), replan))
+        return list(self.remote.rows(self.store, wanted, Limits(**limits), progress, ("noted",)))
 
 
 @pytest.fixture

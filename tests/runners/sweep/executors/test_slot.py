@@ -51,7 +51,7 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
         other.append_sitting(SITTING)
         kept = keep(other, results)
-    scene.session().collect(wanted)
+    list(scene.session().each(wanted))
     here, there = read_run(scene.path), read_run(tmp_path / "other")
     assert there.problems == here.problems == []
     ours = [replace(run, started_at="", duration_s=None) for run in here.runs]
