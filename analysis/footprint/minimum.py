@@ -7,7 +7,7 @@ is never above the eager footprint.
 
 What may change its place and how long a block lives is `analysis/footprint/dependencies.py`'s. The largest
 gain is usually the optimizer's step, which then takes each gradient as soon as it is made and lets it go. Nothing is
-recomputed (`analysis/footprint/checkpointing.py`), moved to another memory or split. What kernels take for
+recomputed, moved to another memory or split. What kernels take for
 themselves, and what an allocator rounds up, is not in it, as it is not in the footprint.
 
 An order of operations that keeps below a limit where it can: one run over the graph, choosing as it goes.

@@ -9,8 +9,6 @@ from analysis.footprint.caching_allocator import Reserved, Workspace
 from analysis.footprint.largest_batch import BatchFit
 from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
 from analysis.formula.algebra.constraints import amount
-from reports.footprint import checkpoints as footprint_checkpoints
-from reports.footprint.checkpoints import Checkpoints
 from reports.shared.layout import Cell, Column, Part, TextTable, csv_of, csv_text, strong
 from reports.shared.numbers import percent
 from results.records.operations import Operation
@@ -54,10 +52,7 @@ class MemoryFit:
 
 @dataclass(frozen=True)
 class FootprintAnswer:
-    """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound.
-
-    checkpoints: None where nobody asked for them.
-    """
+    """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound."""
 
     model: str
     batch_size: int
@@ -73,7 +68,6 @@ class FootprintAnswer:
     fitted: MemoryFit | None = None
     minimal_bytes: int | None = None
     lower_bound_bytes: int | None = None
-    checkpoints: Checkpoints | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -128,7 +122,6 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
             }
             for each in found.held[:top]
         ],
-        "checkpoints": None if answer.checkpoints is None else footprint_checkpoints.documents(answer.checkpoints),
         "unknown_storages": len(found.unknown),
         "at_least": None if known else _at_least(answer),
         "at_most_batch": fit.largest_batch if fit else None,
@@ -160,20 +153,14 @@ def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
 
 
 def to_csv(answer: FootprintAnswer) -> str:
-    """A row, or with checkpoints one a choice: the document's numbers, the nested ones in columns of their own."""
-    whole = document(answer, 0) | {"checkpoints": [], "fit": {}, "at_least": {}}
+    """A row: the document's numbers, the nested ones in columns of their own."""
+    whole = document(answer, 0) | {"fit": {}, "at_least": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
     row |= {f"{name}_bytes": value for name, value in whole["by_category"].items()}
     row |= {f"peak_{name}": value for name, value in whole["peak_at"].items()}
     row["memory_bytes"] = answer.fitted.memory.memory_bytes if answer.fitted else None
     row |= {f"at_least_{name}": value if answer.is_partial else None for name, value in _at_least(answer).items()}
-    more = footprint_checkpoints.columns(answer.checkpoints) if answer.checkpoints else [{}]
-    return csv_text([*row, *more[0]], ([*row.values(), *each.values()] for each in more))
-
-
-def checkpoints_csv(checkpoints: Checkpoints) -> str:
-    """A row a choice of checkpoints."""
-    return csv_of(footprint_checkpoints.columns(checkpoints))
+    return csv_of([row])
 
 
 def timeline_csv(answer: FootprintAnswer) -> str:
@@ -199,8 +186,6 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
     parts += ["", _filling(answer), "", _beside(answer), ""]
     if top and answer.found.held:
         parts += [_largest(answer.found.held[:top]), ""]
-    if answer.checkpoints is not None:
-        parts += [*footprint_checkpoints.parts(answer.checkpoints), ""]
     return [*parts, *(f"note: {note}" for note in answer.notes)]
 
 

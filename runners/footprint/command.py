@@ -4,8 +4,8 @@ The step is traced on fake tensors: nothing is run, no device is needed, no memo
 not even one sample fits, or the step cannot be traced; 2 the caller's mistake, a device without known memory among
 them; 3 a file could not be written; 130 Ctrl-C.
 
---out DIR gets footprint.json, timeline.csv, the timeline as PNG; checkpoints the same. No SVG: an area of thousands of
-operations makes one of megabytes.
+--out DIR gets footprint.json, timeline.csv, the timeline as PNG. No SVG: an area of thousands of operations makes one
+of megabytes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ from __future__ import annotations
 import argparse
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.footprint.checkpointing import Choice, checkpointed, curve, stretches_of
-from analysis.footprint.largest_batch import MOST, SMALL, BatchFit, Lines
 from results.library_words import plain_words
 from results.names import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format, number
@@ -25,11 +22,10 @@ from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import MODEL, add_model, add_shared, check_models, hyper_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.footprint.step import StepOptions, StepTrace, capability, fit, moments, trace_batch
+from runners.footprint.step import StepOptions, StepTrace, capability, fit, trace_batch
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
-    from reports.footprint.checkpoints import Checkpoints
     from reports.footprint.text import FootprintAnswer, MemoryFit
 
 
@@ -78,14 +74,8 @@ def _add_step(group: argparse._ArgumentGroup) -> None:
 
 def _add_output_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--top", type=number(int, 0), default=TOP, metavar="K", help=f"largest tensors shown ({TOP})")
-    group.add_argument(
-        "--checkpoints", action="store_true",
-        help="what checkpointing would save: peak, recomputed FLOP and largest batch for the best choices of modules",
-    )  # fmt: skip
-    add_format(group, "table, csv (a row, or one a choice of checkpoints) or json (table)")
-    add_shared(
-        group, "out", help="write footprint.json, timeline.csv and timeline.png here, and checkpoints.csv and .png"
-    )
+    add_format(group, "table, csv (a row) or json (table)")
+    add_shared(group, "out", help="write footprint.json, timeline.csv and timeline.png here")
 
 
 def _name(text: str) -> str:
@@ -115,11 +105,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     check_models([options.model], options)
-    # raises Mistake where checkpoints are looked for in a step that has no one forward pass to change
-    if options.checkpoints and options.checkpoint:
-        raise Mistake("--checkpoints looks for modules to checkpoint: expected no --checkpoint beside it")
-    if options.checkpoints and options.accumulate > 1:
-        raise Mistake(f"--checkpoints: expected --accumulate 1, got {options.accumulate}")
     memory = memory_of(options.fit) if options.fit else None
     if options.out is not None:
         reserve(options.out / TABLE)
@@ -206,10 +191,6 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     found = footprint(step.operations, step.storages)
     more = unforeseen(step.operations, options.device)
     least = minimal(step.operations, step.storages)
-    saving = None
-    if options.checkpoints and not found.unknown:
-        passing(f"{options.model}: checkpoints")
-        saving = checkpoints(steps.at, step.batch_size, fitted.fit if fitted else None, options.device, options.fit)
     return FootprintAnswer(
         model=options.model,
         batch_size=step.batch_size,
@@ -225,7 +206,6 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
-        checkpoints=saving,
         notes=tuple(
             filter(
                 None,
@@ -249,8 +229,6 @@ def _notes(options: Namespace, found: Any) -> list[str]:
         notes.append(
             f"{count} storage{'s have' if count > 1 else ' has'} no known size: bytes are at least those of the others"
         )
-        if options.checkpoints:
-            notes.append("no checkpoints: what they save is not known while a size is not")
     return notes
 
 
@@ -285,53 +263,10 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
 def write(answer: FootprintAnswer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
     from reports.footprint import figures
-    from reports.footprint.text import checkpoints_csv, document, timeline_csv
+    from reports.footprint.text import document, timeline_csv
     from reports.shared import figure_style
 
     put(options.out / "footprint.json", json_text(document(answer, options.top)))
     put(options.out / "timeline.csv", timeline_csv(answer))
-    if answer.checkpoints is not None:
-        put(options.out / "checkpoints.csv", checkpoints_csv(answer.checkpoints))
     with figure_style.theme():
         put(options.out / "timeline.png", figure_style.render(figures.timeline(answer))["png"])
-        if answer.checkpoints is not None:
-            put(options.out / "checkpoints.png", figure_style.render(figures.curve(answer))["png"])
-
-
-def checkpoints(
-    step_at: Callable[[int], StepTrace], batch_size: int, fit: BatchFit | None, device: str, name: str
-) -> Checkpoints:
-    """What checkpointing would bring a step; with a fit, the largest batch of each choice. Raises what `step_at` does.
-
-    name: of the device, which decides the workspaces.
-    """
-    from reports.footprint.checkpoints import Checkpoints
-
-    step = step_at(batch_size)
-    choices = curve(step.operations, step.storages)
-    if fit is None:
-        return Checkpoints(choices)
-    most = fit.largest_batch if fit.refused else MOST
-    found = [_largest(step_at, each, fit.available_bytes, device, capability(name), most) for each in choices[1:]]
-    return Checkpoints(choices, (fit.largest_batch, *found))
-
-
-def _largest(
-    step_at: Callable[[int], StepTrace], choice: Choice, available_bytes: int, device: str, known: str | None, most: int
-) -> int | None:
-    """The largest batch up to `most` that fits with a choice of checkpoints; None where the model refuses a small one,
-    or small ones differ in their operations."""
-    both = []
-    for batch in SMALL:
-        try:
-            step = step_at(batch)
-            stretches = stretches_of(step.operations, choice)
-        except (KeyError, ValueError):
-            return None
-        operations, storages = checkpointed(step.operations, step.storages, stretches)
-        changed = replace(step, operations=operations, storages=storages)
-        both.append(moments(changed, device, known))
-    low, high = both
-    if len(low) != len(high):
-        return None
-    return min(most, Lines((SMALL[0], low), (SMALL[1], high)).largest(available_bytes))

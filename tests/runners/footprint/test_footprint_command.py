@@ -26,11 +26,6 @@ def small(width=8):
     return nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Linear(width, 4)), (torch.randn(1, 16),)
 
 
-def deep():
-    layers = [nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()) for _ in range(4)]
-    return nn.Sequential(*layers), (torch.randn(1, 64),)
-
-
 def normed():
     """Takes no batch of one."""
     return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)), (torch.randn(2, 16),)
@@ -194,10 +189,10 @@ def test_flattened_images_of_another_layout_are_copied(nets: str, capsys: pytest
 
 def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
     """oneDNN's LSTM keeps a workspace for its backward pass that fake tensors do not know."""
-    found = told(capsys, f"{nets}:recurrent", *into(200_000_000), "--batch-size", "4", "--checkpoints")
+    found = told(capsys, f"{nets}:recurrent", *into(200_000_000), "--batch-size", "4")
     assert found["unknown_storages"] == 1
     assert "1 storage has no known size: bytes are at least those of the others" in found["notes"]
-    absent = ("eager_peak_bytes", "minimal_bytes", "allocated_bytes", "reserved_bytes", "largest_batch", "checkpoints")
+    absent = ("eager_peak_bytes", "minimal_bytes", "allocated_bytes", "reserved_bytes", "largest_batch")
     assert {name: found[name] for name in absent} == dict.fromkeys(absent)
     assert found["at_least"]["allocated_bytes"] >= found["at_least"]["eager_peak_bytes"] >= found["lower_bound_bytes"]
     assert sum(found["by_category"].values()) == found["at_least"]["eager_peak_bytes"]
@@ -242,10 +237,8 @@ def test_the_margin_and_the_workspaces_are_taken_off(nets: str, capsys: pytest.C
 
 
 def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    found = told(capsys, f"{nets}:bounded", *into(10**9), "--device", "cpu", "--checkpoints")
+    found = told(capsys, f"{nets}:bounded", *into(10**9), "--device", "cpu")
     assert (found["largest_batch"], found["at_most_batch"], found["fit"]["capped"]) == (32, 37, True)
-    assert len(found["checkpoints"]) > 1
-    assert {each["largest_batch"] for each in found["checkpoints"]} == {37}
     assert next(each for each in found["notes"] if each.startswith("no larger batch: ")).endswith("37 samples at most")
 
 
@@ -257,41 +250,6 @@ def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]
     code, out, err = running(command.main, capsys)(f"{nets}:small", *into(1024), "--device", "cpu", "--format", "json")
     assert (code, json.loads(out)["largest_batch"], json.loads(out)["batch_size"]) == (1, 0, 1)
     assert "does not fit at batch 1" in err
-
-
-def test_what_checkpoints_bring(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    """Four pairs of layers of 64 → 64 with tanh and plain SGD, in the memory that a batch of 512 needs.
-
-    The first choice is the step as it is. The largest batch of another is that of brute force over its lines: the steps
-    of that batch and of the next, traced and changed in the same way.
-    """
-    from analysis.footprint.checkpointing import checkpointed, stretches_of
-    from analysis.footprint.live_bytes import footprint
-    from runners.footprint.command import checkpoints
-    from runners.footprint.step import StepOptions, StepTrace, fit, trace_batch
-
-    arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
-    memory = told(capsys, *arguments)["eager_peak_bytes"]
-    found = told(capsys, *arguments, *into(memory, 0))
-    first, *others = found["checkpoints"]
-    assert (first["peak_bytes"], first["recomputed_flop"], first["largest_batch"]) == (memory, 0, 512)
-    assert others
-    for before, after in zip(found["checkpoints"], others, strict=False):
-        assert after["peak_bytes"] < before["peak_bytes"]
-        assert after["recomputed_flop"] > before["recomputed_flop"]
-        assert after["largest_batch"] >= before["largest_batch"]
-    asked = StepOptions(f"{nets}:deep", "fp32", "sgd-plain", "cpu")
-
-    def step_at(batch: int) -> StepTrace:
-        return trace_batch(asked, batch)
-
-    table = checkpoints(step_at, 512, fit(step_at, memory, 0, "cpu"), "cpu", "")
-    assert [each.peak_bytes for each in table.choices] == [each["peak_bytes"] for each in found["checkpoints"]]
-    last = table.choices[-1]
-    for batch, fits in ((others[-1]["largest_batch"], True), (others[-1]["largest_batch"] + 1, False)):
-        step = step_at(batch)
-        changed = checkpointed(step.operations, step.storages, stretches_of(step.operations, last))
-        assert (footprint(*changed).peak_bytes <= memory) is fits
 
 
 def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,8 +284,6 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
         (["resnet50", "--batch-size", "0"], "a whole number of at least 1"),
         (["{nets}:small", "--frozen", "*"], "a parameter that is trained, got none; --frozen * has all"),
         (["{nets}:normed", "--batch-size", "1"], "normed at batch 1"),
-        (["{nets}:small", "--checkpoints", "--checkpoint", "0"], "--checkpoint"),
-        (["{nets}:small", "--checkpoints", "--accumulate", "2"], "--accumulate"),
     ],
 )
 def test_mistakes(nets: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
