@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.trace.missing import Missing
 from analysis.trace.operations import is_product
 from measure.trace.attribution import nesting, phases
-from measure.trace.attribution.missing_calls import Forest, missing_calls
 from measure.trace.attribution.nesting import (
     FORWARD_ONLY,
     NODE,
@@ -86,8 +86,31 @@ def attribute(recording: Recording) -> Recording:
     kernels = recording.kernels[recording.kernels["what"] != "call"]
     kernels = _linked(kernels, calls, recording) if len(kernels) or not len(calls) else _call_rows(calls)
     done = bool((recording.calls["phase"] != "").any())  # then numbers are no longer those that were recorded
-    missing = recording.missing if done else missing_calls(Forest(calls, number), recording)
+    missing = recording.missing if done else _missing(calls, number, recording)
     return replace(recording, calls=calls, kernels=kernels, steps=count, problems=problems, missing=missing)
+
+
+WITHOUT_END = "the file has no end of its recording (Record Window End), so that its last calls are missing"
+
+
+def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[Missing, ...]:
+    """What says that calls are missing, once for each phase of the recording: numbers of events that are left out; a
+    file without the end that its recorder writes; arrows from forward to backward calls that begin or end where no call
+    is. number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is whole."""
+    signs, flows = [], recording.flows
+    if lost := int(recording.gaps["count"].sum()):
+        many = "1 numbered call is" if lost == 1 else f"{lost} numbered calls are"
+        signs.append((lost, f"{many} not in the file, by its recorder's numbers"))
+    if not recording.ends:
+        signs.append((1, WITHOUT_END))
+    for side, end in (("from", "forward"), ("to", "backward")):
+        places = (ints(flows, f"{end}_{name}") for name in ("process", "thread", "ns"))
+        if len(flows) and (lost := int((starting_at(calls, *places) < 0).sum())):
+            signs.append((lost, f"{lost} of {len(flows)} arrows {side} {end} calls have none there"))
+    made = number[(number >= 0) & ~nesting.matches(NODE, calls["name"])]
+    phases_of = {"forward", *({"backward", "recompute"} & set(calls["phase"]))}
+    phases_of |= {"backward"} if len(made) and made.max() > made.min() else set()  # forward calls made nodes
+    return tuple(sorted(Missing(phase, lost, reason) for phase in phases_of for lost, reason in signs))
 
 
 def _in_order(calls: pd.DataFrame) -> pd.DataFrame:

@@ -148,8 +148,7 @@ def last_step(recording: Recording) -> Recording:
     ends = begins + spans["time_ns"].to_numpy(np.int64)
     begin, end = int(begins.max()), int(ends[begins.argmax()])
     kernels, gaps = recording.kernels, recording.gaps
-    before, after = gaps["before_ns"], gaps["after_ns"]  # a part of a gap may lie in the step
-    touching = ((after < 0) | (after >= begin)) & ((before < 0) | (before <= end))
+    touching = (gaps["after_ns"] >= begin) & (gaps["before_ns"] <= end)  # a part of a gap may lie in the step
     launched = kernels["launch_start_ns"].to_numpy(np.int64)
     own = (launched >= begin) & (launched <= end)
     unlaunched = (launched < 0) & (kernels["start_ns"].to_numpy(np.int64) >= begin)

@@ -88,12 +88,8 @@ FLOW_COLUMNS: Mapping[str, Any] = {
 LAUNCH_PLACES: Mapping[str, Any] = {"process": -1, "thread": -1, "start_ns": -1}
 GAP_COLUMNS: Mapping[str, Any] = {
     "count": 0,  # of events that were numbered and are not there
-    "before_process": -1,
-    "before_thread": -1,
-    "before_ns": -1,  # start of the last event before; -1: there is none
-    "after_process": -1,
-    "after_thread": -1,
-    "after_ns": -1,  # start of the first event after; -1: there is none
+    "before_ns": -1,  # between these two times, as far as is known
+    "after_ns": -1,
 }
 
 
@@ -188,6 +184,5 @@ def of_process(recording: Recording, process: int) -> Recording:
         kernels=own(recording.kernels).assign(index=lambda rows: np.arange(len(rows), dtype=np.int64)),
         ranges=own(recording.ranges),
         flows=own(recording.flows, "forward_process"),
-        gaps=own(recording.gaps, "after_process"),
         lost_launches=own(recording.lost_launches),
     )

@@ -239,63 +239,35 @@ def is_numbered(events: Mapping[str, Ints]) -> bool:
 
 
 def gaps(events: Mapping[str, Ints], base_ns: int) -> pd.DataFrame:
-    """A row for each gap in the numbers. events: external_id, event_index (-1: none), process, thread, start_ns of all
-    calls and annotations. None if numbers are there twice: then several recordings are in one file."""
-    ids = events["external_id"]
+    """A row for each gap in the numbers. events: external_id, event_index (-1: none), thread, start_ns of all calls and
+    annotations. None if numbers are there twice: then several recordings are in one file."""
+    ids, index = events["external_id"], events["event_index"]
     rows = np.flatnonzero(ids >= 0)
     rows = rows[np.argsort(ids[rows], kind="stable")]
-    if len(np.unique(ids[rows])) < len(rows):
+    number, thread, start_ns = ids[rows], events["thread"][rows], events["start_ns"][rows] + base_ns
+    if not len(rows) or not np.diff(number).all():
         return gaps_table()
-    if len(rows) and (events["event_index"] < 0).all():
-        ids = ids - ids[rows[0]] + 1
-    found = [*_between(ids, rows, events["thread"]), *_of_threads(events, ids)]
-    columns: dict[str, list[int]] = {name: [] for name in gaps_table().columns}
-    for count, before, after in found:
-        columns["count"].append(count)
-        for side, at in (("before", before), ("after", after)):
-            columns[f"{side}_process"].append(int(events["process"][at]) if at >= 0 else -1)
-            columns[f"{side}_thread"].append(int(events["thread"][at]) if at >= 0 else -1)
-            columns[f"{side}_ns"].append(int(events["start_ns"][at]) + base_ns if at >= 0 else -1)
-    return gaps_table(**columns)
+    if (index < 0).all():
+        number = number - number[0] + 1
+    block = (number - 1) // BLOCK
+    blocks, first, count = np.unique(block, return_index=True, return_counts=True)
+    last = first + count - 1
+    latest = pd.Series(block).groupby(thread).max()
+    is_full = blocks < latest[thread[last]].to_numpy(np.int64)
+    lost = np.where(is_full, BLOCK, number[last] - BLOCK * blocks) - count
+    begins, ends = np.minimum.reduceat(start_ns, first), np.maximum.reduceat(start_ns, first)
+    inside = gaps_table(count=lost[lost > 0], before_ns=begins[lost > 0], after_ns=ends[lost > 0])
+    return pd.concat([inside, _of_threads(events, int((np.diff(number) - 1).sum()), base_ns)], ignore_index=True)
 
 
-Gap = tuple[int, int, int]
-"""How many numbers are missing, row of the event before (-1: none is) and of the one after."""
-
-
-def _between(ids: Ints, rows: Ints, thread: Any) -> Iterator[Gap]:
-    """Gaps within blocks, and at the end of those that should be full."""
-    block = (ids[rows] - 1) // BLOCK
-    last_of_thread: dict[int, int] = {}
-    for who, number in zip(thread[rows].tolist(), block.tolist(), strict=True):
-        last_of_thread[who] = number
-    before = -1
-    for place, at in enumerate(rows.tolist()):
-        expected = BLOCK * int(block[place]) + 1
-        same = before >= 0 and (int(ids[before]) - 1) // BLOCK == block[place]
-        if same:
-            expected = int(ids[before]) + 1
-        elif before >= 0:
-            lost = BLOCK * ((int(ids[before]) - 1) // BLOCK + 1) - int(ids[before])
-            if lost and last_of_thread[int(thread[before])] > (int(ids[before]) - 1) // BLOCK:
-                yield lost, before, at if thread[at] == thread[before] else -1
-        if ids[at] > expected:
-            yield int(ids[at]) - expected, before if same else -1, at
-        before = at
-
-
-def _of_threads(events: Mapping[str, Ints], ids: Ints) -> Iterator[Gap]:
-    """Gaps in the order of export between two threads: the last calls of the one or the first of the other."""
+def _of_threads(events: Mapping[str, Ints], most: int, base_ns: int) -> pd.DataFrame:
+    """Gaps in the order of export between two threads: the last calls of the one or the first of the other. None where
+    more than `most` numbers are left out within threads: what is no call is numbered, too, and is not in the file."""
     index, thread = events["event_index"], events["thread"]
     rows = np.flatnonzero(index >= 0)
     rows = rows[np.argsort(index[rows], kind="stable")]
-    number = index[rows]
-    if not len(rows) or len(np.unique(number)) < len(rows):
-        return
-    wide = np.flatnonzero(np.diff(number) > 1)
-    changes = thread[rows[wide]] != thread[rows[wide + 1]]
-    inside = int((np.diff(number)[wide[~changes]] - 1).sum())
-    if inside > int((np.diff(np.sort(ids[ids >= 0])) - 1).sum()):
-        return  # what is no call is numbered among the calls, and was left out of the file
-    for place in wide[changes].tolist():
-        yield int(number[place + 1] - number[place] - 1), int(rows[place]), int(rows[place + 1])
+    lost, changes = np.diff(index[rows]) - 1, np.diff(thread[rows]) != 0
+    if (lost < 0).any() or lost[~changes].sum() > most:
+        return gaps_table()
+    wide, start_ns = changes & (lost > 0), events["start_ns"][rows] + base_ns
+    return gaps_table(count=lost[wide], before_ns=start_ns[:-1][wide], after_ns=start_ns[1:][wide])

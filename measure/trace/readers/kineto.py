@@ -390,7 +390,7 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
     ranges = ranges_table(name=[*columns.ranges.names, *columns.frames.names], **places)
     ranges = ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
     lost = _lost_launches(columns.launches, kernels, base_ns)
-    numbered = ("external_id", "event_index", "process", "thread", "start_ns")
+    numbered = ("external_id", "event_index", "thread", "start_ns")
     numbers = {
         name: np.concatenate([part.column(name) for part in (columns.calls, columns.ranges)]) for name in numbered
     }

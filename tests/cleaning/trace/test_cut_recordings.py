@@ -54,15 +54,15 @@ def of(found: CleanedTrace, phase: str) -> Any:
     return found.phase_totals["repaired"][f"{phase}_flop"]
 
 
-def test_numbers_say_of_which_phase_a_call_is(three: list[dict[str, Any]], tmp_path: Path) -> None:
-    """A gradient's call is of the backward pass; one in a convolution, which counts by its own sizes, of no total."""
-    whole = cleaned(three, tmp_path / "whole.json")
+def test_a_call_that_is_missing_leaves_no_phase_a_total(three: list[dict[str, Any]], tmp_path: Path) -> None:
+    """By the recorder's numbers; what was in the gap, nobody knows."""
     gradient = next(event for event in three if event["name"] == "aten::convolution_backward")
     cut = cleaned([event for event in three if event is not gradient], tmp_path / "cut.json")
-    assert of(cut, "forward") == of(whole, "forward")
-    assert "1 numbered call is not in the file" in of(cut, "backward").missing[0].reason
-    inner = next(event for event in three if event["name"] == "aten::mkldnn_convolution")
-    assert cleaned([event for event in three if event is not inner], tmp_path / "cut.json").totals == whole.totals
+    for phase in ("forward", "backward"):
+        assert of(cut, phase).flop is None
+        assert [each.reason for each in of(cut, phase).missing] == [
+            "1 numbered call is not in the file, by its recorder's numbers"
+        ]
 
 
 def test_a_file_without_its_end(three: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_command_tells_it(three: list[dict[str, Any]], tmp_path: Path, capsy
     reason = "1 numbered call is not in the file, by its recorder's numbers"
     assert trace.main([str(path), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["missing"] == [{"phase": "backward", "calls": 1, "reason": reason}]
+    assert told["missing"] == [{"phase": phase, "calls": 1, "reason": reason} for phase in ("backward", "forward")]
     assert [told["totals"][state]["backward_flop"] for state in told["totals"]] == [None] * 3
     assert trace.main([str(path)]) == 0
     text = capsys.readouterr().out
