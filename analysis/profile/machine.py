@@ -5,10 +5,9 @@ beyond the last cache; a launch costs the least that was seen. Not claimed: that
 that names another device is left out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from analysis.devices.ceilings import ABOVE_SHEET, best, impossible_bandwidth
-from analysis.devices.precisions import UNITS
+from analysis.devices.ceilings import ABOVE_SHEET, impossible_bandwidth
 from analysis.utilization import denominators
 from results.records.samples import Ceiling
 from results.records.step_profile import Machine
@@ -58,7 +57,6 @@ def machine_of(
         launch_s=launch.best_s if launch else None,
         sources=sources,
         datasheet_bytes_per_s=known.bandwidth_bytes_per_s if known else None,
-        channels_last_gain_by_unit=layout_gains(mine),
     )
 
 
@@ -85,19 +83,6 @@ def launch_cost(rows: Iterable[Ceiling], device: str) -> Ceiling | None:
     wanted = LAUNCHES.get(_kind(device))
     found = [row for row in rows if row.operation == wanted and row.best_s is not None]
     return min(found, key=lambda row: row.best_s or 0.0, default=None)
-
-
-def layout_gains(rows: Sequence[Ceiling]) -> dict[str, float]:
-    """Unit → rate of its best convolution in channels_last ÷ in channels_first, where both were timed."""
-    gains = {}
-    for unit in UNITS:
-        last, first = (
-            best((row for row in rows if row.operation == "convolution" and row.layout == layout), unit)
-            for layout in ("channels_last", "channels_first")
-        )
-        if last is not None and first is not None and last.flop_per_s and first.flop_per_s:
-            gains[unit] = last.flop_per_s / first.flop_per_s
-    return gains
 
 
 def _kind(device: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis.profile.advice import advise
 from analysis.profile.module_tree import OPTIMIZER, ModuleNode, conservation, tree
 from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
@@ -41,7 +40,6 @@ def document(profile: StepProfile) -> dict[str, Any]:
         "between_operations_time_s": sum(profile.between_s.values()),
         "between_operations_time_s_by_phase": dict(profile.between_s),
         "machine": None if profile.machine is None else vars(profile.machine),
-        "advice": [vars(advice) for advice in advise(profile)],
         "attention": dict(profile.attention) or None,
         "not_understood": dict(profile.not_understood),
         "notes": list(profile.notes),

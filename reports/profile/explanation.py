@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.profile.advice import advise
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import (
     BETWEEN,
@@ -175,11 +174,6 @@ def explained(profile: StepProfile) -> list[str]:
     root, roof = tree(profile)[""], step_roof(profile)
     paragraphs = [_used(profile, root, roof), *_possible(profile, roof), _bound_shares(roof)]
     return [paragraph for paragraph in paragraphs if paragraph]
-
-
-def advised(profile: StepProfile) -> list[str]:
-    """What to change, in sentences."""
-    return [advice.sentence for advice in advise(profile)]
 
 
 def verdict(profile: StepProfile) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import BETWEEN, BOUNDS, step_roof
-from reports.profile.explanation import FusedKernel, advised, explained, kernels, ladder, name_of, verdict
+from reports.profile.explanation import FusedKernel, explained, kernels, ladder, name_of, verdict
 from reports.profile.figures import icicle
 from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
@@ -197,7 +197,6 @@ def page(profile: StepProfile, roofline: str = "") -> str:
     steps = ("A step's least times and what it took, each with the utilization that it is:", Ladder(rungs))
     sections = (
         Section("why", "Why this number", (*explained(profile), *(steps if rungs else ()))),
-        Section("change", "What to change", (tuple(advised(profile)),)),
         Section("time", "Where the time goes", _times(profile, nodes)),
         Section("modules", "Modules", (module_table(nodes),)),
         Section("roofline", "Roofline", (ROOFLINE, _picture(profile, roofline)) if roofline else ()),

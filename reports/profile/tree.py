@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from reports.profile.explanation import advised, verdict
+from reports.profile.explanation import verdict
 from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.shared.layout import columns
 from reports.shared.numbers import DASH, digits, fitting, percent, si
@@ -190,8 +190,8 @@ def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
 
 
 def closing(profile: StepProfile) -> list[str]:
-    """The step in a sentence, and what to change."""
-    return [verdict(profile), *(f"to change: {sentence}" for sentence in advised(profile))]
+    """The step in a sentence."""
+    return [verdict(profile)]
 
 
 def heading(top: int) -> str:

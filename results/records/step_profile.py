@@ -74,7 +74,6 @@ class Machine:
     launch_s: float | None = None  # one kernel of no work, launch after launch; on a CPU one call
     sources: Json = field(default_factory=dict)  # field or unit → in words
     datasheet_bytes_per_s: float | None = None  # as printed
-    channels_last_gain_by_unit: Json = field(default_factory=dict)  # unit → best convolution's rate ÷ channels_first's
 
 
 @dataclass(frozen=True, kw_only=True)

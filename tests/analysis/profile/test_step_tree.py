@@ -161,7 +161,6 @@ def test_a_machine_by_hand():
     assert found.peak_by_unit == {"fp32": 8.0, "bf16": 90.0}
     assert found.bytes_per_s == 6.0
     assert found.launch_s == 3e-6
-    assert found.channels_last_gain_by_unit == {"fp32": 8.0 / 5.0}  # bf16 was timed in one layout only
     sheet = peaks.lookup("NVIDIA H200")
     assert found.datasheet_by_unit == {unit: sheet.peaks[unit] for unit in UNITS if unit in sheet.peaks}
     assert found.datasheet_bytes_per_s == sheet.bandwidth_bytes_per_s == 4.8e12
@@ -174,7 +173,7 @@ def test_a_machine_by_hand():
 
 def test_what_was_not_measured_is_unknown():
     found = machine_of([], "cuda", "NVIDIA Nothing")
-    assert (found.peak_by_unit, found.datasheet_by_unit, found.channels_last_gain_by_unit) == ({}, {}, {})
+    assert (found.peak_by_unit, found.datasheet_by_unit) == ({}, {})
     assert (found.bytes_per_s, found.launch_s, found.datasheet_bytes_per_s) == (None, None, None)
     assert found.sources == {}
 
