@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.characterize.operation_mix import Mix, vectors
+from analysis.characterize.operation_mix import Mix
 
 
 @dataclass(frozen=True)
@@ -103,30 +103,6 @@ def inverted(merges: Sequence[Merge]) -> list[Merge]:
     return found
 
 
-def distances(vectors: Mapping[str, Sequence[float]]) -> dict[tuple[str, str], float]:
-    """(one, another) → their cosine distance, each pair once, in the order of the names."""
-    names = list(vectors)
-    return {
-        (left, right): cosine_distance(vectors[left], vectors[right])
-        for place, left in enumerate(names)
-        for right in names[place + 1 :]
-    }
-
-
-@dataclass(frozen=True)
-class DistanceChange:
-    """Two workloads, and variant → their cosine distance by operation types."""
-
-    left: str
-    right: str
-    distances: Mapping[str, float]
-
-    @property
-    def change(self) -> float:
-        """By how much the distance differs between the variants at most."""
-        return max(self.distances.values()) - min(self.distances.values())
-
-
 def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
     """Variant → the mixes of its picture, labelled without the variant; empty where no workload has two
     variants, or where there is no other workload.
@@ -146,14 +122,3 @@ def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
         variant: [replace(mine.get(variant) or next(iter(mine.values())), label=name) for name, mine in forms.items()]
         for variant in several
     }
-
-
-def distance_changes(found: Mapping[str, Sequence[Mix]]) -> list[DistanceChange]:
-    """Every pair of workloads of these pictures, those first whose distance differs most between them."""
-    pairs: dict[tuple[str, str], dict[str, float]] = {}
-    for variant, mixes in found.items():
-        alike = {name: vector for name, vector in vectors(mixes).items() if any(vector)}
-        for pair, distance in distances(alike).items():
-            pairs.setdefault(pair, {})[variant] = distance
-    changes = [DistanceChange(*pair, mine) for pair, mine in pairs.items() if len(mine) == len(found)]
-    return sorted(changes, key=lambda each: (-each.change, each.left, each.right))

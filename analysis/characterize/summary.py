@@ -1,9 +1,8 @@
-"""What recordings of workloads say together: their mixes, likeness, training against inference, other ways, cost.
+"""What recordings of workloads say together: their mixes, likeness, training against inference, cost.
 
 Every function takes the rows of a characterization and gives frozen answers; none knows a file or a device. Times of
 steps are medians over the steps that count (`analysis/characterize/operation_mix.py`), without the profiler wherever
-that was timed. `ways` compares a training step run other ways (seeds and processes, precisions, layouts, compiled) with
-that of the mix.
+that was timed.
 
 What the operations of each group do in a training step: exact FLOP and bytes, beside the time that they take.
 
@@ -11,17 +10,14 @@ Counted by the operation table of the step (`analysis/operators/registry.py`), t
 unfused sum over operations, so that their rate is what operations asked for, not what memory gave.
 """
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of, type_of
+from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of
 from analysis.characterize.operation_mix import Mix, labels, mix, step_s, steps_of, vectors
 from analysis.characterize.similarity import Merge, centroid_linkage
 from analysis.characterize.stationarity import Stationarity, stationarity
 from analysis.operators.traffic import UNSIZED
-from analysis.stats.summary import summarise
 from results.records.characterization import PLAIN, Characterization, OperationCost, WorkloadRecording
 
 
@@ -34,25 +30,6 @@ class Against:
     device: str
     step_s: float
     ratio: float | None
-
-
-@dataclass(frozen=True)
-class Launching:
-    """How a step is cut up. between_ratio: of it in which no operation ran; launch_s: an operation's mean time.
-
-    launch_s, small_ratio: None of a step without a launch.
-    """
-
-    workload: str
-    launches: float
-    step_s: float
-    launch_s: float | None
-    between_ratio: float
-    small_ratio: float | None  # of the launches: those of types whose mean time is below SMALL_S
-
-
-SMALL_S = 10e-6
-"""About what it costs to start a kernel and to see it end: an operation below is hardly worth its launch."""
 
 
 def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
@@ -110,80 +87,6 @@ def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Stationa
         if times:
             found.append((each, stationarity(times)))
     return found
-
-
-def launching(mixes: Sequence[Mix]) -> list[Launching]:
-    """Kernel launches of each mix, on a CPU calls that would be some, and what of the step lies between."""
-    rows = []
-    for each in mixes:
-        launches = sum(one.launches for one in each.operations)
-        busy_s = sum(one.time_s for one in each.operations)
-        small = sum(one.launches for one in each.operations if one.launches and one.time_s / one.launches < SMALL_S)
-        rows.append(
-            Launching(
-                workload=each.label,
-                launches=launches,
-                step_s=each.profiled_s,
-                launch_s=busy_s / launches if launches else None,
-                between_ratio=each.groups["H"].ratio,
-                small_ratio=small / launches if launches else None,
-            )
-        )
-    return rows
-
-
-@dataclass(frozen=True)
-class Way:
-    """A training step run another way than in the mix. ratio: its mean ÷ the mix's, with a 95 % interval of that."""
-
-    workload: str
-    way: str
-    step_s: float
-    ratio: float | None
-    low: float | None
-    high: float | None
-    energy_j: float | None  # of a step
-
-
-def ways(data: Characterization) -> list[Way]:
-    """Every repeat and switch against the mix of the same workload, mode and device."""
-    found = []
-    mix_of = {(each.workload, each.mode, each.device): each for each in reversed(ok(data, "mix"))}
-    for each in ok(data, "repeat", "switch"):
-        times = [step.time_s for step in steps_of(data, each.recording, PLAIN)]
-        base = mix_of.get((each.workload, each.mode, each.device))
-        before = [] if base is None else [step.time_s for step in steps_of(data, base.recording, PLAIN)]
-        if times:
-            ratio, low, high = ratio_of_means(times, before) if before else (None, None, None)
-            energy_j = step_energy_j(data, each)
-            found.append(
-                Way(each.workload, _differing(each, base), statistics.median(times), ratio, low, high, energy_j)
-            )
-    return found
-
-
-def step_energy_j(data: Characterization, recording: WorkloadRecording) -> float | None:
-    """The device's energy of a plain step, the mean over all of them; None where no counter was read."""
-    steps = sum(1 for step in data.steps if step.recording == recording.recording and step.part == PLAIN)
-    return None if recording.energy_j is None or not steps else recording.energy_j / steps
-
-
-def _differing(recording: WorkloadRecording, base: WorkloadRecording | None) -> str:
-    if recording.why == "repeat" or base is None:
-        return f"seed {recording.seed}"
-    names = ("precision", "layout", "execution")
-    return ", ".join(str(getattr(recording, name)) for name in names if getattr(recording, name) != getattr(base, name))
-
-
-def ratio_of_means(times: Sequence[float], base: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """Mean of times ÷ mean of base, with a 95 % interval: the difference of logarithms of the two means, each with the
-    error that `analysis/stats/summary.py` gives it, added in quadrature. None: one of them is a single step."""
-    above, below = summarise(times), summarise(base)
-    ratio = above.mean / below.mean
-    if above.half_width_ratio is None or below.half_width_ratio is None:
-        return ratio, None, None
-    width = math.hypot(above.half_width_ratio, below.half_width_ratio)
-    return ratio, ratio * math.exp(-width), ratio * math.exp(width)
 
 
 @dataclass(frozen=True)
@@ -284,51 +187,3 @@ def _by_unit(rows: Sequence[OperationCost]) -> dict[str, int]:
         if row.model_flop:
             found[row.unit] = found.get(row.unit, 0) + row.model_flop
     return found
-
-
-@dataclass(frozen=True)
-class Density:
-    """FLOP against bytes of one operation type in a training step. share_ratio: of the time of all calls that were
-    timed; None of a type with a call that was not.
-
-    flop: None of a type that has no formula.
-    """
-
-    workload: str
-    name: str
-    group: str
-    calls: int
-    flop: int | None
-    bytes: int
-    share_ratio: float | None
-
-
-def densities(data: Characterization, grouping: Grouping = FATHOM) -> list[Density]:
-    """Densities of every training mix whose operations were counted, the types that take longest first."""
-    found = []
-    for each in ok(data, "mix"):
-        if each.mode == "training":
-            found += _densities(each.workload, [row for row in data.costs if row.recording == each.recording], grouping)
-    return found
-
-
-def _densities(workload: str, rows: list[OperationCost], grouping: Grouping) -> list[Density]:
-    by_type: dict[tuple[str, str], list[OperationCost]] = {}
-    for row in rows:
-        scope = STEP if row.phase == "optimizer" else ""
-        key = (type_of(row.name, scope), group_of(row.name, scope, (), grouping).group)
-        by_type.setdefault(key, []).append(row)
-    total_s = sum(row.time_s or 0.0 for row in rows)
-    made = [
-        Density(
-            workload,
-            name,
-            group,
-            sum(row.calls for row in mine),
-            sum(row.model_flop + row.other_flop for row in mine) if all(row.kind for row in mine) else None,
-            sum(row.read_bytes + row.written_bytes for row in mine),
-            sum(row.time_s or 0.0 for row in mine) / total_s if total_s and not any(map(untimed_calls, mine)) else None,
-        )
-        for (name, group), mine in by_type.items()
-    ]
-    return sorted(made, key=lambda each: (-(each.share_ratio or 0.0), each.name))

@@ -21,18 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, Grouping, figure3
 from analysis.characterize.operation_mix import Mix, types_for
-from analysis.characterize.similarity import DistanceChange, Merge, centroid_linkage, distance_changes, matrix, pictures
+from analysis.characterize.similarity import Merge, centroid_linkage, matrix, pictures
 from analysis.characterize.stationarity import Stationarity, Tail, tail
 from analysis.characterize.step_reconstruction import Reconstructed, Scaling, over_batch, parallelism, reconstructed
 from analysis.characterize.summary import (
     Against,
-    Density,
     GroupCost,
-    Launching,
     comparable_mixes,
-    densities,
     group_costs,
-    launching,
     linkage,
     mixes,
     steadiness,
@@ -40,7 +36,7 @@ from analysis.characterize.summary import (
 )
 from reports.shared import figure_panels
 from reports.shared.layout import csv_of
-from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
+from reports.shared.numbers import DASH, digits, fitting, percent, si_time
 from results.records.characterization import Characterization, WorkloadRecording
 
 if TYPE_CHECKING:
@@ -76,10 +72,6 @@ def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
     return f"≥ {si_time(at_least_s)}" if at_least_s else DASH
 
 
-def joules(energy_j: float | None) -> str:
-    return DASH if energy_j is None else si(energy_j, "J")
-
-
 SUFFICIENT = 0.9
 """The part of the time in operations that "types for 90 %" is about."""
 
@@ -93,14 +85,11 @@ class CharacterizeAnswer:
     compared: tuple[Mix, ...]
     linkage: tuple[Merge, ...]
     pictures: Mapping[str, tuple[Merge, ...]]
-    distance_changes: tuple[DistanceChange, ...]
     steadiness: tuple[tuple[WorkloadRecording, Stationarity], ...]
     against: tuple[Against, ...]
     parallelism: tuple[Scaling, ...]
     over_batch: tuple[tuple[WorkloadRecording, Mix], ...]
     costs: tuple[GroupCost, ...]
-    densities: tuple[Density, ...]
-    launching: tuple[Launching, ...]
     tails: tuple[tuple[Mix, Tail], ...]
     reconstructed: tuple[Reconstructed, ...]
     peaks: Mapping[str, float]
@@ -126,14 +115,11 @@ def look(
         compared=tuple(chosen),
         linkage=tuple(linkage(chosen)),
         pictures={variant: tuple(linkage(mine)) for variant, mine in varied.items()},
-        distance_changes=tuple(distance_changes(varied)),
         steadiness=tuple(steadiness(data)),
         against=tuple(training_against_inference(data)),
         parallelism=tuple(parallelism(data, grouping)),
         over_batch=tuple(over_batch(data, grouping)),
         costs=tuple(group_costs(data, grouping)),
-        densities=tuple(densities(data, grouping)),
-        launching=tuple(launching(found)),
         tails=tuple(_tails(data, chosen)),
         reconstructed=tuple(reconstructed(data, grouping)),
         peaks=dict(peaks or {}),
@@ -232,7 +218,6 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
             ]
         ),
         "linkage.csv": csv_of([_merge(merge) for merge in seen.linkage]),
-        "variants.csv": csv_of(rows(seen)),
         "stationarity.csv": csv_of(
             [
                 {
@@ -260,7 +245,6 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                 for each in seen.costs
             ]
         ),
-        "densities.csv": csv_of([vars(each) for each in seen.densities]),
         "tails.csv": csv_of(
             [
                 {
@@ -280,7 +264,6 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
             ]
         ),
         "reconstructed.csv": csv_of([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
-        "launches.csv": csv_of([vars(each) for each in seen.launching]),
     }
 
 
@@ -337,15 +320,6 @@ PAPER = "the paper's Figure 3"
 TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
 _LEAF_IN = 0.21
 _LABEL_LETTERS = 24
-
-
-def rows(seen: CharacterizeAnswer) -> list[dict[str, Any]]:
-    """A row a pair of workloads and variant."""
-    return [
-        {"left": each.left, "right": each.right, "variant": variant, "distance": distance}
-        for each in seen.distance_changes
-        for variant, distance in each.distances.items()
-    ]
 
 
 def figure(seen: CharacterizeAnswer) -> Figure | None:

@@ -1,11 +1,11 @@
-"""A characterization drawn, the second half: steps in order, inference, threads, density, and the paper beside ours."""
+"""A characterization drawn, the second half: steps in order, inference, threads, and the paper beside ours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_groups import GROUPS, figure3_groups, labels_of_types
+from analysis.characterize.fathom_groups import GROUPS, figure3_groups
 from analysis.characterize.operation_mix import steps_of
 from analysis.characterize.stationarity import survival
 from analysis.characterize.step_reconstruction import Scaling
@@ -121,14 +121,12 @@ def parallelism(seen: CharacterizeAnswer) -> Figure | None:
     counts = sorted({count for each in seen.parallelism for count in each.times_s})
     for axes, workload in zip(drawn, workloads, strict=True):
         mine = [each for each in seen.parallelism if each.workload == workload and each.name != "step"]
-        first = next((each.recording for each in seen.mixes if each.recording.workload == workload), None)
-        rows = [row for row in seen.data.costs if first is not None and row.recording == first.recording]
-        _threads(axes, mine[:_MOST_TYPES], counts, labels_of_types(rows))
+        _threads(axes, mine[:_MOST_TYPES], counts)
         figure_panels.title(axes, workload, len(workloads))
     marks = [figure_panels.patch(f"{n} thread{'s' * (n > 1)}", facecolor=_shade(counts, n)) for n in counts]
     below = (
-        "ms a step of the largest operation types, under the profiler; below each what of the model it serves most, "
-        "in brackets its serial share (Amdahl)"
+        "ms a step of the largest operation types, under the profiler; below each its group, in brackets its serial "
+        "share (Amdahl)"
     )
     return figure_panels.finish(figure, drawn, marks, below, spare=spare)
 
@@ -138,9 +136,7 @@ def _shade(counts: list[int], count: int) -> str:
     return f"{low + (high - low) * counts.index(count) / max(1, len(counts) - 1):.2f}"
 
 
-def _threads(
-    axes: Axes, scalings: Iterable[Scaling], counts: list[int], functions: Mapping[str, tuple[str, float]]
-) -> None:
+def _threads(axes: Axes, scalings: Iterable[Scaling], counts: list[int]) -> None:
     names = []
     for place, each in enumerate(scalings):
         for lane, count in enumerate(counts):
@@ -154,8 +150,7 @@ def _threads(
             if each.law.serial_ratio > 1
             else f" ({100 * each.law.serial_ratio:.0f} %)"
         )
-        function = functions.get(each.name, ("optimizer", 1.0) if each.group == "F" else ("", 0.0))[0]
-        names.append(f"{fitting(each.name, 22)}\n{fitting(function, 16) or each.group}{share}")
+        names.append(f"{fitting(each.name, 22)}\n{each.group}{share}")
     figure_panels.label_rows(axes, names, bars=True, fontsize=5.5)
 
 
@@ -190,37 +185,6 @@ def tails(seen: CharacterizeAnswer) -> Figure | None:
     )
     below, up = "that takes at least so many µs", "part of the calls"
     return figure_panels.finish(figure, drawn, marks, below, spare=spare, upwards=up)
-
-
-def density(seen: CharacterizeAnswer) -> Figure | None:
-    """FLOP over bytes of each operation type of each training step; lines of equal FLOP a byte."""
-    rows = [each for each in seen.densities if each.flop and each.bytes]
-    if not rows:
-        return None
-    workloads = list(dict.fromkeys(each.workload for each in rows))[:_MOST_PANELS]
-    figure, drawn, spare = figure_panels.grid(len(workloads), 4, 1.6)
-    looks = group_looks()
-    flop = [each.flop or 0 for each in rows]
-    low = min(each.bytes for each in rows), min(flop)
-    high = max(each.bytes for each in rows), max(flop)
-    for axes, workload in zip(drawn, workloads, strict=True):
-        for each in (one for one in rows if one.workload == workload):
-            area = 6 + 90 * (each.share_ratio or 0.0)
-            axes.scatter(
-                each.bytes, each.flop or 0, s=area, color=looks[each.group][0], alpha=0.8, linewidth=0, zorder=3
-            )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(low[0] / 3, high[0] * 3)
-        axes.set_ylim(low[1] / 3, high[1] * 3)
-        for power in range(-3, 5):
-            ends = (low[0] / 3, high[0] * 3)
-            axes.plot(ends, [10**power * end for end in ends], color="0.85", linewidth=0.6, zorder=1)
-        figure_panels.title(axes, workload, len(workloads))
-    shown = [letter for letter in GROUPS if any(each.group == letter for each in rows)]
-    marks = [figure_panels.mark(f"{g} {GROUPS[g]}", color=looks[g][0], marker="o") for g in shown]
-    below = "bytes a step, unfused; area: share of the time; lines: 0.001 to 10,000 FLOP a byte"
-    return figure_panels.finish(figure, drawn, marks, below, spare=spare, upwards="FLOP a step")
 
 
 def reproduced(seen: CharacterizeAnswer) -> Figure | None:

@@ -48,7 +48,6 @@ def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
         "steps": figures_execution.steps,
         "training_inference": figures_execution.training_inference,
         "parallelism": figures_execution.parallelism,
-        "density": figures_execution.density,
         "tails": figures_execution.tails,
         "reproduced": figures_execution.reproduced,
     }

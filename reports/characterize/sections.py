@@ -1,7 +1,7 @@
 """The answer of `runners.characterize` as text, section by section: `to_text`.
 
-First shares by group, likeness, the paper, steps and inference; then threads, batches, cost, launches, calls and other
-ways. Prints nothing and reads no file; the numbers are calculated by `reports/characterize/answer.py`.
+First shares by group, likeness, the paper, steps and inference; then threads, batches, cost and calls. Prints nothing
+and reads no file; the numbers are calculated by `reports/characterize/answer.py`.
 """
 
 import itertools
@@ -10,14 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
 from analysis.characterize.similarity import Merge, inverted
-from analysis.characterize.stationarity import slow_steps
 from analysis.characterize.step_reconstruction import Amdahl
-from analysis.characterize.summary import step_energy_j, ways
 from reports.characterize.answer import (
     CharacterizeAnswer,
     at_least_time,
     in_range,
-    joules,
     paper_label,
     paper_name,
     ratio,
@@ -28,18 +25,6 @@ from reports.characterize.answer import (
 from reports.shared.layout import WIDTH, Part, page, table_of
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
 from results.records.characterization import WARM_UP, Characterization
-
-MOST_PAIRS = 8
-"""Listed of those that moved."""
-
-LEAST_CHANGE = 0.02
-
-REASONS = {
-    None: "",
-    True: "; a processor was at work all the while: on a CPU subnormal numbers do that",
-    False: "; no processor was at work meanwhile: others had it, or it waited",
-}
-"""What the processor time of a slow step says."""
 
 
 def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) -> str:
@@ -54,10 +39,8 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
         parallel(seen),
         batches(seen),
         costs(seen),
-        launches(seen),
         unequal(seen),
         reconstruction_lines(seen),
-        other_ways(seen),
         _lost(seen),
     )
     return page([part for section in sections for part in ("", *section)], width, colour)
@@ -107,16 +90,9 @@ def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _variants(seen: CharacterizeAnswer) -> Iterator[Part]:
-    """The linkage of each variant, and the pairs that it moves most."""
+    """The linkage of each variant."""
     for variant, merges in seen.pictures.items():
         yield from _linkage(f"Likeness, {variant} where there are two: cosine distance, centroid linkage", merges)
-    rows = [
-        [each.left, each.right, *(f"{each.distances[variant]:.2f}" for variant in seen.pictures)]
-        for each in seen.distance_changes
-        if each.change >= LEAST_CHANGE
-    ]
-    heads = ["workload", "and", *seen.pictures]
-    yield from _table("Distances that differ most between the variants", heads, rows[:MOST_PAIRS], (0, 1))
 
 
 def _linkage(title: str, merges: Sequence[Merge]) -> Iterator[Part]:
@@ -196,20 +172,8 @@ def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
     if profiled and max(profiled) > 1.1:
         few, most = f"{min(profiled):.2f}", f"{max(profiled):.2f}"
         yield f"note: under the profiler steps took {few if few == most else f'{few} to {most}'} times as long"
-    yield from _slow(seen.data)
     yield from _cost(seen.data)
     yield from (f"note: {note}" for note in seen.notes)
-
-
-def _slow(data: Characterization) -> Iterator[Part]:
-    """Steps that took much longer than their neighbours."""
-    for each in slow_steps(data):
-        took, usual = each.step.time_s, each.others_s
-        yield (
-            f"note: {each.recording.workload}, {each.recording.mode}: of its {each.step.part} steps number "
-            f"{each.step.step + 1} took {si_time(took)}, {took / usual:.1f} times as long as the others"
-            f"{REASONS[each.busy]}"
-        )
 
 
 def _cost(data: Characterization) -> Iterator[Part]:
@@ -296,28 +260,6 @@ def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
     return _table(title, heads, rows, (0, 1))
 
 
-def launches(seen: CharacterizeAnswer) -> Iterator[Part]:
-    spent = [step_energy_j(seen.data, mix.recording) for mix in seen.mixes]
-    with_energy = any(each is not None for each in spent)
-    rows = [
-        [
-            each.workload,
-            f"{each.launches:.0f}",
-            DASH if each.launch_s is None else si_time(each.launch_s),
-            ratio(each.small_ratio),
-            percent(each.between_ratio),
-            DASH if mix.recording.peak_memory_bytes is None else si(mix.recording.peak_memory_bytes, "B"),
-            DASH if mix.recording.live_bytes is None else si(mix.recording.live_bytes, "B"),
-            *([joules(energy_j)] if with_energy else []),
-        ]
-        for each, mix, energy_j in zip(seen.launching, seen.mixes, spent, strict=True)
-    ]
-    heads = ["workload", "launches", "a launch", "below 10 µs", "between", "peak memory", "lives at once"]
-    heads += ["energy a step"] if with_energy else []
-    title = "How a step is cut up: launches (on a CPU: calls that would be some), and what lies between"
-    return _table(title, heads, rows)
-
-
 def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
@@ -356,20 +298,3 @@ def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
     if untimed := {each.workload: each.untimed for each in seen.reconstructed if each.group == "all" and each.untimed}:
         text = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
         yield f"note: calls that could not be run again, so that sums with them are at least so much: {text}"
-
-
-def other_ways(seen: CharacterizeAnswer) -> Iterator[Part]:
-    """Seeds and switches: what each changes of the step."""
-    rows = [
-        [
-            each.workload,
-            each.way,
-            si_time(each.step_s),
-            DASH if each.ratio is None else digits(each.ratio, 3),
-            DASH if each.low is None or each.high is None else f"{each.low:.2f} to {each.high:.2f}",
-            joules(each.energy_j),
-        ]
-        for each in ways(seen.data)
-    ]
-    heads = ["workload", "way", "step", "÷ the mix", "95 %", "energy a step"]
-    return _table("Other ways to run the training step", heads, rows, (0, 1))

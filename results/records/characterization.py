@@ -16,7 +16,6 @@ from results.records.rows import Record
 
 MODES = ("training", "inference")
 
-EXECUTIONS = ("eager", "compiled")
 
 WARM_UP, PLAIN, PROFILED = "warm_up", "plain", "profiled"
 """Parts of a recording: its first steps, steps without a profiler, steps under one."""

@@ -27,7 +27,7 @@ from runners.characterize import plan as characterize_plan
 from runners.characterize.plan import BATCH, BOTH, OWN, RecordingRequest
 from runners.cli.arguments import Parser, add_format, names, number
 from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, guarded
-from runners.cli.model_options import LAYOUTS, add_shared, add_sizes, several
+from runners.cli.model_options import add_shared, add_sizes
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.workers import devices
@@ -93,19 +93,11 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
         "--steps", type=number(int, 1), default=STEPS, metavar="N",
         help=f"steps with the profiler, and as many without; the first and last are not used ({STEPS})",
     )  # fmt: skip
-    add_shared(group, "repeat", default=1, help="processes, each with a seed of its own (1)")
     group.add_argument(
         "--alone", action="store_true", help="also time each operation by itself, and add these times up to a step"
     )
-    add_shared(group, "precisions", default=("fp32",), help="fp32, tf32, amp-bf16, amp-fp16 (fp32)")
-    add_shared(
-        group,
-        "layout",
-        **several(names("layout", LAYOUTS)),
-        default=LAYOUTS[:1],
-        help=f"{', '.join(LAYOUTS)} ({LAYOUTS[0]})",
-    )
-    add_shared(group, "compile", default=(False,))
+    add_shared(group, "precision")
+    add_shared(group, "layout")
     add_shared(group, "timeout", default=TIMEOUT_S, help=f"of one recording ({TIMEOUT_S:g})")
 
 
@@ -315,9 +307,8 @@ def _on(request: RecordingRequest, probed: Sequence[ProbeResult]) -> RecordingRe
 
 def _check_precisions(options: Namespace, probed: Sequence[ProbeResult]) -> None:
     for each in probed:
-        for precision in options.precisions:
-            if precision in each.refused:
-                raise Mistake(f"--precisions: {each.refused[precision]}")
+        if options.precision in each.refused:
+            raise Mistake(f"--precision: {each.refused[options.precision]}")
 
 
 def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bool) -> Characterization:

@@ -1,8 +1,8 @@
 """Which recordings `runners.characterize` makes: for each workload its mix, then what else was asked of it.
 
 The mix is one recording of each mode on each device, in the first of everything. Further thread counts and batch sizes
-(parallelism), seeds (repeats), precisions, layouts and executions (switches) are recordings of training, each different
-from the mix in one thing. Names and sizes are checked here; nothing slow is imported.
+(parallelism) are recordings of training, each different from the mix in one thing. Names and sizes are checked here;
+nothing slow is imported.
 """
 
 from argparse import Namespace
@@ -100,9 +100,8 @@ def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
         batch_size=batch_size,
         device=device,
         threads=options.threads[0] if device == "cpu" else None,
-        precision=options.precisions[0],
-        layout=options.layout[0],
-        execution="eager",
+        precision=options.precision,
+        layout=options.layout,
         optimizer=options.optimizer if options.optimizer != OWN or own else DEFAULT_OPTIMIZER,
     )
 
@@ -120,16 +119,6 @@ def _recordings(first: WorkloadRecording, options: Namespace, devices: Sequence[
             yield replace(here, threads=count, why="threads")
         for size in options.batch_sizes[1:]:
             yield replace(here, batch_size=size, why="batch")
-        for repeat in range(1, options.repeat):
-            yield replace(here, repeat=repeat, seed=repeat, why="repeat")
-        for name, values in (
-            ("precision", options.precisions[1:]),
-            ("layout", options.layout[1:]),
-            ("execution", ["compiled"] * (True in options.compile)),
-        ):
-            for value in values:
-                changed: dict[str, Any] = {name: value}
-                yield replace(here, **changed, why="switch")
 
 
 def _hyper(model: str, options: Namespace) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def record(request: RecordingRequest) -> Characterization:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         found = step_series.record(
-            _compiled(step, asked),
+            step,
             asked.device,
             warm_up=request.warm_up,
             plain=request.plain,
@@ -119,15 +119,6 @@ def _step(
     loss = workload.loss if batch.target is not None else lambda output: workload.loss(output, None)
     mode = "train" if training else "forward"
     return ModelStep(model, inputs, {}, batch.target, loss, optimizer, mode, policy, asked.device.partition(":")[0])
-
-
-def _compiled(step: ModelStep, asked: WorkloadRecording) -> ModelStep:
-
-    if asked.execution != "compiled":
-        return step
-    torch.compiler.reset()
-    compiled: Any = torch.compile(step.model, dynamic=False)
-    return replace(step, model=compiled)
 
 
 def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:

@@ -17,11 +17,9 @@ from analysis.characterize.step_reconstruction import parallelism, reconstructed
 from analysis.characterize.summary import (
     _group_cost,
     comparable_mixes,
-    densities,
     group_costs,
     linkage,
     mixes,
-    ratio_of_means,
     training_against_inference,
 )
 from analysis.operators.registry import KINDS
@@ -123,7 +121,6 @@ def test_a_group_with_a_call_that_has_no_formula_has_no_flop():
     assert (partial.unknown_calls, partial.model_flop, partial.other_flop, partial.flop) == (3, None, None, None)
     assert (partial.flop_per_byte, partial.flop_per_s) == (None, None)
     assert sum(each.at_least_flop for each in found) == sum(row.model_flop + row.other_flop for row in (first, second))
-    assert [each.flop for each in densities(replace(data, costs=(unknown, second)))] == [None, second.other_flop]
 
 
 def test_costs_by_group_are_sums_and_the_optimizer_is_f():
@@ -131,9 +128,6 @@ def test_costs_by_group_are_sums_and_the_optimizer_is_f():
     assert set(found) == {"D", "F"}
     assert (found["D"].flop, found["D"].bytes, found["D"].flop_per_s) == (100, 50, 50)
     assert (found["F"].calls, found["F"].flop_per_byte, found["F"].bytes_per_s) == (2, 0.5, 20)
-    first, second = densities(together())
-    assert (first.name, first.share_ratio) == ("convolution", pytest.approx(2 / 3))
-    assert (second.group, second.flop) == ("F", 10)
 
 
 def test_a_step_is_not_put_together_of_a_part_of_its_calls():
@@ -177,13 +171,6 @@ def test_what_part_of_the_peaks_a_groups_products_reach():
     assert found["D"].utilization_ratio({"fp32": 100.0, "bf16": 25.0}) == pytest.approx(0.5)
     assert found["D"].utilization_ratio({"fp32": 100.0}) is None
     assert found["F"].utilization_ratio({"fp32": 100.0, "": 1.0}) is None
-
-
-def test_a_ratios_interval_holds_it():
-    ratio, low, high = ratio_of_means([2.0, 2.2, 1.8, 2.1], [1.0, 1.1, 0.9, 1.0])
-    assert ratio == pytest.approx(2.025)
-    assert low < ratio < high
-    assert ratio_of_means([2.0], [1.0]) == (2, None, None)
 
 
 def cost(name: str) -> OperationCost:

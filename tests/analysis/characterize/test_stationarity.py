@@ -1,8 +1,6 @@
 """A series' spread and trend against scipy, against counting every order, and against what chance does.
 
-Fits of calls' times against scipy's and samples of known laws; functions of a model; a step put together.
-
-Steps that took longer than their neighbours: made up, with and without processor time, and one that was recorded.
+Fits of calls' times against scipy's and samples of known laws; a step put together.
 """
 
 import itertools
@@ -10,33 +8,24 @@ import math
 import random
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from analysis.characterize.fathom_groups import function_of, labels_of_types
 from analysis.characterize.stationarity import (
     LawFit,
     kendall_s,
     mann_kendall,
     sen_slope,
-    slow_steps,
     stationarity,
     survival,
     tail,
 )
 from analysis.characterize.step_reconstruction import reconstructed
 from results.records.characterization import (
-    PLAIN,
-    PROFILED,
-    WARM_UP,
     AloneTime,
     Characterization,
-    OperationCost,
-    RecordedStep,
 )
-from runners.characterize.command import read_rows
-from tests.support.made_up.made_up_characterization import NET, recording, rows, together
+from tests.support.made_up.made_up_characterization import NET, recording, rows
 
 
 def test_the_exact_probability_is_a_count_of_all_orders():
@@ -156,33 +145,6 @@ def test_shares_of_the_longest_and_survival_by_hand():
     assert equal.fits == ()
 
 
-@pytest.mark.parametrize(
-    ("phase", "classes", "expected"),
-    [
-        ("forward", "Seq2Seq/Attention/Conv1d", "attention"),
-        ("backward", "Seq2Seq/Stack/LSTMCell", "recurrent"),
-        ("forward", "AlexNet/Sequential/Conv2d", "convolution"),
-        ("forward", "AlexNet/Linear", "fully connected"),
-        ("forward", "MemNet", "MemNet"),
-        ("loss", "Seq2Seq/Linear", "loss"),
-        ("optimizer", "", "optimizer"),
-        ("forward", "", ""),
-    ],
-)
-def test_the_function_of_a_call_is_that_of_the_outermost_class_that_has_one(phase: str, classes: str, expected: str):
-    assert function_of(phase, classes) == expected
-
-
-def test_a_types_label_is_what_most_of_its_time_is_spent_for():
-    def product(classes: str, phase: str, time_s: float) -> OperationCost:
-        return OperationCost(
-            recording=0, name="aten.mm", kind="matmul", phase=phase, classes=classes, calls=9, time_s=time_s
-        )
-
-    costs = [product("Net/Attention", "forward", 3.0), product("Net/Linear", "backward", 1.0)]
-    assert labels_of_types(costs) == {"matmul": ("attention", 0.75)}
-
-
 def test_a_step_is_the_sum_of_its_operations_alone():
     """Two products of 1.5 ms beside 2 ms recorded, an Adam of 0.25 ms beside 0.5, and a call that could not be run."""
     which = recording(0, "net")
@@ -238,56 +200,3 @@ def test_real_operations_are_timed_alone_and_change_nothing():
     torch.manual_seed(0)
     step(lambda phase: None)
     assert torch.equal(drawn, torch.rand(1))
-
-
-KEPT = Path(__file__).parents[3] / "results" / "published" / "fathom-2026-11-22"
-RECORDING = together().recordings[0]
-NUMBER = RECORDING.recording
-
-
-def steps(*times: float, part: str = PLAIN, cpu: tuple[float, ...] | None = None) -> list[RecordedStep]:
-    used = cpu or (None,) * len(times)
-    return [
-        RecordedStep(recording=NUMBER, part=part, step=place, time_s=time_s, cpu_s=cpu_s)
-        for place, (time_s, cpu_s) in enumerate(zip(times, used, strict=True))
-    ]
-
-
-def found(*made: list[RecordedStep]) -> list[tuple[str, int, float, bool | None]]:
-    data = Characterization(recordings=(RECORDING,), steps=tuple(step for part in made for step in part))
-    return [(each.step.part, each.step.step, each.others_s, each.busy) for each in slow_steps(data)]
-
-
-@pytest.mark.parametrize(
-    ("times", "slow"),
-    [
-        ((1.0, 2.1, 1.0), [(PLAIN, 1, 1.0, None)]),
-        ((1.0, 2.0, 1.0), []),  # twice is not longer than twice
-        ((1.0, 5.0), []),  # of two nobody knows which is usual
-        ((5.0, 1.0, 1.2, 1.4), [(PLAIN, 0, 1.2, None)]),
-        ((5.0, 5.0, 1.0), []),
-        ((), []),
-    ],
-)
-def test_the_slowest_against_the_median_of_the_others(times: tuple[float, ...], slow: list[object]) -> None:
-    assert found(steps(*times)) == slow
-
-
-def test_each_part_for_itself_and_warming_up_is_none() -> None:
-    parts = (steps(9, 1, 1, part=WARM_UP), steps(9, 9, 9), steps(1, 1, 3, part=PROFILED))
-    assert found(*parts) == [(PROFILED, 2, 1, None)]
-
-
-@pytest.mark.parametrize(("slow_cpu_s", "busy"), [(3.0, True), (2.6, True), (2.5, False), (1.0, False)])
-def test_whether_a_processor_worked_on_it(slow_cpu_s: float, busy: bool) -> None:
-    """It took 2 s longer: with 1.6 s more of processor time it was at work."""
-    assert found(steps(1, 3, 1, 1, cpu=(1, slow_cpu_s, 1, 1))) == [(PLAIN, 1, 1, busy)]
-    unknown = steps(1, 3, 1, 1, cpu=(1, slow_cpu_s, 1, 1))
-    assert found([replace(unknown[0], cpu_s=None), *unknown[1:]]) == [(PLAIN, 1, 1, None)]
-
-
-def test_the_step_that_was_recorded() -> None:
-    """Fathom's residual network: one step of three under the profiler, on an idle machine; its README says why."""
-    (slow,) = slow_steps(replace(read_rows(KEPT), calls=()))
-    assert (slow.recording.workload, slow.step.part, slow.step.step) == ("residual", PROFILED, 0)
-    assert 2.3 < slow.step.time_s / slow.others_s < 2.5

@@ -66,7 +66,7 @@ def test_two_workloads_are_recorded_and_every_file_written(recorded):
     ]  # fmt: skip
     assert {row["status"] for row in rows} == {"ok"}
     assert all(row["torch_version"] and float(row["took_s"]) > float(row["build_s"]) for row in rows)
-    for name in ("groups", "types", "skew", "likeness", "steps", "parallelism", "density"):
+    for name in ("groups", "types", "skew", "likeness", "steps", "parallelism"):
         assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
 
 
