@@ -9,6 +9,14 @@ What others reached is shown with a ceiling and never divided by. `achievable.cs
 source: mostly the maxima over a sweep of shapes that stas00/ml-engineering publishes. `names` are rows of `peaks.csv`;
 a figure whose board nobody named has none and is kept for people. Not claimed: that the boards, clocks and libraries
 were those of this machine.
+
+Collectives timed alone, over sizes: for n ranks and a buffer of S bytes (of all_reduce what each rank gives and gets;
+of all_gather what each gets, of reduce_scatter what each gives, of all_to_all both):
+
+    algorithm rate = S ÷ time;  link rate = algorithm rate × the share of S that each rank has to send at least
+
+The share is (n − 1) ÷ n, because a rank has its own part already; of all_reduce twice that, because each part has to be
+summed from all and to reach all. The link rate can be compared with a link's own; nccl-tests calls it bus bandwidth.
 """
 
 import csv
@@ -16,11 +24,14 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from analysis.devices import peaks
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import TENSOR_UNITS
+from results.records.fields import FromOne
+from results.records.rows import Record
 from results.records.samples import Ceiling
 
 ABOVE_SHEET = "ceiling_above_sheet"
@@ -135,3 +146,30 @@ def figures(device_name: str, unit: str) -> list[Achievable]:
     if device is None:
         return []
     return [figure for figure in all_figures() if figure.unit == unit and device.name in figure.names]
+
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRate(Record):
+    """One collective of one size. Times are of one call, on the slowest rank; nbytes: S."""
+
+    operation: str
+    ranks: FromOne
+    backend: str  # gloo, nccl
+    device: str
+    nbytes: int
+    calls: int | None = None
+    median_s: float | None = None  # of blocks of calls
+    best_s: float | None = None
+    algorithm_bytes_per_s: float | None = None
+    link_bytes_per_s: float | None = None
+    status: str = "ok"
+    reason: str = ""
+
+
+def sent_share(operation: str, ranks: int) -> Fraction:
+    """The part of a buffer that each rank sends at least. Raises KeyError for no collective of COLLECTIVES."""
+    once = Fraction(ranks - 1, ranks)
+    return {"all_reduce": 2 * once, "all_gather": once, "reduce_scatter": once, "all_to_all": once}[operation]

@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from analysis.parallel.link_use import COLLECTIVES, CollectiveRate, sent_share
+from analysis.devices.ceilings import COLLECTIVES, CollectiveRate, sent_share
 from measure.parallel.fake_group import GroupMember
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.rank_blocks import END, BlockOrder

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from analysis.devices import ceilings, peaks
-from analysis.devices.ceilings import ABOVE_SHEET, best, impossible, impossible_bandwidth
+from analysis.devices.ceilings import ABOVE_SHEET, CollectiveRate, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
-from analysis.parallel.link_use import CollectiveRate
 from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong

@@ -5,10 +5,9 @@ A step's collectives have a row for each rank and kind, relative to the rate at 
 
 from collections.abc import Sequence
 
-from analysis.parallel.link_use import LinkUse
 from cleaning.reconcile.view import View
-from reports.shared.layout import Column, Part, TextTable, page, strong
-from reports.shared.numbers import DASH, digits, percent, si, si_time
+from reports.shared.layout import Column, Part, TextTable, strong
+from reports.shared.numbers import DASH, digits, percent
 from results.records.answers import ParallelStep
 from results.store.layout import key_of
 
@@ -83,43 +82,3 @@ def late_line(step: ParallelStep) -> str:
     whom = f"rank {step.late_rank} ({step.late_name})"
     name = f"{step.model} b{step.batch_size} {step.parallel}"
     return f"{name}: the others wait for {whom} {percent(step.late_ratio)} of a step{since}"
-
-
-MEANING = (
-    "share: bytes/s that each rank sends at least, of those measured alone at the nearest size; waiting for other "
-    "ranks is in the time."
-)
-
-
-def links_text(rows: Sequence[LinkUse], width: int, colour: bool) -> str:
-    """The table, what a share means, and why a row has none."""
-    columns = (
-        Column("model", wraps=True, least=14), Column("batch", right=True), Column("plan"), Column("rank", right=True),
-        Column("collective"), Column("calls", right=True), Column("bytes", right=True), Column("time", right=True),
-        Column("reached", right=True), Column("measured", right=True), Column("share", right=True),
-    )  # fmt: skip
-    parts: list[Part] = [
-        strong("Collectives of a recorded step, and the link"),
-        "",
-        TextTable(
-            columns,
-            [
-                [
-                    row.model,
-                    str(row.batch_size),
-                    row.parallel,
-                    str(row.rank),
-                    row.kind,
-                    f"{row.calls:g}",
-                    DASH if row.given_bytes is None else si(row.given_bytes, "B"),
-                    si_time(row.time_s),
-                    DASH if row.link_bytes_per_s is None else si(row.link_bytes_per_s, "B/s"),
-                    DASH if row.measured_link_bytes_per_s is None else si(row.measured_link_bytes_per_s, "B/s"),
-                    DASH if row.link_ratio is None else percent(row.link_ratio),
-                ]
-                for row in rows
-            ],
-        ),
-    ]
-    parts += ["", MEANING, *dict.fromkeys(row.reason for row in rows if row.reason)]
-    return page(parts, width, colour)

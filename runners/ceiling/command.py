@@ -34,7 +34,7 @@ from runners.workers.pool import Worker, prepare
 from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
-    from analysis.parallel.link_use import CollectiveRate
+    from analysis.devices.ceilings import CollectiveRate
     from reports.ceiling.text import CeilingAnswer
 
 
@@ -239,7 +239,7 @@ def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | Wo
 
 def _show_collectives(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     """Data on stdout; with --out a file, too. Raises StoreFault."""
-    from analysis.parallel.link_use import CollectiveRate
+    from analysis.devices.ceilings import CollectiveRate
     from reports.ceiling.text import collectives_text
     from reports.sweep.table import to_csv
 

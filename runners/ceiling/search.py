@@ -23,7 +23,7 @@ from runners.workers.pool import Stopwatch
 from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
-    from analysis.parallel.link_use import CollectiveRate
+    from analysis.devices.ceilings import CollectiveRate
     from measure.ceiling.ceilings import Bench
     from measure.parallel.fake_group import GroupMember
 

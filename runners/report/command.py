@@ -96,21 +96,13 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
             "--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%",
         ),
         (
-            options.predictions is not None and (several or options.check or options.links or not is_plain),
-            "--predictions: expected one run, without --check, --links and --convention",
-        ),
-        (
-            options.links is not None and (several or options.check or options.out or not is_plain),
-            "--links: expected one run, without --check, --out and --convention",
+            options.predictions is not None and (several or options.check or not is_plain),
+            "--predictions: expected one run, without --check and --convention",
         ),
     )
     for is_wrong, words in mistakes:
         if is_wrong:
             parser.fail(words)
-    if options.links is not None:
-        from runners.report import compare
-
-        return compare.render_links(options.runs[0], options.links, options.format)
     if options.check:
         from runners.report import check
 
@@ -264,12 +256,6 @@ def _parser() -> Parser:
         help="directory of a run, as runners.sweep left it; two: compare them",
     )
     parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
-    parser.add_argument(
-        "--links",
-        type=Path,
-        metavar="RATES",
-        help="of a run of several ranks: its collectives beside the rates of runners.ceiling --collectives --out RATES",
-    )
     parser.add_argument(
         "--predictions",
         type=Path,

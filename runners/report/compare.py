@@ -3,26 +3,20 @@
 `python -m runners.report A B --fail-if slower:2%,flop:0`: may run B replace run A? Exit code 5 where it may not.
 
 Reads both runs and writes nothing but its answer. What each condition means: `reports/compare/gate.py`.
-
-`python -m runners.report RUN --links DIR`: a run's collectives beside the rates that its links were measured at.
 """
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from analysis.parallel.link_use import CollectiveRate, LinkUse, link_uses
 from reports.compare import cells, page
 from reports.compare.gate import Condition, fails, gate_markdown, gate_summary, gate_text, judge
 from reports.compare.page import Side
 from reports.shared import figure_style
-from reports.sweep.ranks import links_text
 from reports.sweep.table import documents, to_csv
 from results.records.comparisons import Comparison, GateCheck
-from results.records.samples import RankCollective
 from results.store.manifest import MANIFEST
 from results.store.reading import RunData, read_run
-from results.store.tables import read_records
-from runners.cli.exits import FAILED, GATE, UNWRITABLE, Mistake, as_mistake
+from runners.cli.exits import GATE, UNWRITABLE, Mistake, as_mistake
 from runners.cli.output import attempt, put, put_figures, say, show_answer
 from runners.report.derived import show_rows
 
@@ -112,36 +106,3 @@ def show_gate(
             lambda: to_csv(checks, GateCheck),
         )
     return GATE if fails(checks, strict) else 0
-
-
-RATES = "collective_rates.csv"
-
-
-def render_links(path: Path, rates: Path, form: str) -> int:
-    """Prints a row for each rank and kind. 0: one of them has a rate beside it; else 1. Raises Mistake."""
-    measured = read_rates(rates)
-    data = read_ranks_run(path)
-    rows = link_uses(data.runs, data.records(RankCollective), measured)
-    show_rows(form, lambda width, colour: links_text(rows, width, colour), rows, LinkUse)
-    return 0 if any(row.link_ratio is not None for row in rows) else FAILED
-
-
-def read_rates(path: Path) -> Sequence[CollectiveRate]:
-    """What `runners.ceiling --collectives --out DIR` wrote. path: that DIR, or the file in it. Raises Mistake."""
-    file = path / RATES if path.is_dir() else path
-    if not file.is_file():
-        raise Mistake(f"--links: expected {RATES} of runners.ceiling --collectives --out DIR, got no file {file}")
-    with as_mistake(ValueError, OSError):
-        return read_records(file, CollectiveRate)
-
-
-def read_ranks_run(path: Path) -> RunData:
-    """A run with collectives of several ranks. Raises Mistake for any other."""
-    with as_mistake(ValueError, OSError):
-        data = read_run(path)
-        given = data.records(RankCollective)
-    if not given:
-        raise Mistake(
-            f"expected a run of several ranks (runners.sweep --parallel), got one without collectives: {path}"
-        )
-    return data

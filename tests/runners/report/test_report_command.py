@@ -229,11 +229,6 @@ def test_a_damaged_cell_is_left_out_and_named(copy: Path, capsys: pytest.Capture
         ([], "required"),
         (["x", "--format", "jsn"], "nearest json"),
         (["x", "--fromat", "csv"], "nearest --format"),
-        (
-            ["x", "--links", "y"],
-            "expected collective_rates.csv of runners.ceiling --collectives --out DIR, got no file y",
-        ),
-        (["x", "--check", "--links", "y"], "--links: expected one run, without --check"),
     ],
 )
 def test_mistakes_of_the_command_line(arguments: list[object], said: str, capsys: pytest.CaptureFixture[str]) -> None:

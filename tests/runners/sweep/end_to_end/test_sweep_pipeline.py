@@ -1,18 +1,13 @@
 """Sweeps under torchrun with two processes over gloo: stages, divided sequences and experts, and what cannot be."""
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
 
-from analysis.parallel.link_use import CollectiveRate
-from reports.sweep.table import to_csv
 from results.records.cell import Run
 from results.records.samples import RankCollective, RankRow
 from results.store.reading import RunData
-from runners.report import command
-from tests.support.fakes.commands import refused, running
 from tests.support.fakes.real_sweeps import CONFIG, rows, swept_config, swept_ranks, under_torchrun
 
 pytestmark = pytest.mark.cluster
@@ -60,7 +55,7 @@ REFUSED = {("layers", "cp=2"), ("deciding", "cp=2"), ("deciding", "pp=2,m=4")}
 
 
 def test_stages_and_parts_do_the_single_devices_work_or_say_why_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "net.py").write_text(NET)
     models = ",".join(f"{tmp_path}/net.py:{name}" for name in ("layers", "attending", "deciding"))
@@ -75,7 +70,6 @@ def test_stages_and_parts_do_the_single_devices_work_or_say_why_not(
     assert set(refused) == REFUSED
     assert "expected attention by scaled_dot_product_attention" in refused["layers", "cp=2"][1]
     assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
-    check_links(tmp_path, capsys)
 
 
 def check_pipeline(data: RunData, run: Run, folder: Path) -> None:
@@ -107,27 +101,6 @@ def check_context(data: RunData, run: Run) -> None:
     assert [row.executed["matmul/float32"] for row in rows(data, RankRow, run)] == [products // 2] * 2
     kinds = {row.kind for row in rows(data, RankCollective, run)}
     assert {"all_gather", "all_to_all", "all_reduce"} <= kinds
-
-
-def check_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each collective of the run beside a made-up rate of all-reduces; what has none says so."""
-    report = running(command.main, capsys)
-    refused(report(folder / "run", "--links", folder / "none"), "expected collective_rates.csv of runners.ceiling")
-    refused(report(folder / "run", "--links", folder, "--check"), "--links: expected one run, without --check")
-    one = CollectiveRate(
-        operation="all_reduce", ranks=2, backend="gloo", device="cpu", nbytes=4096, link_bytes_per_s=1e12
-    )
-    (folder / "collective_rates.csv").write_text(to_csv([one], CollectiveRate))
-    code, out, _ = report(folder / "run", "--links", folder, "--format", "json")
-    assert code == 0
-    found = json.loads(out)
-    assert {row["kind"] for row in found} >= {"send", "all_reduce", "all_gather", "all_to_all"}
-    for row in found:
-        assert (row["link_ratio"] is None) == (row["kind"] != "all_reduce") == bool(row["reason"])
-    assert max(row["link_ratio"] or 0 for row in found) < 0.1, "no loopback has 1 TB/s"
-    code, out, _ = report(folder / "run", "--links", folder)
-    assert code == 0
-    assert "all_reduce" in out
 
 
 def test_experts_of_two_ranks_do_the_single_devices_work_wherever_tokens_go(
