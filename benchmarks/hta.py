@@ -2,7 +2,6 @@
 
     python -m benchmarks.hta trace.json.gz --peer-python /path/to/venv/bin/python
     python -m benchmarks.hta --file-bytes 100000000 --peer-python /path/to/venv/bin/python
-    python -m benchmarks.hta --dir DIR --peer-python /path/to/venv/bin/python      # one trace a rank
 
 The peer (package HolisticTraceAnalysis) brings jupyterlab, plotly and a pandas of its own, so that it is asked in an
 environment of its own, whose interpreter is named here. Each reading runs in a process of its own, which tells its time
@@ -13,10 +12,6 @@ temporal breakdown taken: it gives no phase, module or FLOP, so that its time is
 Both must agree on what both give: how many kernels, copies and fills there are, their time, and the time from the first
 to the last in which none of them runs; all of rows with a recorded launch, since the peer leaves the others out, which
 this project keeps. Exit code 1 where they do not.
-
-Of a directory with a trace a rank (devices; the peer has no answer without) both give each rank's time computing, idle
-and otherwise busy from its first kernel to its last, and which share of communication ran beside computing. Ours also
-matches the collectives of the ranks, so that its time is that of more work.
 
 It does not compare results that only one of them has.
 """
@@ -61,27 +56,6 @@ print(json.dumps({
 }))
 """
 
-PEER_RANKS = """
-import json, logging, resource, sys, time
-logging.disable(logging.CRITICAL)
-from hta.trace_analysis import TraceAnalysis
-begun = time.perf_counter()
-found = TraceAnalysis(trace_dir=sys.argv[1], include_last_profiler_step=True)
-times = found.get_temporal_breakdown(visualize=False).set_index("rank")
-shares = found.get_comm_comp_overlap(visualize=False).set_index("rank")["comp_comm_overlap_pctg"]
-spent_s = time.perf_counter() - begun
-names = {"compute": "compute_time(us)", "idle": "idle_time(us)", "other": "non_compute_time(us)"}
-print(json.dumps({
-    "read_s": spent_s,
-    "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    "ranks": {
-        str(rank): {name: float(row[column]) / 1e6 for name, column in names.items()}
-        | {"overlap": float(shares[rank]) / 100, "rows": int((found.t.get_trace(rank)["stream"] >= 0).sum())}
-        for rank, row in times.iterrows()
-    },
-}))
-"""
-
 ROUNDED_S = 2e-6
 """The peer cuts a row's begin and end to whole µs inside of it, which takes up to this from its time."""
 
@@ -113,45 +87,6 @@ def ours(path: Path) -> dict[str, Any]:
         "idle_s": idle_ns / 1e9,
         "unlaunched": every - len(kernels),
     }
-
-
-def our_ranks(folder: Path) -> dict[str, Any]:
-    """Read all ranks' traces, match their collectives and split each rank's time, in this process."""
-    from analysis.ranks.summary import report_of
-    from analysis.ranks.timelines import breakdown_of, by_rank
-    from measure.trace.ranks.recordings import rank_files, read_rank
-
-    begun = time.perf_counter()
-    timelines = by_rank(read_rank(path) for path in rank_files(folder))
-    report_of(timelines, {})
-    parts = {rank: breakdown_of(each, *each.busy_window) for rank, each in timelines.items()}
-    return {
-        "read_s": time.perf_counter() - begun,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "ranks": {
-            str(rank): {
-                "compute": part.compute_s,
-                "idle": part.idle_s,
-                "other": part.exposed_s + part.memory_s,
-                "overlap": part.overlapped_s / part.communication_s if part.communication_s else 0.0,
-            }
-            for rank, part in parts.items()
-        },
-    }
-
-
-def rank_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """What both give of ranks and do not agree on, a line each. The peer rounds shares to a hundredth of a per cent."""
-    if mine["ranks"].keys() != theirs["ranks"].keys():
-        return [f"ranks: {sorted(mine['ranks'])} against {sorted(theirs['ranks'])}"]
-    lines = []
-    for rank, other in theirs["ranks"].items():
-        rounded_s = ROUNDED_S * other["rows"]
-        for name, value in mine["ranks"][rank].items():
-            allowed = 5e-5 + rounded_s / max(other["other"], 1e-9) if name == "overlap" else rounded_s
-            if abs(value - other[name]) > allowed:
-                lines.append(f"rank {rank}, {name}: {value:.6f} against {other[name]:.6f}")
-    return lines
 
 
 def slow(steps: int) -> Recording:
@@ -196,45 +131,26 @@ def compare(path: Path, peer_python: str, repeats: int) -> int:
     print(f"{path.name}: {path.stat().st_size:,} bytes; {mine['count']}, idle {mine['idle_s']:.6f} s")
     if mine["unlaunched"]:
         print(f"{mine['unlaunched']} more without a recorded launch, which the peer leaves out")
-    _print_ratios(pairs)
+    for name, unit, scale in (("read_s", "s", 1.0), ("peak_memory_bytes", "GB", 1e9)):
+        one, other = (statistics.median(pair[side][name] for pair in pairs) / scale for side in (0, 1))
+        print(f"{name:>18} ours {one:.2f} {unit}, HolisticTraceAnalysis {other:.2f} {unit}: ratio {one / other:.2f}")
     differing = differences(mine, theirs)
     for line in differing or ["both agree on counts, times by kind and idle time"]:
         print(line)
     return 1 if differing else 0
 
 
-def compare_ranks(folder: Path, peer_python: str, repeats: int) -> int:
-    """Prints both answers about a folder of ranks, their ratio, and where they differ; the exit code."""
-    own = [sys.executable, "-m", "benchmarks.hta", "--dir", str(folder), "--ours"]
-    pairs = [(asked(own), asked([peer_python, "-c", PEER_RANKS, str(folder)])) for _ in range(repeats)]
-    mine, theirs = pairs[-1]
-    for rank, part in mine["ranks"].items():
-        print(f"rank {rank}: " + ", ".join(f"{name} {value:.6f}" for name, value in part.items()))
-    _print_ratios(pairs)
-    differing = rank_differences(mine, theirs)
-    for line in differing or ["both agree on each rank's time computing, idle and otherwise, and on the overlap"]:
-        print(line)
-    return 1 if differing else 0
-
-
-def _print_ratios(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    for name, unit, scale in (("read_s", "s", 1.0), ("peak_memory_bytes", "GB", 1e9)):
-        one, other = (statistics.median(pair[side][name] for pair in pairs) / scale for side in (0, 1))
-        print(f"{name:>18} ours {one:.2f} {unit}, HolisticTraceAnalysis {other:.2f} {unit}: ratio {one / other:.2f}")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?", help="a Kineto trace; none: one that is made up")
-    parser.add_argument("--dir", type=Path, help="a folder with a trace of each rank")
     parser.add_argument("--peer-python", help="the interpreter of an environment with HolisticTraceAnalysis")
     parser.add_argument("--file-bytes", type=int, default=20_000_000, help="of one that is made up")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--ours", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.ours:
-        print(json.dumps(our_ranks(options.dir) if options.dir else ours(options.file)))
+        print(json.dumps(ours(options.file)))
         return 0
     if not options.peer_python:
         parser.error("expected --peer-python, the interpreter of an environment with HolisticTraceAnalysis")
@@ -246,8 +162,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compared(options: argparse.Namespace) -> int:
-    if options.dir:
-        return compare_ranks(options.dir, options.peer_python, options.repeats)
     if options.file:
         return compare(options.file, options.peer_python, options.repeats)
     from benchmarks.traces import steps_of, write

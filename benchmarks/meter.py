@@ -2,8 +2,6 @@
 
     python -m benchmarks.meter
     python -m benchmarks.meter --model medium --processes 10 --rounds 300
-    python -m benchmarks.meter --flat 100000
-    python -m benchmarks.meter --agreement resnet18,mobilenet_v2
 
 Each process trains one model on one thread. In each round come a bare step, another one, and one with the meter, in an
 order that is drawn; the meter's hooks are taken off for the others. The cost is what the last takes longer than the
@@ -12,37 +10,25 @@ share of all steps; without the count at the beginning. The clock is this thread
 processes may use the machine. Printed is the median over the processes, with the least and the most. Exits 1 if it is
 above the goal: 0.3 % of the step, or 30 µs if that is more.
 
-`--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
-resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
-
-`--agreement` trains each model in a plain loop under the meter, has `runners.sweep` measure the same cell (batch 4,
-fp32, SGD), and runs the loop again. Exits 1 if a step's FLOP differ, or the interval of the sweep's mean meets neither
-that of the loop before nor that of the loop after it: between processes a machine differs by more than either interval.
-
 Not claimed: the cost on a GPU, where events are recorded instead of times.
 """
 
 import argparse
-import csv
 import os
 import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 
-from measure.meter.meter import MeterSummary, UtilizationMeter
-from workloads.sources.any_model import get
+from measure.meter.meter import UtilizationMeter
 
-GOAL_S, GOAL_RATIO, FLAT_BYTES = 30e-6, 0.003, 1_000_000
+GOAL_S, GOAL_RATIO = 30e-6, 0.003
 SIZES = {"small": (2, 8, 4), "medium": (12, 512, 64)}
 """Name → layers, their width, samples of a batch."""
-CELL_BATCH, LOOP_S, LOOP_STEPS = 4, 15.0, 30
 WARM = 10
 """Rounds that are not kept."""
 
@@ -52,20 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", choices=tuple(SIZES), default="small")
     parser.add_argument("--processes", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--agreement", metavar="MODELS", help="hold the meter against the sweep on these models")
-    parser.add_argument("--flat", type=int, metavar="STEPS", help="look at memory over so many steps instead")
     options = parser.parse_args(arguments)
-    if not options.agreement:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     if not options.processes:
         print(*cost_s(options.model, options.rounds))
         return 0
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-    if options.flat:
-        return flat(options.flat)
-    if options.agreement:
-        agreed = [agreement(model) for model in options.agreement.split(",")]  # all of them, also after one that is not
-        return int(not all(agreed))
     return costs(options.model, options.processes, options.rounds)
 
 
@@ -130,68 +108,6 @@ def _seconds(run: Callable[[], None]) -> float:
     began_s = time.thread_time()
     run()
     return time.thread_time() - began_s
-
-
-def agreement(name: str) -> bool:
-    """Print what the meter and the sweep say of one cell; whether they agree."""
-    before = _loop_summary(name)
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "runners.sweep", "--models", name, "--batch-sizes", str(CELL_BATCH)]
-        subprocess.run([*command, "--device", "cpu", "--out", f"{folder}/run"], check=True, stdout=subprocess.DEVNULL)
-        (row,) = csv.DictReader(Path(folder, "run", "headline.csv").read_text(encoding="utf-8").splitlines())
-        (step,) = csv.DictReader(Path(folder, "run", "step_times.csv").read_text(encoding="utf-8").splitlines()[:2])
-    after = _loop_summary(name)
-    swept = tuple(float(step[name]) for name in ("mean_s", "low_s", "high_s"))
-    loops = [(each.step_time_s, each.step_time_low_s, each.step_time_high_s) for each in (before, after)]
-    flop = {float(row["model_flop"]), before.model_flop_per_step, after.model_flop_per_step}
-    for what, (mean_s, low_s, high_s) in (("loop", loops[0]), ("sweep", swept), ("loop again", loops[1])):
-        print(f"{name}, {what}: {1e3 * (mean_s or 0):.2f} ms ({1e3 * (low_s or 0):.2f} to {1e3 * (high_s or 0):.2f})")
-    print(f"  FLOP of a step: {', '.join(f'{each:,.0f}' for each in flop if each)}")
-    meets = [low_s and high_s and low_s <= swept[2] and swept[1] <= high_s for _, low_s, high_s in loops]
-    return len(flop) == 1 and any(meets)
-
-
-def _loop_summary(name: str) -> MeterSummary:
-    """Of a plain training loop of at least LOOP_S seconds and LOOP_STEPS steps."""
-    workload = get(name)
-    model = workload.build(**workload.hyper)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
-    batch = workload.batch(workload.hyper, CELL_BATCH, torch.device("cpu"), None)
-    meter = UtilizationMeter(model, energy=False)
-    began_s = time.perf_counter()
-    steps = 0
-    while time.perf_counter() - began_s < LOOP_S or steps < LOOP_STEPS:
-        steps += 1
-        with meter.step():
-            optimizer.zero_grad()
-            workload.loss(model(*batch.inputs), batch.target).backward()
-            optimizer.step()
-    return meter.summary()
-
-
-def flat(steps: int) -> int:
-    """Print memory over the steps; 1 if it grows."""
-    model = torch.nn.Linear(8, 8)
-    meter = UtilizationMeter(model, energy=False)
-    batches = [torch.randn(size, 8) for size in range(1, 9)]
-    resident = []
-    began_s = time.thread_time()
-    for number in range(steps):
-        with meter.step():
-            model(batches[number % 8]).sum().backward()
-        if number % (steps // 10) == steps // 10 - 1:
-            meter.window()
-            resident.append(resident_bytes())
-    print(f"a step, with the model of one layer: {1e6 * (time.thread_time() - began_s) / steps:.0f} us")
-    grown = resident[-1] - resident[0]
-    print(f"resident, MB, every {steps // 10} steps: {' '.join(f'{each / 1e6:.2f}' for each in resident)}")
-    print(f"over the last nine tenths: {grown / 1e3:+.0f} kB")
-    return int(grown > FLAT_BYTES)
-
-
-def resident_bytes() -> int:
-    """Of this process, from /proc."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ as A B B A: a machine that gets slower or faster at a constant rate does not mov
 ratio with a 95 % interval from order statistics, because a neighbour's burst of load makes a few ratios wild; goal: at
 most 1.01. Prints the ratio with its command, machine and versions; exits 1 if the goal is missed for certain.
 
-Not claimed: what a profiler adds, or the tracer (see `benchmarks.tracing`).
+Not claimed: what a profiler adds, or the tracer.
 """
 
 import argparse

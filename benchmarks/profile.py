@@ -42,7 +42,6 @@ BESIDE = {
     "ours, forward": "forward, no gradients",
     "ours, training": "training",
     "deepspeed, forward": "forward, gradients",
-    "deepspeed, in a loop": "forward, gradients",
 }
 """Profile → the steps it measures, unprofiled."""
 
@@ -67,7 +66,6 @@ class Subject:
             "ours, forward": lambda: self._ours("forward"),
             "forward, gradients": lambda: self._forwards(2, True),
             "deepspeed, forward": self._deepspeed,
-            "deepspeed, in a loop": self._deepspeed_loop,
             "training": lambda: self._trainings(1 + self.steps),
             "ours, training": lambda: self._ours("train"),
             "ours, table alone": self._table,
@@ -92,18 +90,6 @@ class Subject:
         from deepspeed.profiling.flops_profiler import get_model_profile
 
         get_model_profile(self.model, args=[self.inputs], print_profile=False, warm_up=1, as_string=False)
-
-    def _deepspeed_loop(self) -> None:
-        """As inside of a training loop: one forward to warm up, one between start and stop."""
-        from deepspeed.profiling.flops_profiler import FlopsProfiler
-
-        profiler = FlopsProfiler(self.model)
-        self.model(self.inputs)
-        profiler.start_profile()
-        self.model(self.inputs)
-        profiler.stop_profile()
-        profiler.get_total_flops(), profiler.get_total_macs(), profiler.get_total_duration()
-        profiler.end_profile()
 
     def _table(self) -> None:
         step = ModelStep(self.model, (self.inputs,), {}, None, None, None, "train", PRECISIONS["fp32"], "cpu")

@@ -94,18 +94,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="where accounts.csv and causes.csv are, or will be")
     parser.add_argument("--models", help="names with commas; all if left out")
     parser.add_argument("--batches", default="1,2")
-    parser.add_argument("--image-size", type=int, help="another than each model's own; the rows' names say so")
-    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no other model is begun")
-    parser.add_argument("--part", default="1/1", help="K/N: each N-th model from the K-th, for processes side by side")
     options = parser.parse_args()
     models = options.models.split(",") if options.models else zoo()
-    part, parts = map(int, options.part.split("/"))
-    _count(models[part - 1 :: parts], [int(size) for size in options.batches.split(",")], options)
+    _count(models, [int(size) for size in options.batches.split(",")], options)
     return 0
 
 
-def _rows(directory: Path, pattern: str) -> Iterator[dict[str, str]]:
-    for path in sorted(directory.glob(pattern)):
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             yield from csv.DictReader(file)
 
@@ -122,14 +118,11 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     installed = {dist.metadata["Name"].lower(): dist.version for dist in importlib.metadata.distributions()}
     versions = {name: installed[name] for name in PACKAGES if name in installed}
     (options.out / VERSIONS).write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
-    done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out, "accounts*.csv")}
-    began_s = time.monotonic()
+    done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out / "accounts.csv")}
     for model in models:
         asked = command.parser().parse_args([model, "--timeout", f"{TIMEOUT_S:g}"])
-        asked.image_size = options.image_size
-        name = f"{model} at {options.image_size} pixels" if options.image_size else model
-        sizes = [size for size in batches if (name, size) not in done]
-        if not sizes or time.monotonic() - began_s > options.budget:
+        sizes = [size for size in batches if (model, size) not in done]
+        if not sizes:
             continue
         start_s = time.monotonic()
         try:
@@ -139,23 +132,22 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
             continue
         left = [account for answer in answers for account in answer.accounts if account.unexplained_flop]
         for answer in answers:
-            _append(options.out, options.part.replace("/", "of"), answer, name)
+            _append(options.out, answer, model)
         partial = any(account.unknown_calls for answer in answers for account in answer.accounts)
         whole = "a part has no count" if partial else "all explained"
         bad = ", ".join(f"{a.counter} {a.phase} {a.batch_size}: {a.unexplained_flop}" for a in left) or whole
-        print(f"{name}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
+        print(f"{model}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
 
 
-def _append(out: Path, part: str, answer: ModelCounts, name: str) -> None:
+def _append(out: Path, answer: ModelCounts, name: str) -> None:
     """One model's rows at the end of both files, under this name; accounts last, because they say what is done."""
-    suffix = "" if part == "1of1" else f"-{part}"
     sums: dict[tuple[str, str, str, str], AccountCause] = {}
     for cause in answer.causes:
         key = (cause.counter, cause.phase, cause.cause, cause.kind)
         before = sums[key].flop if key in sums else 0
         sums[key] = replace(cause, model=name, module="", flop=before + cause.flop)
-    _write(out / f"causes{suffix}.csv", AccountCause, list(sums.values()))
-    _write(out / f"accounts{suffix}.csv", Account, [replace(account, model=name) for account in answer.accounts])
+    _write(out / "causes.csv", AccountCause, list(sums.values()))
+    _write(out / "accounts.csv", Account, [replace(account, model=name) for account in answer.accounts])
 
 
 def _write(path: Path, record: type[Account] | type[AccountCause], rows: Sequence[Account | AccountCause]) -> None:

@@ -10,8 +10,8 @@ the rest is between windows. The half width of one window is Student's t times t
 rest). That of the mean of n repeats is t times s ÷ √n, unless they scatter more than those of others (F test).
 
 Not claimed: that all cells scatter equally. Where they do not, the pooled interval is too wide for the steady ones and
-too narrow for the others. Nor that windows of other days differ by no more. `benchmarks.paired.coverage` counts how
-many of these intervals hold the truth. Pure.
+too narrow for the others. Nor that windows of other days differ by no more. docs/benchmarks.md says how many of these
+intervals held the truth. Pure.
 """
 
 import math

@@ -4,16 +4,14 @@
     python -m benchmarks.first_hour --out DIR --python PYTHON  # with an environment that is there
 
 Each task has three minutes (`--limit`). It fails where its last command ends with another exit code than the page says,
-or where the tables that it prints lack a heading of those on the page. What task N prints is DIR/N.txt. The page of the
-last task is opened in headless Chromium, 360 pixels wide, where there is one. Not claimed: times on another machine, or
-on an idle one; the load is printed beside them.
+or where the tables that it prints lack a heading of those on the page. What task N prints is DIR/N.txt. Not claimed:
+times on another machine, or on an idle one; the load is printed beside them.
 """
 
 import argparse
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -26,11 +24,6 @@ from benchmarks.first_hour.page import PAGE, Task, layout, tasks
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 180.0
 NEEDED = ("requirements.txt", "requirements-counters.txt", "requirements-models.txt")
-TELEPHONE_PX = 360
-FRAME = """<!DOCTYPE html><title>-</title>
-<iframe id="page" src="{name}" style="width: {width}px; height: 640px; border: 0"></iframe>
-<script>onload = () => {{ const root = document.getElementById("page").contentDocument.documentElement;
-document.title = root.scrollWidth + " " + root.clientWidth; }}</script>"""
 
 
 @dataclass(frozen=True)
@@ -65,9 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen and task.number not in chosen:
             continue
         done, printed = run(task, clone, python, options.limit)
-        if task.number == 10 and not done.wrong:
-            wide = telephone(clone / "results" / "page" / "report.html")
-            done = Done(**{**asdict(done), "wrong": wide})
         (out / f"{task.number}.txt").write_text(printed.replace(f"{clone}/", ""), encoding="utf-8")
         failed |= bool(done.wrong)
         with (out / "tasks.jsonl").open("a", encoding="utf-8") as file:
@@ -134,23 +124,6 @@ def wrong_in(task: Task, code: int, out: str, err: str) -> str:
         return f"exit code {code}, expected {task.exit_code}: {last}"
     missing = [line for line in layout(task.shown) if line not in layout(out)]
     return f"the page shows a heading that is not printed: {missing[0]}" if missing else ""
-
-
-def telephone(page: Path) -> str:
-    """How wide the page is on a telephone if it scrolls sideways; empty: it does not, or there is no Chromium."""
-    browser = shutil.which("chromium")
-    if browser is None:
-        return ""
-    look = page.with_name("telephone.html")
-    look.write_text(FRAME.format(name=page.name, width=TELEPHONE_PX), encoding="utf-8")
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
-    words += [f"--user-data-dir={page.parent / 'browser'}", "--virtual-time-budget=5000", "--dump-dom", look.as_uri()]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False).stdout
-    title = said.partition("<title>")[2].partition("</title>")[0].split()
-    if len(title) != 2:
-        return "Chromium did not say how wide the page is"
-    wide, room = map(int, title)
-    return f"{wide} pixels wide on {room}" if wide > room else ""
 
 
 def _text(said: bytes | str | None) -> str:

@@ -5,12 +5,9 @@ nothing about tests that reach a module without naming it in an import or in tex
 """
 
 import ast
-import inspect
 import re
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 PACKAGES = ("results", "analysis", "cleaning", "measure", "workloads", "runners", "reports")
 
@@ -56,25 +53,3 @@ def stages_for(module: str, importers: dict[str, set[str]]) -> list[list[str]]:
         near = sorted(test for test in importers if test.startswith(folder))
         folder = f"{Path(folder).parent.as_posix()}/"
     return [stage for stage in (mirrors, near, others) if stage]
-
-
-class NamedFirst:
-    """A pytest plugin: of each file the tests that name the spoiled function come first."""
-
-    def __init__(self, function: str) -> None:
-        self.word = re.compile(rf"\b{re.escape(function.rpartition('.')[2])}\b")
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        files = list(dict.fromkeys(item.path for item in items))
-        items.sort(key=lambda item: (files.index(item.path), not self.named(item)))
-
-    def named(self, item: pytest.Item) -> bool:
-        return bool(self.word.search(_text_of(getattr(item, "function", None))))
-
-
-@cache
-def _text_of(function: object) -> str:
-    try:
-        return inspect.getsource(function)  # type: ignore[arg-type]
-    except (OSError, TypeError):
-        return ""

@@ -1,1 +1,1 @@
-"""Steps timed together with ceiling kernels, and cells of a sweep, beside planted neighbours."""
+"""Sweeps beside busy processes, comparisons of runs of equal steps, and intervals of windows of known noise."""

@@ -1,1 +1,0 @@
-"""What does a sweep of many cells over a Ray cluster cost the process that keeps the run?"""

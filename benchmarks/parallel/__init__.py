@@ -1,1 +1,0 @@
-"""How long does it take to count many ranks of a large model?"""
