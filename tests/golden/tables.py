@@ -517,8 +517,6 @@ CHARACTERIZED = {
         ("workload", "mode"),
         ("n", "median_s", "spread_ratio", "spread_low", "spread_high", "trend_ratio", "autocorrelation", "verdict"),
     ),
-    "tables_variants": Sample("variants.csv", ("left", "right", "variant"), ("distance",)),
-    "tables_launches": Sample("launches.csv", ("workload",), ("launches", "launch_s", "between_ratio")),
     "tables_tails": Sample(
         "tails.csv",
         ("workload", "law"),
@@ -532,7 +530,6 @@ CHARACTERIZED = {
         ("workload", "group"),
         ("model_flop", "other_flop", "at_least_flop", "bytes", "at_least_bytes", "flop_per_byte", "flop_per_s"),
     ),
-    "tables_densities": Sample("densities.csv", ("workload", "name"), ("group", "calls", "flop", "bytes"), 5),
 }
 
 
