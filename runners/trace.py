@@ -86,7 +86,7 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
     """
     from analysis.ranks.summary import report_of
     from analysis.ranks.timelines import by_rank
-    from measure.trace.ranks.recordings import rank_files, read_ranks
+    from measure.trace.ranks import rank_files, read_ranks
 
     with as_mistake(ValueError, OSError):
         timelines = by_rank(read_ranks(rank_files(folder)))

@@ -32,8 +32,8 @@ STEP_COLUMNS = ("number", "start_ns", "end_ns")
 @dataclass(frozen=True)
 class Timeline:
     """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
-    of the operator calls on the host. shift_ns: what was added to its clock. own_clock: whether times are of a clock
-    that other recordings of its host do not have. process: in a file of several ranks, the one that this rank is; -1:
+    of the operator calls on the host. own_clock: whether times are of a clock that other recordings of its host do not
+    have. process: in a file of several ranks, the one that this rank is; -1:
     the file is of one rank. untimed: how many kernels and copies have no usable duration: their steps are left out.
     """
 
@@ -47,7 +47,6 @@ class Timeline:
     memory: Spans
     collectives: pd.DataFrame
     steps: pd.DataFrame
-    shift_ns: int = 0
     own_clock: bool = False
     process: int = -1
     untimed: int = 0
@@ -60,7 +59,7 @@ class Timeline:
             )
             for name in ("collectives", "steps")
         }
-        return replace(self, compute=self.compute + ns, memory=self.memory + ns, shift_ns=self.shift_ns + ns, **moved)
+        return replace(self, compute=self.compute + ns, memory=self.memory + ns, **moved)
 
     @property
     def window(self) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def _recording(path: Path) -> None:
 def _ranks(path: Path) -> None:
     """The input as two ranks of one run."""
     from analysis.ranks.summary import report_of
-    from measure.trace.ranks.recordings import read_rank
+    from measure.trace.ranks import read_rank
     from reports.trace.ranks import ranks_document, ranks_text
 
     one = read_rank(path)

@@ -8,7 +8,6 @@ cleaned and nothing is printed here.
 
 from __future__ import annotations
 
-import gzip
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -170,21 +169,11 @@ def hyper_of(options: Namespace) -> dict[str, Any]:
     return {**(options.hyper or {}), **words}
 
 
-LAUNCHES = (b'"cudaLaunchKernel', b'"cuLaunchKernel', b'"hipLaunchKernel', b'"hipExtModuleLaunchKernel"')
-"""In a Kineto trace: the name of a call that launches a kernel, or its beginning."""
-
 WITH_KERNELS = {
     "kineto": "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
     "nsys": "record again with nsys profile --trace=cuda,nvtx",
 }
 """Source → how to record one with its kernels."""
-
-MALFORMED = (TypeError, AttributeError, ArithmeticError, LookupError, RecursionError)
-"""What readers meet in a file whose parts are of other types than its recorder gives them."""
-
-GZIP = b"\x1f\x8b"
-CHUNK = 1 << 22
-LONGEST = max(map(len, LAUNCHES))
 
 
 def read_recording(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
@@ -195,15 +184,9 @@ def read_recording(path: Path, part: Callable[[Recording], Recording] | None = N
     from measure.trace.attribution.attribute import attribute
     from measure.trace.readers.read import read
 
-    try:
+    with as_mistake(ValueError):
         recording = read(path)
         recording = recording if part is None else part(recording)
-    except ValueError as fault:
-        raise Mistake(str(fault)) from fault
-    except MALFORMED as fault:
-        words = " ".join(f"{type(fault).__name__}: {fault}".split())
-        message = f"{path}: expected what its recorder writes, got a part that is missing or of another type or range"
-        raise Mistake(f"{message} ({words})") from fault
     if recording.source != "pyprof":  # which says itself to what each kernel belongs
         recording = attribute(recording)
     _check_kernels(recording, path)
@@ -215,21 +198,6 @@ def _check_kernels(recording: Recording, path: Path) -> None:
     whats = set(recording.kernels["what"])
     if "kernel" in whats:
         return
-    if whats & {"memcpy", "memset"} or (recording.source == "kineto" and _launches(path)):
+    if whats & {"memcpy", "memset"} or len(recording.lost_launches):
         unread = "".join(f" ({problem})" for problem in recording.problems if problem.startswith("not read"))
         raise Mistake(f"{path}: kernels were launched, none was recorded{unread}; {WITH_KERNELS[recording.source]}")
-
-
-def _launches(path: Path) -> bool:
-    """Whether a trace names a call that launches kernels."""
-    with open(path, "rb") as raw:
-        zipped = raw.read(2) == GZIP
-        raw.seek(0)
-        file = gzip.GzipFile(fileobj=raw) if zipped else raw
-        tail = b""
-        while chunk := file.read(CHUNK):
-            text = tail + chunk
-            if any(name in text for name in LAUNCHES):
-                return True
-            tail = text[-LONGEST:]
-    return False

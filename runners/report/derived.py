@@ -151,12 +151,9 @@ def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged
     or cut."""
     from measure.trace.attribution.phases import last_step
-    from runners.cli.model_options import MALFORMED, read_recording
+    from runners.cli.model_options import read_recording
 
-    try:
-        recording = read_recording(path / file, last_step)
-    except MALFORMED as fault:
-        raise ValueError(f"{file}: {type(fault).__name__}: {' '.join(str(fault).split())}") from fault
+    recording = read_recording(path / file, last_step)
     if recording.missing:
         raise ValueError(f"{file}: calls are missing from it: {recording.missing[0].reason}")
     return recording.calls, recording.kernels

@@ -28,7 +28,7 @@ from results.records.vocabulary import PHASES
 OWN = "flopledger."
 OWN_MODULE = "flopledger.module."
 FRAME = "nn.Module: "
-STEP = re.compile(r"ProfilerStep#(\d+)")
+STEP = re.compile(r"ProfilerStep#(\d{1,15})(?!\d)")
 OPTIMIZER = "Optimizer."
 LOADER = "enumerate(DataLoader)#"
 

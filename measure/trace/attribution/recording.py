@@ -74,8 +74,16 @@ KERNEL_COLUMNS: Mapping[str, Any] = {
     "module": "",
     "source_flop": None,  # what the recording itself says
     "params": None,  # the recording's own text of sizes (PyProf)
+    "collective": None,  # a readers.collectives.Collective
 }
-RANGE_COLUMNS: Mapping[str, Any] = {"name": "", "thread": -1, "process": -1, "start_ns": -1, "time_ns": 0}
+RANGE_COLUMNS: Mapping[str, Any] = {
+    "name": "",
+    "thread": -1,
+    "process": -1,
+    "start_ns": -1,
+    "time_ns": 0,
+    "collective": None,
+}
 FLOW_COLUMNS: Mapping[str, Any] = {
     "forward_thread": -1,
     "forward_process": -1,
@@ -150,9 +158,10 @@ class Recording:
 
     steps: training steps in it as the recorder marked them; None: it marked none. gaps: where the recorder's numbers of
     events leave some out. missing: calls that it lacks, which `attribute` finds. ends: whether the file has the end
-    that its recorder writes, where it writes one. lost_launches: of kernels that were not recorded, where others were.
-    numbered: whether the recorder numbered all calls, so that `gaps` or `missing` name each one that is missing before
-    the last. end_ns: when the recorder stopped; -1: it does not say.
+    that its recorder writes, where it writes one. lost_launches: of kernels that were not recorded. numbered: whether
+    the recorder numbered all calls, so that `gaps` or `missing` name each one that is missing before the last. end_ns:
+    when the recorder stopped; -1: it does not say. rank, world_size: None where it says none. host: of its machine.
+    begin_ns: Unix time at which its clock was 0; 0: that is its clock, or it does not say.
     """
 
     source: str  # kineto, nsys, pyprof
@@ -170,6 +179,10 @@ class Recording:
     numbered: bool = False
     end_ns: int = -1
     lost_launches: pd.DataFrame = field(default_factory=partial(table, LAUNCH_PLACES))
+    rank: int | None = None
+    world_size: int | None = None
+    host: str = ""
+    begin_ns: int = 0
 
 
 def of_process(recording: Recording, process: int) -> Recording:

@@ -35,6 +35,7 @@ from measure.trace.attribution.recording import (
     sizes_of,
     table,
 )
+from measure.trace.readers.collectives import ARGUMENTS, NAMED, ON_HOST, Collective, collective_of
 from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, Decode, events, gaps, is_numbered, to_ns
 from measure.trace.readers.kernel_launches import by_launch, launch_rows
 from results.garbage_collector import collector_off
@@ -127,7 +128,7 @@ def _decoder() -> Decode | None:
     events. Without msgspec there is none: Python's own parser gives all fields."""
     if msgspec is None:
         return None
-    plain = ("device", "stream", "correlation", "External id", "external id", "Ev Idx", *OF_BACKWARD)
+    plain = ("device", "stream", "correlation", "External id", "external id", "Ev Idx", *OF_BACKWARD, *ARGUMENTS)
     fields = dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id"), Any)
     form: Any = TypedDict  # mypy takes only fields that are written out
     args = form("args", dict.fromkeys(plain, Any) | dict.fromkeys(LISTS, RAW), total=False)
@@ -199,13 +200,15 @@ class _Columns:
         self.ranges = _Events(*place, *numbers)
         self.frames = _Events(*place)
         self.calls.objects = {"input_shapes": [], "input_dtypes": [], "concrete_inputs": []}
-        self.kernels.objects = {"what": [], "grid": [], "block": []}
+        self.kernels.objects = {"what": [], "grid": [], "block": [], "collective": []}
+        self.ranges.objects = {"collective": []}
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
         self.counters = 0
         self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
         self.end_ns = -1
-        self._known: dict[Any, dict[str | bytes, Any]] = {read: {} for read in (str, sizes_of, _types, _values, _grid)}
+        reads = (str, sizes_of, _types, _values, _grid, NAMED.match)
+        self._known: dict[Any, dict[str | bytes, Any]] = {read: {} for read in reads}
         self._names: dict[str, tuple[str, bool]] = {}  # of calls: the one object for it, whether an annotation has it
         self._numbers: dict[Any, int] = {}
         self._takes = {
@@ -244,7 +247,7 @@ class _Columns:
         name = _name(event)
         known = self._names.get(name)
         if known is None:
-            known = self._names[name] = (name, ANNOTATION.match(name) is not None)
+            known = self._names[name] = (name, bool(ANNOTATION.match(name) or ON_HOST.match(name)))
         if known[1]:
             self._range(event, args)
             return
@@ -262,8 +265,14 @@ class _Columns:
         objects["concrete_inputs"].append(None if concrete is None else self._once(_values, concrete))
 
     def _range(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        self.ranges.names.append(self._once(str, _name(event)))
+        self.ranges.names.append(name := self._once(str, _name(event)))
         self.ranges.rows.extend((*self._place(event), *_numbers(args)))
+        self.ranges.objects["collective"].append(self._collective(name, args) if ON_HOST.match(name) else None)
+
+    def _collective(self, name: str, args: dict[str, Any]) -> Collective | None:
+        dims, kinds = args.get("Input Dims"), args.get("Input type")
+        sizes, dtypes = dims and self._once(sizes_of, dims), kinds and self._once(_types, kinds)
+        return collective_of(name, args, sizes, dtypes)
 
     def _frame(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         if (name := _name(event)).startswith(MODULE_FRAME):
@@ -277,7 +286,9 @@ class _Columns:
 
     def _kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         kernels = self.kernels
-        kernels.names.append(self._once(str, _name(event)))
+        kernels.names.append(name := self._once(str, _name(event)))
+        named = self._once(NAMED.match, name)
+        kernels.objects["collective"].append(self._collective(name, args) if named else None)
         device, stream = _int(args.get("device", event.get("pid"))), _int(args.get("stream"))
         start_ns, time_ns = _start_ns(event), to_ns(event.get("dur"))
         usable = 0 <= time_ns <= LONGEST_S * 1e9
@@ -387,13 +398,16 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
     both = (columns.ranges, columns.frames)
     places = {name: np.concatenate([part.column(name) for part in both]) for name in columns.frames.fields}
     places["start_ns"] += base_ns
-    ranges = ranges_table(name=[*columns.ranges.names, *columns.frames.names], **places)
+    collectives = columns.ranges.objects["collective"] + [None] * len(columns.frames.names)
+    ranges = ranges_table(name=[*columns.ranges.names, *columns.frames.names], collective=collectives, **places)
     ranges = ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
     lost = _lost_launches(columns.launches, kernels, base_ns)
     numbered = ("external_id", "event_index", "thread", "start_ns")
     numbers = {
         name: np.concatenate([part.column(name) for part in (columns.calls, columns.ranges)]) for name in numbered
     }
+    facts = header.get("distributedInfo")
+    rank, world = (facts.get(name) if isinstance(facts, Mapping) else None for name in ("rank", "world_size"))
     return Recording(
         source="kineto",
         path=path,
@@ -408,6 +422,9 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
         gaps=gaps(numbers, base_ns),
         numbered=is_numbered(numbers),
         end_ns=columns.end_ns + base_ns if columns.end_ns >= 0 else -1,
+        rank=rank if type(rank) is int and rank >= 0 else None,
+        world_size=world if type(world) is int else None,
+        host=str(header.get("host_name") or ""),
     )
 
 
@@ -444,9 +461,7 @@ def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
 
 
 def _lost_launches(events: _Events, kernels: pd.DataFrame, base_ns: int) -> pd.DataFrame:
-    """Where kernels were launched that were not recorded; none, where no kernel was."""
-    if not (kernels["what"] == "kernel").any():
-        return table(LAUNCH_PLACES)
+    """Where kernels were launched that were not recorded."""
     launches = np.fromiter((bool(KERNEL_LAUNCH.search(name)) for name in events.names), bool, len(events.names))
     ran = np.isin(events.column("correlation"), kernels["correlation"].to_numpy(np.int64))
     lost = np.flatnonzero(launches & ~ran)

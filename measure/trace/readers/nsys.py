@@ -9,6 +9,7 @@ Not claimed: what a call's dtypes, strides and groups are, since emit_nvtx write
 replayed by a CUDA graph, which calls the graph was captured from (link "graph").
 """
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from measure.trace.attribution.nesting import Ints
 from measure.trace.attribution.recording import Recording, kernels_table, objects
+from measure.trace.readers.collectives import collective_of
 from measure.trace.readers.kernel_launches import by_launch, launch_rows
 from measure.trace.readers.nsys_tables import Tables
 from measure.trace.readers.nvtx_ranges import (
@@ -84,6 +86,9 @@ def _recording(path: str, tables: Tables) -> Recording:
     device_end_ns = int((kernels["start_ns"] + kernels["time_ns"]).max())
     end_ns = max(events.last_ns, device_end_ns, int(kernels["launch_end_ns"].max()))
     calls = events.calls(end_ns)
+    begins = [row[0] for row in tables.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)) if row[0]]
+    target = dict(tables.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value")))
+    environment = str(target.get("DeviceEnvironment") or "")
     return Recording(
         source="nsys",
         path=path,
@@ -92,7 +97,17 @@ def _recording(path: str, tables: Tables) -> Recording:
         device_name=_device_name(tables, kernels),
         problems=tuple(_problems(calls, kernels, doubles, events.open)),
         ranges=events.ranges(end_ns),
+        rank=_variable(environment, "RANK"),
+        world_size=_variable(environment, "WORLD_SIZE"),
+        host=str(target.get("Hostname") or ""),
+        begin_ns=begins[0] if begins else 0,
     )
+
+
+def _variable(environment: str, name: str) -> int | None:
+    """The number that a variable of the target has. environment: NAME=VALUE, parted by semicolons or zeros."""
+    found = re.search(rf"(?:^|[;\0]){name}=(\d{{1,9}})(?:[;\0]|$)", environment)
+    return None if found is None else int(found[1])
 
 
 # --- kernels and launches --------------------------------------------------------------------------------------------
@@ -118,8 +133,11 @@ def _works(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFram
     named_by = {"KERNEL": ("demangledName", "shortName", "mangledName"), "MEMCPY": ("copyKind",), "MEMSET": ("bytes",)}
     ints, names = tables.ints(table, asked, named_by[kind])
     rows = len(ints["start"])
+    texts = [_name(kind, row, strings) for row in names]
+    shared = {text: collective_of(text, {}) if kind == "KERNEL" else None for text in set(texts)}
     made: dict[str, Any] = {
-        "name": objects([_name(kind, row, strings) for row in names]),
+        "name": objects(texts),
+        "collective": objects([shared[text] for text in texts]),
         "what": np.full(rows, WORKS[kind], object),
         "start_ns": ints["start"],
         "time_ns": np.maximum(ints["end"] - ints["start"], 0),

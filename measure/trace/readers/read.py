@@ -23,13 +23,21 @@ FORMATS = "a Kineto trace (.json, .json.gz), an Nsight Systems export (.sqlite) 
 NSIGHT = (".nsys-rep", ".qdrep")
 """How files end that only Nsight Systems itself can read."""
 
+MALFORMED = (TypeError, AttributeError, ArithmeticError, LookupError, RecursionError)
+"""What readers meet in a file whose parts are of other types than its recorder gives them."""
+
 _SQLITE = b"SQLite format 3\x00"
 _LOOK = 1 << 16
 
 
 def read(path: str | Path) -> Recording:
     """The recording, not yet attributed. Raises ValueError, one line, for what is no recording or not a whole one."""
-    recording: Recording = load(detect(path))(path)
+    try:
+        recording: Recording = load(detect(path))(path)
+    except MALFORMED as fault:
+        words = " ".join(f"{type(fault).__name__}: {fault}".split())
+        message = f"{path}: expected what its recorder writes, got a part that is missing or of another type or range"
+        raise ValueError(f"{message} ({words})") from fault
     return recording
 
 

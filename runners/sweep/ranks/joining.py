@@ -137,7 +137,7 @@ def _report(found: Mapping[int, RankMeasurement]) -> tuple[RanksReport | None, s
     """What the recordings say together, or why nothing."""
     from analysis.ranks.summary import report_of
     from analysis.ranks.timelines import by_rank
-    from measure.trace.ranks.recordings import read_rank
+    from measure.trace.ranks import read_rank
 
     if len(found) < 2:
         return None, ""

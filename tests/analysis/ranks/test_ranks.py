@@ -125,7 +125,7 @@ def test_since_when_a_rank_is_late() -> None:
 def test_clocks_of_two_hosts_are_set_by_the_ends_of_collectives(hours: int) -> None:
     ranks = pair()
     off = hours * 3_600_000_000_000 + 7 * MS
-    ranks[1] = replace(ranks[1].later(off), shift_ns=0, host="elsewhere")
+    ranks[1] = replace(ranks[1].later(off), host="elsewhere")
     moved, shifts = shifted(ranks, match_collectives(ranks)[0])
     assert [shift.shift_s for shift in shifts] == [0, pytest.approx(-off / 1e9)]
     assert shifts[1].spread_s == 0
@@ -135,9 +135,9 @@ def test_clocks_of_two_hosts_are_set_by_the_ends_of_collectives(hours: int) -> N
 
 def test_one_host_has_one_clock_unless_that_cannot_be() -> None:
     ranks = pair()
-    ranks[1] = replace(ranks[1].later(2 * MS), shift_ns=0)
+    ranks[1] = ranks[1].later(2 * MS)
     assert shifted(ranks, match_collectives(ranks)[0])[1][1].shift_s == 0, "it may leave 2 ms later"
-    ranks[1] = replace(ranks[1].later(500 * MS), shift_ns=0)
+    ranks[1] = ranks[1].later(500 * MS)
     assert shifted(ranks, match_collectives(ranks)[0])[1][1].shift_s == pytest.approx(-0.502)
 
 
@@ -148,7 +148,7 @@ def test_a_rank_that_shares_no_group_with_the_first_is_reached_over_another() ->
         rows = made.collectives.assign(group=groups)
         if not more and group == "b":  # its only collective is the second one of the rank between
             rows = rows.assign(start_ns=30 * MS, end_ns=40 * MS)
-        return replace(replace(made, collectives=rows).later(off), shift_ns=0)
+        return replace(made, collectives=rows).later(off)
 
     ranks = by_rank([of_group(0, "a", 0), of_group(1, "a", 5 * MS, ("b", 0)), of_group(2, "b", 9 * MS)])
     shifts = shifted(ranks, match_collectives(ranks)[0])[1]

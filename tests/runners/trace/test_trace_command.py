@@ -20,7 +20,6 @@ from results.records.counts import CleaningLog
 from results.records.operations import Kernel, OperationInstance
 from results.records.rows import header
 from runners import trace
-from runners.cli import model_options
 from tests.support.fakes.commands import code_without, refused, running, telling
 
 ROOT = Path(__file__).parents[3]
@@ -118,16 +117,6 @@ def test_a_device_that_is_named_comes_before_the_recorded_one(tmp_path: Path, ca
     assert run(capsys, tmp_path / "fast.json")[0] == 0  # of 989 TFLOP/s
     code, _, err = run(capsys, tmp_path / "fast.json", "--device", "Tesla V100-SXM2-16GB")
     assert (code, err.partition(" in ")[0]) == (1, "error: fp16: 500 TFLOP/s")
-
-
-def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch: Any) -> None:
-    path = tmp_path / "trace.json"
-    for before in range(40):
-        path.write_bytes(b" " * before + b'"cudaLaunchKernel"' + b" " * 40)
-        monkeypatch.setattr(model_options, "CHUNK", 32)
-        assert model_options._launches(path)
-    path.write_bytes(b'"cudaLaunchHostFunc"')
-    assert not model_options._launches(path)
 
 
 def test_times_begin_with_the_first_event_that_has_one() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.trace.ranks.recordings import rank_files, read_rank
+from measure.trace.ranks import rank_files, read_rank
 from measure.trace.readers import nsys
 from runners import trace
 from tests.support.fakes.commands import refused, running

@@ -1,0 +1,189 @@
+"""The recordings of many ranks in one folder as timelines: Kineto's, a file each, or those of Nsight Systems.
+
+Without a device computing is the operator calls that calculate; frames of the autograd engine, within which a rank may
+wait, are left out. A device's step is what was launched within the host's "ProfilerStep#N" where the launch is
+recorded, and lasts from its first kernel to the next step's.
+
+Kineto writes the rank into the file. Of Nsight Systems the rank and how many there are come from the environment that
+the export has of its target (RANK, WORLD_SIZE, as torchrun sets them for each rank that it starts under nsys), else the
+rank from the file's name (rank3.sqlite). An export of all ranks of a host (nsys before torchrun) has a process of each,
+and says no rank. Times count from when the session began, which the export has as Unix time; how exactly is not known,
+so that each export has a clock of its own.
+
+Not claimed: that a collective's time is transfer; its kernel spins until the last member has come. Nor, of Nsight
+Systems, bytes and members of a collective, which NCCL's kernels do not say; collectives of several groups that one rank
+has are told apart by kind alone.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
+from measure.trace.attribution.nesting import Ints, ints
+from measure.trace.attribution.phases import steps as marked_steps
+from measure.trace.attribution.recording import Recording, of_process
+from measure.trace.readers.read import read
+from results.names import counted
+
+HOW_TO_RECORD = (
+    "record each rank: torchrun … --no-python nsys profile --trace=cuda,nvtx --output=rank%q{RANK} python train.py"
+)
+
+NOT_COMPUTING = ("autograd::", "torch::autograd", "c10d::", "record_param_comms", "_c10d_functional::", "profiler::")
+"""Beginnings of calls on the host within which a rank may wait, or that only start a collective."""
+
+TRACE_ENDINGS = (".json", ".json.gz", ".sqlite", ".sqlite.gz")
+
+DOCUMENT = "ranks.json"
+"""What `runners.trace DIR --out DIR` writes beside them, which is no recording."""
+
+
+def rank_files(folder: Path) -> list[Path]:
+    """The traces in a folder, by name, node2 before node10. Raises ValueError for none."""
+    named = (path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.name != DOCUMENT)
+    files = sorted(
+        (path for path in named if path.is_file()),
+        key=lambda path: [(text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d*)", path.name)],
+    )
+    if not files:
+        held = sorted(path.name for path in folder.iterdir())
+        near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
+        ends = f"{', '.join(TRACE_ENDINGS[:-1])} or {TRACE_ENDINGS[-1]}"
+        raise ValueError(f"expected recordings ({ends}, one a rank) in {folder}, got none{near}")
+    return files
+
+
+def read_ranks(paths: Iterable[Path]) -> list[Timeline]:
+    """The timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say none are
+    numbered on from file to file. Raises ValueError, one line, for what is no whole recording or says no rank."""
+    found: list[Timeline] = []
+    numbered = 0
+    for path in paths:
+        ranks = _ranks_in(path, numbered)
+        numbered += len(ranks) if len(ranks) > 1 else 0
+        found += ranks
+    return found
+
+
+def read_rank(path: Path) -> Timeline:
+    """The timeline in a recording of one rank. Raises ValueError as `read_ranks` does, and for several ranks."""
+    found = _ranks_in(path, 0)
+    if len(found) > 1:
+        raise ValueError(f"{path}: expected one rank, got the processes of {len(found)}")
+    return found[0]
+
+
+def _ranks_in(path: Path, first: int) -> list[Timeline]:
+    """The timelines in a file: of the one rank that it says, or, where it says none and several processes had kernels,
+    of each of these, numbered from `first` on in the order of their devices, then of the processes."""
+    recording = read(path)
+    rank, kernels = recording.rank, recording.kernels
+    if recording.source != "nsys":
+        if rank is None:
+            raise ValueError(
+                f"{path}: expected the rank in distributedInfo, as torch.profiler writes it where torch.distributed "
+                "was initialized before the recording began, got none"
+            )
+        return [_timeline(recording, rank)]
+    ran = kernels[kernels["what"] == "kernel"]
+    devices = (ran if len(ran) else kernels).groupby("process")["device"].min()
+    processes = sorted(devices.index.tolist(), key=lambda process: (int(devices[process]), process))
+    parts = [of_process(recording, process) for process in processes]
+    if len(processes) == 1:
+        return [replace(_timeline(parts[0], _named(path) if rank is None else rank), own_clock=True)]
+    if rank is not None:
+        raise ValueError(
+            f"{path}: expected kernels of one rank's process, got those of {len(processes)}; {HOW_TO_RECORD}"
+        )
+    return [
+        replace(_timeline(part, first + place), own_clock=True, process=process)
+        for place, (part, process) in enumerate(zip(parts, processes, strict=True))
+    ]
+
+
+def _named(path: Path) -> int:
+    """The rank that a file's name says. Raises ValueError for one that says none."""
+    named = re.findall(r"rank[_-]?(\d+)", path.name.lower()) or re.findall(r"\d+", path.name)
+    if not named:
+        raise ValueError(
+            f"{path}: expected the rank in the export's environment (RANK) or in the file's name, as in "
+            f"rank0.sqlite, got none; {HOW_TO_RECORD}"
+        )
+    return int(named[-1])
+
+
+def _timeline(recording: Recording, rank: int) -> Timeline:
+    """The timeline of one rank, on the Unix clock."""
+    kernels, calls, path = recording.kernels, recording.calls, recording.path
+    on_device = (kernels["what"] == "kernel").to_numpy(bool)
+    device = bool(on_device.any())
+    shared = kernels[on_device] if device else recording.ranges
+    collectives = shared[shared["collective"].notna()]
+    computes = calls["name"].map(lambda name: "::" in name and not name.startswith(NOT_COMPUTING)).astype(bool)
+    computing = kernels[on_device & kernels["collective"].isna()] if device else calls[computes]
+    marks, _ = marked_steps(recording.ranges)
+    host = [(number, begin, end) for number, (begin, end) in zip(marks["step"].tolist(), _spans(marks), strict=True)]
+    steps = _device_steps(kernels[on_device], host) if device and host else host
+    untimed = ints(kernels[kernels["untimed"] > 0], "start_ns").tolist()
+    latest = {max((step[1] for step in steps if step[1] <= at), default=-1) for at in untimed}
+    timed = [step for step in steps if step[1] not in latest]
+    if untimed and not timed:
+        raise ValueError(f"{path}: {counted(len(untimed), 'kernel')} or copies have no usable duration, in each step")
+    rows = [
+        (begin, end, *each, next((number for number, first, last in host if first <= at < last), -1))
+        for (begin, end), each, at in zip(
+            _spans(collectives), collectives["collective"], _launched(collectives).tolist(), strict=True
+        )
+    ]
+    timeline = Timeline(
+        rank=rank,
+        path=path,
+        host=recording.host,
+        world_size=recording.world_size,
+        device_name=recording.device_name if device else "",
+        device=device,
+        untimed=len(untimed),
+        compute=_spans(computing),
+        memory=_spans(kernels[kernels["what"].isin(("memcpy", "memset"))]),
+        collectives=pd.DataFrame(rows, columns=list(COLLECTIVE_COLUMNS)).sort_values(
+            "start_ns", kind="stable", ignore_index=True
+        ),
+        steps=pd.DataFrame(timed, columns=list(STEP_COLUMNS)),
+    )
+    return timeline.later(recording.begin_ns)
+
+
+def _spans(rows: pd.DataFrame) -> Ints:
+    """Start and end of each row. Raises ValueError for times that are beyond 64 bits."""
+    start_ns = ints(rows, "start_ns")
+    end_ns = start_ns + ints(rows, "time_ns")
+    if (start_ns < 0).any() or (end_ns < start_ns).any():
+        raise ValueError("expected times of nanoseconds in 64 bits, got later ones")
+    return np.stack([start_ns, end_ns], axis=1)
+
+
+def _launched(rows: pd.DataFrame) -> Ints:
+    """When each was launched, or where that is not recorded, when it began."""
+    start_ns = ints(rows, "start_ns")
+    if "launch_start_ns" not in rows:
+        return start_ns
+    return np.where(ints(rows, "launch_start_ns") >= 0, ints(rows, "launch_start_ns"), start_ns)
+
+
+def _device_steps(kernels: pd.DataFrame, host: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """(number, start, end) of each step: from its first kernel to that of the next step."""
+    launched, spans = _launched(kernels), _spans(kernels)
+    order = np.argsort(launched)
+    owns = [
+        (number, order[slice(*np.searchsorted(launched, (begin, end), sorter=order))]) for number, begin, end in host
+    ]
+    windows = [(number, int(spans[own, 0].min()), int(spans[own, 1].max())) for number, own in owns if len(own)]
+    return [
+        (number, begin, windows[place + 1][1] if place + 1 < len(windows) else end)
+        for place, (number, begin, end) in enumerate(windows)
+    ]
