@@ -67,11 +67,6 @@ class Timeline:
         recording in which nothing ran."""
         if len(self.steps):
             return int(self.steps["start_ns"].min()), int(self.steps["end_ns"].max())
-        return self.busy_window
-
-    @property
-    def busy_window(self) -> tuple[int, int]:
-        """From the first interval's start to the last one's end. Raises ValueError for a recording without any."""
         every = np.concatenate([self.compute, self.memory, spans(self.collectives)])
         if not len(every):
             raise ValueError(f"{self.path}: expected kernels or calls, got none")
