@@ -3,12 +3,11 @@
 Formulas are compared with the step at the point that was asked for, and at a batch of one, which torch treats apart. A
 footprint that does not equal that of the step where it can be checked is not printed, and a note says why. Where a
 model has no formula, `branched` looks at it again, at a few points: it gives the sizes between which its operations
-change, the first that does, and the line of its code.
+change, and the first that does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from analysis.footprint.minimum import minimal
@@ -21,8 +20,7 @@ from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample,
 from analysis.formula.derivation.symbolic_table import check
 from analysis.formula.derivation.totals import Expr
 from runners.cli.exits import Mistake
-from runners.formula.points import BATCH, NotBuilt, Subject, step_at
-from runners.formula.source_lines import parted_at
+from runners.formula.points import BATCH, NotBuilt, Subject
 
 SHOWN = 6
 """Values of a symbol whose numbers of operations are listed."""
@@ -36,8 +34,7 @@ def branched(
     found = change(sample_at, fault.base, fault.point, steps)
     if found is None:
         return f"{subject.model}: {fault}: not every time that it is looked at, so that chance may decide it"
-    words = f"{subject.model}: no formula holds for all of {' and '.join(found.symbols)}: {found}"
-    return words + _line(subject, found.before.point, found.after.point)
+    return f"{subject.model}: no formula holds for all of {' and '.join(found.symbols)}: {found}"
 
 
 def repeated(
@@ -47,13 +44,8 @@ def repeated(
     base = {axis.symbol: axis.base for axis in axes}
     axis = fault.axes[0]
     counts = [(axis.at(steps), _calls(sample_at, {**base, axis.symbol: axis.at(steps)})) for steps in range(SHOWN)]
-    had = [(value, calls) for value, calls in counts if calls is not None]
-    text = ", ".join(f"{calls:,} at {axis.symbol} {value}" for value, calls in had)
-    words = f"{subject.model}: no formula in {axis.symbol} goes through the number of operations: {text}"
-    for (value, calls), (other, more) in pairwise(had):
-        if calls != more:
-            return words + _line(subject, {**base, axis.symbol: value}, {**base, axis.symbol: other})
-    return words
+    text = ", ".join(f"{calls:,} at {axis.symbol} {value}" for value, calls in counts if calls is not None)
+    return f"{subject.model}: no formula in {axis.symbol} goes through the number of operations: {text}"
 
 
 def _calls(sample_at: Callable[[Point], SizeSample], point: Point) -> int | None:
@@ -61,11 +53,6 @@ def _calls(sample_at: Callable[[Point], SizeSample], point: Point) -> int | None
         return len(sample_at(point).operations)
     except NotBuilt:
         return None
-
-
-def _line(subject: Subject, one: Point, other: Point) -> str:
-    found = parted_at(lambda: step_at(subject, one), lambda: step_at(subject, other))
-    return f"; its code branches at {found}" if found else ""
 
 
 CHECKED_CALLS = 20_000

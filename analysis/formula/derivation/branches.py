@@ -1,7 +1,7 @@
 """Where the operations of a step change between two points of its symbols, and which of them is the first to differ.
 
 For a model that takes another course at some size no one formula holds; this finds the neighbouring sizes between which
-it does so. Why it does is in the model's code, which is not looked at here (`runners/formula/source_lines.py`).
+it does so. Why it does is in the model's code, which is not looked at.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
