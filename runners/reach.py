@@ -13,16 +13,17 @@ import contextlib
 import math
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.peaks import Device, device_called
 from analysis.footprint.largest_batch import SMALL, BatchFit
 from results.errors import Inconsistent, Unavailable
-from runners.cli.arguments import MARGIN_RATIO, Parser, add_format
+from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, instructed
-from runners.cli.model_options import MODEL, add_model, add_shared, check_models, hyper_of
+from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.footprint.command import Steps, Untraced
@@ -45,32 +46,41 @@ MODES = ("train", "infer")
 NO_BOUND = "No bound: attention is in parts here, which CUDA may run as one kernel that moves fewer bytes."
 
 
+OPTIONS: Mapping[str, Options] = {
+    "": {
+        "model": {"metavar": "MODEL", "help": MODEL},
+        "--device": {
+            "default": None,
+            "required": True,
+            "metavar": "NAME",
+            "help": "the name that its driver prints: NVIDIA A100-SXM4-80GB",
+        },
+        "--format": {"help": "table, csv (one row) or json (table)"},
+        "--out": {"metavar": "FILE", "help": "write to this file, too"},
+    },
+    "the step": {
+        **MODEL_INPUT,
+        "--batch-size": {"default": BATCH_SIZE, "help": f"samples in the batch ({BATCH_SIZE})"},
+        "--precision": {},
+        "--layout": {},
+        "--mode": {"choices": MODES, "default": MODES[0], "help": "a training step, or a forward pass (train)"},
+        "--compile": {"action": "store_true", "help": "predict, and compare with, steps under torch.compile"},
+    },
+}
+
+parser = partial(
+    parser_of,
+    "reach",
+    "What could a step take at best on a device that you do not have, and what will it take?",
+    OPTIONS,
+    "What bound and interval are: docs/projections.md. Models of any form: docs/models.md.",
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
-
-
-def parser() -> Parser:
-    """The parser of `runners.reach`."""
-    made = Parser(
-        prog="python -m runners.reach",
-        description="What could a step take at best on a device that you do not have, and what will it take?",
-        epilog="What bound and interval are: docs/projections.md. Models of any form: docs/models.md.",
-    )
-    made.add_argument("model", metavar="MODEL", help=MODEL)
-    text = "the name that its driver prints: NVIDIA A100-SXM4-80GB"
-    add_shared(made, "device", required=True, metavar="NAME", help=text)
-    group = made.add_argument_group("the step")
-    add_model(group, str(BATCH_SIZE))
-    made.set_defaults(batch_size=BATCH_SIZE)
-    add_shared(group, "precision")
-    add_shared(group, "layout")
-    group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
-    group.add_argument("--compile", action="store_true", help="predict, and compare with, steps under torch.compile")
-    add_format(made, "table, csv (one row) or json (table)")
-    add_shared(made, "out", metavar="FILE", help="write to this file, too")
-    return made
 
 
 def _run(options: Namespace) -> int:

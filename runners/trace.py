@@ -18,9 +18,8 @@ from analysis.devices import peaks
 from results.errors import Inconsistent, StoreFault
 from results.names import nearest
 from results.records.operations import OperationInstance
-from runners.cli.arguments import Parser, add_format
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
-from runners.cli.model_options import add_shared, read_recording
+from runners.cli.model_options import Options, parser_of, read_recording
 from runners.cli.output import json_text, put, reserve, say, show_answer, show_page
 
 if TYPE_CHECKING:
@@ -160,16 +159,38 @@ DESCRIPTION = "What does this recorded profile say, once double counts and gaps 
 EPILOG = "How to record one, and what each word of the answer means: docs/traces.md"
 
 
+OPTIONS: Options = {
+    "file": {
+        "type": Path,
+        "metavar": "FILE|DIR",
+        "help": "trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
+    },
+    "--format": {},
+    "--out": {"help": "where to write trace.html, kernels, operations and log"},
+    "--html": {"type": Path, "metavar": "PAGE", "help": "where to write the page alone"},
+    "--pyprof": {
+        "action": "store_true",
+        "help": "also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
+    },
+    "--times-only": {"action": "store_true", "help": "of a directory: times alone, without FLOP"},
+    "--device": {
+        "default": None,
+        "metavar": "NAME",
+        "help": "whose peaks apply, instead of those of the recorded device",
+    },
+    "--peak-tflops": {},
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: read and printed; 1: it cannot be true; 2: the caller's mistake; 3: a file was not written."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    return guarded(lambda: _run(parser, options), f"{options.file}: ")
+    options = parser_of("trace", DESCRIPTION, {"": OPTIONS}, EPILOG).parse_args(arguments)
+    return guarded(lambda: _run(options), f"{options.file}: ")
 
 
-def _run(parser: Parser, options: Namespace) -> int:
+def _run(options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
-    device = _device(parser, options.device, options.peak_tflops)
+    device = _device(options.device, options.peak_tflops)
     if options.file.is_dir():
         return _run_ranks(options, device)
     with as_mistake(Inconsistent, OSError):
@@ -270,7 +291,7 @@ def _check_page(page: Path) -> None:
     reserve(page)
 
 
-def _device(parser: Parser, name: str | None, peak_tflops: float | None) -> Device | None:
+def _device(name: str | None, peak_tflops: float | None) -> Device | None:
     """The peaks of a device that the caller names, which must be known, or one peak for all units."""
     from analysis.devices.precisions import UNITS
 
@@ -293,10 +314,8 @@ def _device(parser: Parser, name: str | None, peak_tflops: float | None) -> Devi
         )
     if name is None:
         return None
-    try:
+    with as_mistake(ValueError, about="--device: "):
         device = peaks.device_called(name)
-    except ValueError as fault:
-        parser.fail(f"--device: {fault}")
     return replace(device, name=peaks.spelling(device, name))
 
 
@@ -304,29 +323,6 @@ def _known(name: str) -> Device | None:
     """The peaks of the device of a name, under that name, since a row of the table may serve several; None: unknown."""
     device = peaks.lookup(name) if name else None
     return None if device is None else replace(device, name=peaks.spelling(device, name))
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="python -m runners.trace", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument(
-        "file",
-        type=Path,
-        metavar="FILE|DIR",
-        help="trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
-    )
-    add_format(parser)
-    add_shared(parser, "out", help="where to write trace.html, kernels, operations and log")
-    parser.add_argument("--html", type=Path, metavar="PAGE", help="where to write the page alone")
-    parser.add_argument(
-        "--pyprof",
-        action="store_true",
-        help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
-    )
-    parser.add_argument("--times-only", action="store_true", help="of a directory: times alone, without FLOP")
-    text = "whose peaks apply, instead of those of the recorded device"
-    add_shared(parser, "device", default=None, metavar="NAME", help=text)
-    add_shared(parser, "peak-tflops")
-    return parser
 
 
 if __name__ == "__main__":

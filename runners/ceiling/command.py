@@ -22,9 +22,9 @@ from results.records.samples import Ceiling
 from results.store.layout import CEILINGS
 from results.text_files import csv_table, read_text
 from runners.cli import output
-from runners.cli.arguments import Parser, add_format, number
+from runners.cli.arguments import number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
-from runners.cli.model_options import add_shared
+from runners.cli.model_options import Options, parser_of
 from runners.cli.output import put, say, show_answer
 from runners.cli.progress import passing
 from runners.report.derived import show_rows
@@ -49,9 +49,25 @@ NO_CPU = "--threads: expected of a CPU only, got it for {device}"
 EPILOG = "What each number means and how it is taken: docs/ceilings.md."
 
 
+OPTIONS: Options = {
+    "--precisions": {"help": f"{', '.join(PRECISIONS)} (all it has)"},
+    "--device": {},
+    "--budget": {"type": number(float, 0.1), "default": BUDGET_S, "help": f"seconds of timing ({BUDGET_S:g})"},
+    "--threads": {"help": "of torch on a CPU, one after another (its own)"},
+    "--collectives": {
+        "action": "store_true",
+        "help": "instead: collectives between the ranks of torchrun, over sizes (docs/cluster.md)",
+    },
+    "--out": {"help": "write ceilings.csv and the pictures here"},
+    "--format": {"help": "table, csv or json (table)"},
+}
+
+DESCRIPTION = "What can this device really do: products, convolutions, copies, launches?"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser_of("ceiling", DESCRIPTION, {"": OPTIONS}, EPILOG).parse_args(arguments)
     return guarded(lambda: _run(options))
 
 
@@ -163,27 +179,6 @@ def _show(seen: CeilingAnswer, form: str) -> None:
         lambda: document(seen),
         lambda: to_csv(seen.rows, Ceiling),
     )
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m runners.ceiling",
-        description="What can this device really do: products, convolutions, copies, launches?",
-        epilog=EPILOG,
-    )
-    add_shared(parser, "precisions", help=f"{', '.join(PRECISIONS)} (all it has)")
-    add_shared(parser, "device")
-    least = number(float, 0.1)
-    add_shared(parser, "budget", type=least, default=BUDGET_S, help=f"seconds of timing ({BUDGET_S:g})")
-    add_shared(parser, "threads", help="of torch on a CPU, one after another (its own)")
-    parser.add_argument(
-        "--collectives",
-        action="store_true",
-        help="instead: collectives between the ranks of torchrun, over sizes (docs/cluster.md)",
-    )
-    add_shared(parser, "out", help="write ceilings.csv and the pictures here")
-    add_format(parser, "table, csv or json (table)")
-    return parser
 
 
 SIZES = tuple(4 << (10 + 2 * step) for step in range(8))

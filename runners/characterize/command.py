@@ -15,8 +15,9 @@ import argparse
 import gzip
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,9 @@ from results.records.characterization import FILES, MODES, Characterization, Wor
 from results.text_files import csv_table, read_text
 from runners.characterize import plan as characterize_plan
 from runners.characterize.plan import BATCH, BOTH, OWN, RecordingRequest
-from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.arguments import names, number
 from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, guarded
-from runners.cli.model_options import add_shared, add_sizes
+from runners.cli.model_options import Options, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.workers import devices
@@ -50,66 +51,6 @@ DESCRIPTION = "How do workloads differ: operation mix, similarity, training agai
 EPILOG = "What each number means, and where its formula comes from: docs/characterize.md."
 
 
-def parser() -> Parser:
-    """The parser of `runners.characterize`."""
-    made = Parser(prog="python -m runners.characterize", description=DESCRIPTION, epilog=EPILOG)
-    made.add_argument(
-        "directories", nargs="*", type=Path, metavar="DIR", help="folders of recordings to report on, together"
-    )
-    _add_workloads(made.add_argument_group("what is recorded"))
-    _add_ways(made.add_argument_group("how it is run"))
-    _add_report(made.add_argument_group("the report"))
-    return made
-
-
-def _add_workloads(group: argparse._ArgumentGroup) -> None:
-    add_shared(group, "models")
-    add_shared(group, "suite")
-    group.add_argument(
-        "--reproduce", choices=REPRODUCED, help="compare Fathom's eight, at small sizes, with the paper's numbers"
-    )
-    group.add_argument("--variant", choices=VARIANTS, help="of workloads that have two variants (as_coded)")
-    group.add_argument(
-        "--scale", choices=SCALES, help="small: sizes for a CPU, where there are some (own; of --reproduce small)"
-    )
-    add_shared(
-        group,
-        "batch-sizes",
-        help="samples in a batch: shares are of the first number, the others show parallelism "
-        f"(the workload's own, or {BATCH})",
-    )
-    add_sizes(group)
-    text = "own: the workload's, else sgd (own)"
-    add_shared(group, "optimizer", choices=(OWN, *OPTIMIZERS), default=OWN, help=text)
-
-
-def _add_ways(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--modes", type=names("mode", MODES), default=MODES, help=f"{', '.join(MODES)} (both)")
-    text = "auto, cpu, cuda, cuda:1; several with commas (auto)"
-    add_shared(group, "device", type=names("device"), default=("auto",), help=text)
-    text = "threads of an operation on a CPU: shares are of the first number, the others show parallelism (1)"
-    add_shared(group, "threads", default=(1,), help=text)
-    group.add_argument(
-        "--steps", type=number(int, 1), default=STEPS, metavar="N",
-        help=f"steps with the profiler, and as many without; the first and last are not used ({STEPS})",
-    )  # fmt: skip
-    group.add_argument(
-        "--alone", action="store_true", help="also time each operation by itself, and add these times up to a step"
-    )
-    add_shared(group, "precision")
-    add_shared(group, "layout")
-    add_shared(group, "timeout", default=TIMEOUT_S, help=f"of one recording ({TIMEOUT_S:g})")
-
-
-def _add_report(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--place", type=_places, default={}, metavar="WHAT=GROUP,…", help="put a kind or operation into another group"
-    )
-    add_shared(group, "ceilings", help="ceilings.csv, for the share of the peak that each group reaches")
-    add_shared(group, "out", help="write the recordings, tables and figures here")
-    add_format(group, "table, csv (of shares) or json (table)")
-
-
 def _places(text: str) -> dict[str, str]:
     """ "softmax=C,embedding=C" """
     found = {}
@@ -120,6 +61,74 @@ def _places(text: str) -> dict[str, str]:
         found[what] = group.upper()
     return found
 
+
+OPTIONS: Mapping[str, Options] = {
+    "": {
+        "directories": {
+            "nargs": "*",
+            "type": Path,
+            "metavar": "DIR",
+            "help": "folders of recordings to report on, together",
+        },
+    },
+    "what is recorded": {
+        "--models": {},
+        "--suite": {},
+        "--reproduce": {
+            "choices": REPRODUCED,
+            "help": "compare Fathom's eight, at small sizes, with the paper's numbers",
+        },
+        "--variant": {"choices": VARIANTS, "help": "of workloads that have two variants (as_coded)"},
+        "--scale": {
+            "choices": SCALES,
+            "help": "small: sizes for a CPU, where there are some (own; of --reproduce small)",
+        },
+        "--batch-sizes": {
+            "help": "samples in a batch: shares are of the first number, the others show parallelism "
+            f"(the workload's own, or {BATCH})",
+        },
+        "--size": {},
+        "--optimizer": {"choices": (OWN, *OPTIMIZERS), "default": OWN, "help": "own: the workload's, else sgd (own)"},
+    },
+    "how it is run": {
+        "--modes": {"type": names("mode", MODES), "default": MODES, "help": f"{', '.join(MODES)} (both)"},
+        "--device": {
+            "type": names("device"),
+            "default": ("auto",),
+            "help": "auto, cpu, cuda, cuda:1; several with commas (auto)",
+        },
+        "--threads": {
+            "default": (1,),
+            "help": "threads of an operation on a CPU: shares are of the first number, the others show parallelism (1)",
+        },
+        "--steps": {
+            "type": number(int, 1),
+            "default": STEPS,
+            "metavar": "N",
+            "help": f"steps with the profiler, and as many without; the first and last are not used ({STEPS})",
+        },
+        "--alone": {
+            "action": "store_true",
+            "help": "also time each operation by itself, and add these times up to a step",
+        },
+        "--precision": {},
+        "--layout": {},
+        "--timeout": {"default": TIMEOUT_S, "help": f"of one recording ({TIMEOUT_S:g})"},
+    },
+    "the report": {
+        "--place": {
+            "type": _places,
+            "default": {},
+            "metavar": "WHAT=GROUP,…",
+            "help": "put a kind or operation into another group",
+        },
+        "--ceilings": {"help": "ceilings.csv, for the share of the peak that each group reaches"},
+        "--out": {"help": "write the recordings, tables and figures here"},
+        "--format": {"help": "table, csv (of shares) or json (table)"},
+    },
+}
+
+parser = partial(parser_of, "characterize", DESCRIPTION, OPTIONS, EPILOG)
 
 FIRST = next(iter(FILES))
 FIGURES = "figures"

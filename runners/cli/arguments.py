@@ -102,13 +102,6 @@ class Parser(argparse.ArgumentParser):
         return choice_error("argument", first.partition("=")[0], self._option_string_actions)
 
 
-def add_format(
-    parser: argparse._ActionsContainer, words: str = "how to print (default: table)", forms: Sequence[str] = FORMATS
-) -> None:
-    """Adds --format to a parser or a group of options."""
-    parser.add_argument("--format", choices=forms, default="table", help=words)
-
-
 def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
     """One line for a name that is none of the valid ones: "unknown KIND: expected A, B or C, got 'X', nearest A".
 

@@ -1,6 +1,6 @@
 """Options that several commands share, each defined once, and the check of what they say of a model.
 
-A command names those that it has (`add_shared`), and says what of them is otherwise there.
+A command has a table of its options, which names those that are shared and says what of them is otherwise there.
 
 A recording is read and attributed, or one line says why it cannot be: commands and workers share that. Nothing is
 cleaned and nothing is printed here.
@@ -17,7 +17,9 @@ from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable
 from runners.cli.arguments import (
     CONVENTIONS,
+    FORMATS,
     SHORT_PRECISIONS,
+    Parser,
     Together,
     counts,
     names,
@@ -59,7 +61,32 @@ def switches(text: str) -> tuple[bool, ...]:
     return tuple(name == "on" for name in names("setting", ("off", "on"))(text))
 
 
-SHARED: Mapping[str, Mapping[str, Any]] = {
+Options = Mapping[str, Mapping[str, Any]]
+"""Name of an option or a place → argparse's settings of it."""
+
+SHARED: Options = {
+    "--format": {"choices": FORMATS, "default": "table", "help": "how to print (default: table)"},
+    "--batch-size": {"type": number(int, 1), "default": 1, "metavar": "N", "help": "samples in the batch (1)"},
+    "--input": {"default": "", "metavar": "SHAPE", "help": "shape of one sample, such as 3x224x224 (docs/models.md)"},
+    "--batch": {"default": "", "metavar": "WHAT", "help": "FILE:FUNCTION that makes batches"},
+    "--size": {
+        "dest": "hyper",
+        "type": sizes,
+        "metavar": "NAME=N,…",
+        "help": "sizes by the model's own names, such as image_size=64,num_classes=10 or hidden=256",
+    },
+    "--frozen": {
+        "type": names("parameter"),
+        "default": (),
+        "metavar": "PATTERNS",
+        "help": "parameters that are not trained, such as features.*",
+    },
+    "--checkpoint": {
+        "type": names("module"),
+        "default": (),
+        "metavar": "PATTERNS",
+        "help": "modules whose forward pass is recomputed; of nested ones the outermost",
+    },
     "--models": several(names("model"), help=f"separated by commas: {MODEL}"),
     "--batch-sizes": {"type": counts, "default": (), "metavar": "N,N"},
     "--device": {"default": "auto", "help": "auto, cuda, cuda:1 or cpu (auto)"},
@@ -82,10 +109,12 @@ SHARED: Mapping[str, Mapping[str, Any]] = {
     "--convention": {"choices": CONVENTIONS, "help": "of the numbers shown: ours (flop), or the 2021 post's"},
     "--out": {"type": Path, "metavar": "DIR"},
 }
-"""Name of an option → argparse's settings of it."""
+"""Options that several commands have."""
+
+OF_WORKLOADS = ("--suite", "--optimizer")
 
 
-def _of_workloads() -> Mapping[str, Mapping[str, Any]]:
+def _of_workloads() -> Options:
     """Shared options that need the catalogue of workloads, which is not there for reports and recordings."""
     from workloads.catalogue.catalogue import OPTIMIZERS, OWN, SUITES
 
@@ -96,55 +125,28 @@ def _of_workloads() -> Mapping[str, Mapping[str, Any]]:
     }
 
 
-def add_shared(group: Any, name: str, **settings: Any) -> None:
-    """Adds one of the shared options to a parser or a group of one. settings: what of it is otherwise here."""
-    option = f"--{name}"
-    shared = SHARED[option] if option in SHARED else _of_workloads()[option]
-    group.add_argument(option, **{**shared, **settings})
+INPUT = ("--input", "--batch", "--size", "--frozen", "--checkpoint")
+MODEL_INPUT: Options = {name: {} for name in ("--batch-size", *INPUT)}
+"""Options that say what is fed to a model and how it is built."""
 
 
-def add_model(group: Any, batch_size: str = "1") -> None:
-    """The options that say what is fed to a model and how it is built. group: a parser or a group of one.
-
-    batch_size: what is said of the default; a command that has another one than 1 sets it itself.
-    """
-    text = f"samples in the batch ({batch_size})"
-    group.add_argument("--batch-size", type=number(int, 1), default=1, metavar="N", help=text)
-    add_inputs(group, default="")
-    add_sizes(group)
-    add_changes(group)
+def add_options(group: Any, options: Options) -> None:
+    """Adds options to a parser or a group of one; of a shared one the settings say what is otherwise here. A switch
+    has nothing to do with a shared option of its name."""
+    for name, settings in options.items():
+        shared = _of_workloads() if name in OF_WORKLOADS else SHARED
+        group.add_argument(name, **{**({} if "action" in settings else shared.get(name, {})), **settings})
 
 
-def add_inputs(group: Any, fields: tuple[str, str] = ("input", "batch"), default: str | None = None) -> None:
-    """What is fed to a model. fields: where the shapes of a sample and what makes batches are put."""
-    text = "shape of one sample, such as 3x224x224 (docs/models.md)"
-    group.add_argument("--input", dest=fields[0], default=default, metavar="SHAPE", help=text)
-    text = "FILE:FUNCTION that makes batches"
-    group.add_argument("--batch", dest=fields[1], default=default, metavar="WHAT", help=text)
-
-
-def add_sizes(group: Any, **settings: Any) -> None:
-    """--size. settings: more of argparse's."""
-    text = "sizes by the model's own names, such as image_size=64,num_classes=10 or hidden=256"
-    group.add_argument("--size", dest="hyper", type=sizes, metavar="NAME=N,…", help=text, **settings)
-
-
-def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
-    """The options that change how a model trains, with the names that all commands give them."""
-    group.add_argument(
-        "--frozen",
-        type=names("parameter"),
-        default=default,
-        metavar="PATTERNS",
-        help="parameters that are not trained, such as features.*",
-    )
-    group.add_argument(
-        "--checkpoint",
-        type=names("module"),
-        default=default,
-        metavar="PATTERNS",
-        help="modules whose forward pass is recomputed; of nested ones the outermost",
-    )
+def parser_of(
+    name: str, description: str, groups: Mapping[str, Options], epilog: str | None = None, **settings: Any
+) -> Parser:
+    """The parser of a command. name: after `python -m runners.`; groups: title → its options; "": those without one.
+    settings: more of argparse's."""
+    made = Parser(prog=f"python -m runners.{name}", description=description, epilog=epilog, **settings)
+    for title, options in groups.items():
+        add_options(made.add_argument_group(title) if title else made, options)
+    return made
 
 
 def check_models(models: Sequence[str], options: Namespace) -> None:

@@ -4,24 +4,19 @@ Each counter runs in a process of its own on the same model and inputs; a record
 exact count and, by each counter's own rule, every FLOP of difference by cause. Nothing is trained, timed or downloaded.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.parallel.rank_grid import REPLICAS, SCHEDULES
 from measure.counters.harness.isolation import prepare
-from runners.cli.arguments import Parser, add_format, choice_error, names, number
+from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, guarded, instructed
-from runners.cli.model_options import MODEL, add_model, add_shared, check_models
+from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, parser_of
 from runners.cli.output import say
 from runners.workers.any_model import EXACT, OWN
-
-if TYPE_CHECKING:
-    pass
-
 
 TIMEOUT_S = 600.0
 
@@ -38,66 +33,73 @@ ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "
 """Options that `--parallel` does not have."""
 
 
+OPTIONS: Mapping[str, Options] = {
+    "": {
+        "models": {"nargs": "+", "metavar": "MODEL", "help": MODEL},
+        **MODEL_INPUT,
+        "--batch-size": {"default": None, "help": "samples in the batch (1; with --parallel dp × pp)"},
+        "--counters": {
+            "type": names("counter"),
+            "default": ("all",),
+            "metavar": "NAMES",
+            "help": "all, exact, or names with commas (all)",
+        },
+        "--detail": {"action": "store_true", "help": "every cause, by kind of operation and module"},
+        "--ratios": {"action": "store_true", "help": "backward ÷ forward, and what 3 × forward misses"},
+        "--explain": {
+            "metavar": "COUNTER=NUMBER,…",
+            "help": "numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, "
+            "palm, megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
+        },
+        "--law": {"action": "store_true", "help": "each number as a line in the batch, a·b + c"},
+        "--law-check": {
+            "type": number(int, 5),
+            "default": CHECK,
+            "metavar": "N",
+            "help": f"the batch that checks it ({CHECK})",
+        },
+        "--device": {
+            "default": None,
+            "metavar": "NAME",
+            "help": "a row of the table of peaks, for what the products of a step are divided by",
+        },
+        "--format": {"help": "table, csv or json (table)"},
+        "--out": {"help": "write accounts.csv, causes.csv and the pictures here"},
+        "--timeout": {"default": TIMEOUT_S, "help": f"of each counter ({TIMEOUT_S:g})"},
+    },
+    "a step over many ranks (docs/cluster.md)": {
+        "--parallel": {
+            "metavar": "dp=N,tp=N,…",
+            "help": "over dp, tp, pp, cp, ep: each rank's FLOP, memory and collectives",
+        },
+        "--plan": {
+            "type": Path,
+            "metavar": "FILE",
+            "help": "TOML or JSON: module pattern → style (the model's own)",
+        },
+        "--microbatches": {
+            "type": number(int, 1),
+            "metavar": "N",
+            "help": "of a replica (1; with pp one for each sample)",
+        },
+        "--replicas": {
+            "choices": REPLICAS,
+            "default": REPLICAS[0],
+            "help": "each keeps all weights, or its part (ddp)",
+        },
+        "--schedule": {"choices": SCHEDULES, "default": SCHEDULES[0], "help": f"of a pipeline ({SCHEDULES[0]})"},
+    },
+}
+
+DESCRIPTION = "How many FLOPs does this model need, by every counter, and why do they differ?"
+
+parser = partial(parser_of, "count", DESCRIPTION, OPTIONS, EPILOG)
+
+
 def changes(options: Namespace, names: Iterable[str]) -> list[str]:
     """Those of these options that do not have their default, as they are typed."""
     made = parser()
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != made.get_default(name)]
-
-
-def parser() -> Parser:
-    """The parser of `runners.count`."""
-    made = Parser(
-        prog="python -m runners.count",
-        description="How many FLOPs does this model need, by every counter, and why do they differ?",
-        epilog=EPILOG,
-    )
-    made.add_argument("models", nargs="+", metavar="MODEL", help=MODEL)
-    add_model(made, "1; with --parallel dp × pp")
-    made.set_defaults(batch_size=None)
-    made.add_argument(
-        "--counters",
-        type=names("counter"),
-        default=("all",),
-        metavar="NAMES",
-        help="all, exact, or names with commas (all)",
-    )
-    made.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
-    made.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
-    made.add_argument(
-        "--explain",
-        metavar="COUNTER=NUMBER,…",
-        help="numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, palm, "
-        "megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
-    )
-    made.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
-    made.add_argument(
-        "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
-    )
-    text = "a row of the table of peaks, for what the products of a step are divided by"
-    add_shared(made, "device", default=None, metavar="NAME", help=text)
-    _add_parallel(made)
-    add_format(made, "table, csv or json (table)")
-    add_shared(made, "out", help="write accounts.csv, causes.csv and the pictures here")
-    add_shared(made, "timeout", default=TIMEOUT_S, help=f"of each counter ({TIMEOUT_S:g})")
-    return made
-
-
-def _add_parallel(made: Parser) -> None:
-    """The options of a step that is split over ranks (docs/cluster.md)."""
-    group = made.add_argument_group("a step over many ranks (docs/cluster.md)")
-    group.add_argument(
-        "--parallel", metavar="dp=N,tp=N,…", help="over dp, tp, pp, cp, ep: each rank's FLOP, memory and collectives"
-    )
-    group.add_argument(
-        "--plan", type=Path, metavar="FILE", help="TOML or JSON: module pattern → style (the model's own)"
-    )
-    group.add_argument(
-        "--microbatches", type=number(int, 1), metavar="N", help="of a replica (1; with pp one for each sample)"
-    )
-    group.add_argument(
-        "--replicas", choices=REPLICAS, default=REPLICAS[0], help="each keeps all weights, or its part (ddp)"
-    )
-    group.add_argument("--schedule", choices=SCHEDULES, default=SCHEDULES[0], help=f"of a pipeline ({SCHEDULES[0]})")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

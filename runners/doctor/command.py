@@ -21,9 +21,9 @@ from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import UNITS
 from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
 from results.errors import StoreFault, Unavailable
-from runners.cli.arguments import Parser, add_format, names
+from runners.cli.arguments import names
 from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
-from runners.cli.model_options import add_shared
+from runners.cli.model_options import Options, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 
 if TYPE_CHECKING:
@@ -59,30 +59,60 @@ PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an oper
 CORES_SAY = "A CPU's peak is cores × FLOP a clock × clock; --peaks cpu measures the clock here, and gives it."
 
 
+def _checks(text: str) -> tuple[str, ...]:
+    from runners.doctor.self_test import CHECKS, GROUPS
+
+    return names("check", [*CHECKS, *GROUPS])(text)
+
+
+OF_SELF_TEST = ("device", "save", "write", "only", "budget")
+"""Options that only --self-test has."""
+
+OPTIONS: Options = {
+    "--peaks": {
+        "metavar": "NAME",
+        "help": 'print the dense peaks of a device, e.g. "NVIDIA L40S"; cpu: of this processor',
+    },
+    "--self-test": {"action": "store_true", "help": "known work: may numbers be believed here? (3 minutes)"},
+    "--commit": {
+        "action": "store_true",
+        "help": "write which commit this is into COMMIT, for a machine without git",
+    },
+    "--device": {"default": None, "help": "of --self-test: auto, cuda, cuda:1 or cpu (auto)"},
+    "--save": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "of --self-test: keep the answer as JSON, to attach to a report",
+    },
+    "--write": {"type": Path, "metavar": "RUN", "help": "of --self-test: keep it with this run"},
+    "--only": {"type": _checks, "metavar": "NAMES", "help": "of --self-test: checks, separated by commas"},
+    "--budget": {"help": "of --self-test: no check is begun after so many seconds"},
+    "--format": {},
+    "--out": {"default": RUNS, "help": f"where runs are kept (default: {RUNS})"},
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the answer; 0: fit (or peaks known), 1: something needed is missing, 2: the caller's mistake."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    return guarded(lambda: _answered(parser, options))
+    options = parser_of("doctor", DESCRIPTION, {"": OPTIONS}).parse_args(arguments)
+    return guarded(lambda: _answered(options))
 
 
-def _answered(parser: Parser, options: Namespace) -> int:
+def _answered(options: Namespace) -> int:
     """Prints what was asked for; the exit code."""
     if options.commit:
         return print_commit()
     if options.self_test and options.peaks is not None:
-        parser.fail("--peaks: expected without --self-test")
+        raise Mistake("--peaks: expected without --self-test")
     if options.self_test:
         device = "auto" if options.device is None else options.device
         limits = {"only": options.only or (), "budget_s": math.inf if options.budget is None else options.budget}
         return print_self_test(device, options.format, options.save, options.write, limits)
-    for option, value in (
-        (f"--{name}", getattr(options, name)) for name in ("device", "save", "write", "only", "budget")
-    ):
-        if value is not None:
-            parser.fail(f"{option}: expected with --self-test")
+    for name in OF_SELF_TEST:
+        if getattr(options, name) is not None:
+            raise Mistake(f"--{name}: expected with --self-test")
     if options.peaks is not None:
-        return print_peaks(parser, options.peaks, options.format)
+        return print_peaks(options.peaks, options.format)
     from runners.doctor.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
@@ -97,35 +127,6 @@ def _answered(parser: Parser, options: Namespace) -> int:
         lambda: csv_of([_as_row(line) for line in lines]),
     )
     return 0 if is_fit(lines) else FAILED
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="python -m runners.doctor", description=DESCRIPTION)
-    parser.add_argument(
-        "--peaks", metavar="NAME", help='print the dense peaks of a device, e.g. "NVIDIA L40S"; cpu: of this processor'
-    )
-    parser.add_argument(
-        "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
-    )
-    parser.add_argument(
-        "--commit", action="store_true", help="write which commit this is into COMMIT, for a machine without git"
-    )
-    add_shared(parser, "device", default=None, help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
-    parser.add_argument(
-        "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
-    )
-    parser.add_argument("--write", type=Path, metavar="RUN", help="of --self-test: keep it with this run")
-    parser.add_argument("--only", type=_checks, metavar="NAMES", help="of --self-test: checks, separated by commas")
-    add_shared(parser, "budget", help="of --self-test: no check is begun after so many seconds")
-    add_format(parser)
-    add_shared(parser, "out", default=RUNS, help=f"where runs are kept (default: {RUNS})")
-    return parser
-
-
-def _checks(text: str) -> tuple[str, ...]:
-    from runners.doctor.self_test import CHECKS, GROUPS
-
-    return names("check", [*CHECKS, *GROUPS])(text)
 
 
 def print_commit() -> int:
@@ -146,16 +147,14 @@ def _torch_threads() -> int:
     return int(torch.get_num_threads())
 
 
-def print_peaks(parser: Parser, name: str, form: str) -> int:
+def print_peaks(name: str, form: str) -> int:
     """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
     if name.casefold() in (processors.HERE, *(each.casefold() for each in processors.names())):
         return print_core_peaks(name, form)
     if why := name_refusal(name):
-        parser.fail(f"no peaks for {name!r}: expected a device with one peak, this is {why}")
-    try:
+        raise Mistake(f"no peaks for {name!r}: expected a device with one peak, this is {why}")
+    with as_mistake(ValueError):
         answer = peaks_answer(peaks.device_called(name), name)
-    except ValueError as fault:
-        parser.fail(str(fault))
     rows = [
         {
             "device": answer["device"],

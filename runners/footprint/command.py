@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import argparse
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from results.library_words import plain_words
 from results.names import nearest
-from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format, number
+from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import MODEL, add_model, add_shared, check_models, hyper_of
+from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.footprint.step import StepOptions, StepTrace, capability, fit, trace_batch
@@ -42,47 +43,55 @@ EPILOG = (
 )
 
 
-def parser() -> Parser:
-    """The parser of `runners.footprint`."""
-    made = Parser(
-        prog="python -m runners.footprint",
-        description="How much memory does a step need, what fills it, and what is the largest batch that fits?",
-        epilog=EPILOG,
-    )
-    made.add_argument("model", metavar="MODEL", help=MODEL)
-    group = made.add_argument_group("the model and its batch")
-    add_model(group, f"{BATCH_SIZE}; with --fit: the largest that fits")
-    add_shared(group, "layout")
-    _add_step(made.add_argument_group("the step"))
-    made.add_argument_group("the largest batch that fits").add_argument(
-        "--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name"
-    )
-    _add_output_options(made.add_argument_group("the answer"))
-    made.set_defaults(batch_size=None)
-    return made
-
-
-def _add_step(group: argparse._ArgumentGroup) -> None:
-    add_shared(group, "precision")
-    add_shared(group, "optimizer")
-    group.add_argument(
-        "--accumulate", type=number(int, 1), default=1, metavar="N", help="batches a step of the optimizer (1)"
-    )
-    text = "whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)"
-    add_shared(group, "device", choices=DEVICES, default=DEVICES[0], help=text)
-
-
-def _add_output_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--top", type=number(int, 0), default=TOP, metavar="K", help=f"largest tensors shown ({TOP})")
-    add_format(group, "table, csv (a row) or json (table)")
-    add_shared(group, "out", help="write footprint.json, timeline.csv and timeline.png here")
-
-
 def _name(text: str) -> str:
     """A `type=` for a device's name: an empty one, of a variable that is not set, asks for nothing."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"expected the name that the driver prints, got {text!r}")
     return text
+
+
+OPTIONS: Mapping[str, Options] = {
+    "": {"model": {"metavar": "MODEL", "help": MODEL}},
+    "the model and its batch": {
+        **MODEL_INPUT,
+        "--batch-size": {
+            "default": None,
+            "help": f"samples in the batch ({BATCH_SIZE}; with --fit: the largest that fits)",
+        },
+        "--layout": {},
+    },
+    "the step": {
+        "--precision": {},
+        "--optimizer": {},
+        "--accumulate": {
+            "type": number(int, 1),
+            "default": 1,
+            "metavar": "N",
+            "help": "batches a step of the optimizer (1)",
+        },
+        "--device": {
+            "choices": DEVICES,
+            "default": DEVICES[0],
+            "help": "whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)",
+        },
+    },
+    "the largest batch that fits": {
+        "--fit": {
+            "type": _name,
+            "metavar": "NAME",
+            "help": "into this device's memory, by the driver's name",
+        },
+    },
+    "the answer": {
+        "--top": {"type": number(int, 0), "default": TOP, "metavar": "K", "help": f"largest tensors shown ({TOP})"},
+        "--format": {"help": "table, csv (a row) or json (table)"},
+        "--out": {"help": "write footprint.json, timeline.csv and timeline.png here"},
+    },
+}
+
+DESCRIPTION = "How much memory does a step need, what fills it, and what is the largest batch that fits?"
+
+parser = partial(parser_of, "footprint", DESCRIPTION, OPTIONS, EPILOG)
 
 
 TABLE = "timeline.csv"
@@ -98,7 +107,6 @@ class Untraced(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
-    options.fit = options.fit or ""
     return guarded(lambda: _run(options))
 
 

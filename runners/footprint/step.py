@@ -229,7 +229,7 @@ def _lying(step: StepTrace) -> int:
     return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
 
 
-def capability(name: str) -> str | None:
+def capability(name: str | None) -> str | None:
     """The compute capability of a device of the table of peaks; None for any other."""
     from analysis.devices.peaks import lookup
 

@@ -5,23 +5,17 @@ are checked at points that they were not made from. They are evaluated, swept an
 on a device, timed or downloaded.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from results.errors import Unavailable
-from runners.cli.arguments import Parser, add_format, names
+from runners.cli.arguments import names
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import MODEL, RULES, add_model, add_shared, check_models
+from runners.cli.model_options import MODEL, MODEL_INPUT, RULES, Options, check_models, parser_of
 from runners.cli.output import reserve, say, show_answer
 from runners.cli.progress import passing
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
-
-if TYPE_CHECKING:
-    pass
-
 
 BY = ("phase", "kind", "module", "operation")
 
@@ -34,47 +28,60 @@ EPILOG = (
 )
 
 
-def parser() -> Parser:
-    """The parser of `runners.formula`."""
-    made = Parser(
-        prog="python -m runners.formula",
-        description="What does this model cost, as a formula in its hyper-parameters?",
-        epilog=EPILOG,
-    )
-    made.add_argument("model", metavar="MODEL", help=MODEL)
-    add_model(made.add_argument_group("the model, and values of sizes that are not symbols"))
-    group = made.add_argument_group("the formulas")
-    group.add_argument(
-        "--symbols", type=names("symbol"), default=(), metavar="NAMES", help="batch,image,classes,width, … (all)"
-    )
-    add_shared(group, "rules", default=RULES[0])
-    text = "of the step (sgd; of Catamount's models its own)"
-    add_shared(group, "optimizer", choices=(*OPTIMIZERS, OWN), default=None, help=text)
-    group.add_argument(
-        "--fused", action="store_true", help="count each chain of pointwise operations as one fused operation"
-    )
-    add_shared(group, "precision")
-    _add_questions(made.add_argument_group("what to do with them"))
-    made.set_defaults(batch_size=BATCH_SIZE)
-    add_format(made, "table, csv or json (table)")
-    add_shared(made, "out", metavar="FILE", help="write to this file, too")
-    return made
+OPTIONS: Mapping[str, Options] = {
+    "": {
+        "model": {"metavar": "MODEL", "help": MODEL},
+        "--format": {"help": "table, csv or json (table)"},
+        "--out": {"metavar": "FILE", "help": "write to this file, too"},
+    },
+    "the model, and values of sizes that are not symbols": {
+        **MODEL_INPUT,
+        "--batch-size": {"default": BATCH_SIZE, "help": f"samples in the batch ({BATCH_SIZE})"},
+    },
+    "the formulas": {
+        "--symbols": {
+            "type": names("symbol"),
+            "default": (),
+            "metavar": "NAMES",
+            "help": "batch,image,classes,width, … (all)",
+        },
+        "--rules": {"default": RULES[0]},
+        "--optimizer": {
+            "choices": (*OPTIMIZERS, OWN),
+            "default": None,
+            "help": "of the step (sgd; of Catamount's models its own)",
+        },
+        "--fused": {
+            "action": "store_true",
+            "help": "count each chain of pointwise operations as one fused operation",
+        },
+        "--precision": {},
+    },
+    "what to do with them": {
+        "--at": {"default": "", "metavar": "NAME=N,…", "help": "sizes at which values are shown (the model's own)"},
+        "--by": {"choices": BY, "help": "also costs by phase, kind, module or operation"},
+        "--solve": {
+            "action": "append",
+            "default": [],
+            "metavar": "TEXT",
+            "help": "such as 'kept <= 32 GiB for batch'; may be repeated",
+        },
+        "--sweep": {
+            "default": "",
+            "metavar": "NAME=A:B:STEP,…",
+            "help": "values over ranges, one row for each point",
+        },
+        "--device": {
+            "default": "",
+            "metavar": "NAME",
+            "help": "a row of the table of peaks, for time and ridge in --solve",
+        },
+    },
+}
 
+DESCRIPTION = "What does this model cost, as a formula in its hyper-parameters?"
 
-def _add_questions(group: Parser | object) -> None:
-    add = group.add_argument  # type: ignore[union-attr]
-    add("--at", default="", metavar="NAME=N,…", help="sizes at which values are shown (the model's own)")
-    add("--by", choices=BY, help="also costs by phase, kind, module or operation")
-    add(
-        "--solve",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="such as 'kept <= 32 GiB for batch'; may be repeated",
-    )
-    add("--sweep", default="", metavar="NAME=A:B:STEP,…", help="values over ranges, one row for each point")
-    text = "a row of the table of peaks, for time and ridge in --solve"
-    add_shared(group, "device", default="", metavar="NAME", help=text)
+parser = partial(parser_of, "formula", DESCRIPTION, OPTIONS, EPILOG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.arguments import names, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, guarded, instructed
-from runners.cli.model_options import MODEL, add_model, add_shared, check_models, hyper_of
+from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_page
 from runners.cli.progress import passing
 from runners.profile import task
@@ -43,74 +44,82 @@ EPILOG = (
 )
 
 
-def parser() -> Parser:
-    """The parser of `runners.profile`. What a file may say, too, is None where the command line does not say it."""
-    made = Parser(
-        prog="python -m runners.profile",
-        description="Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?",
-        epilog=EPILOG,
-    )
-    made.add_argument("model", metavar="MODEL", help=MODEL)
-    group = made.add_argument_group("the model and its batch")
-    add_model(group)
-    add_shared(group, "layout")
-    _add_run(made.add_argument_group("what is run"))
-    _add_report(made.add_argument_group("the report"))
-    return made
+OPTIONS: Mapping[str, Options] = {
+    "": {"model": {"metavar": "MODEL", "help": MODEL}},
+    "the model and its batch": {**MODEL_INPUT, "--layout": {}},
+    "what is run": {
+        "--device": {},
+        "--precision": {},
+        "--mode": {"choices": MODES, "default": "train", "help": "train, forward (in eval mode) or generate"},
+        "--optimizer": {},
+        "--steps": {"type": number(int, 1), "metavar": "N", "help": f"steps profiled ({DEFAULTS['steps']})"},
+        "--warm-up": {"type": number(int, 0), "metavar": "N", "help": f"steps before them ({DEFAULTS['warm_up']})"},
+        "--compare-steps": {
+            "type": number(int, 0),
+            "default": COMPARED,
+            "metavar": "N",
+            "help": f"steps timed without the profiler, for comparison ({COMPARED})",
+        },
+        "--ignore-modules": {
+            "type": names("module"),
+            "default": (),
+            "metavar": "NAMES",
+            "help": "classes or paths of modules to leave out",
+        },
+        "--ceilings": {},
+        "--ceiling-budget": {
+            "type": number(float, 0),
+            "default": CEILING_S,
+            "metavar": "S",
+            "help": f"seconds to measure ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
+        },
+        "--timeout": {"default": TIMEOUT_S, "help": f"of the profile ({TIMEOUT_S:g})"},
+    },
+    "the report": {
+        "--module-depth": {
+            "type": number(int, -1),
+            "metavar": "D",
+            "help": "depth to which modules are shown; -1: all",
+        },
+        "--top-modules": {
+            "type": number(int, 1),
+            "metavar": "K",
+            "help": f"classes in each ranking ({DEFAULTS['top_modules']})",
+        },
+        "--detailed": {"action": argparse.BooleanOptionalAction, "help": "the tree of modules (yes)"},
+        "--operations": {"action": "store_true", "help": "show operations, too; with csv: instead of modules"},
+        "--recompute-fwd-factor": {
+            "type": number(float, 0),
+            "metavar": "R",
+            "help": "share of the forward pass that activation checkpointing runs again, for a rate beside the "
+            "measured one",
+        },
+        "--world-size": {
+            "type": number(int, 1),
+            "metavar": "N",
+            "help": "devices that train together, a multiple of those that hold one model (as many as hold one)",
+        },
+        "--model-parallel": {
+            "type": number(int, 1),
+            "default": 1,
+            "metavar": "N",
+            "help": "devices that hold one model (1)",
+        },
+        "--config": {"type": Path, "metavar": "FILE", "help": "JSON settings with DeepSpeed's keys"},
+        "--format": {"help": "table, csv (of modules) or json (table)"},
+        "--output-file": {
+            "type": Path,
+            "metavar": "FILE",
+            "help": "write the report to this file instead of stdout",
+        },
+        "--out": {"help": "write profile.html, its tables and pictures here"},
+    },
+}
+"""What a file may say, too, is None where the command line does not say it."""
 
+DESCRIPTION = "Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?"
 
-def _add_run(group: argparse._ArgumentGroup) -> None:
-    add_shared(group, "device")
-    add_shared(group, "precision")
-    group.add_argument("--mode", choices=MODES, default="train", help="train, forward (in eval mode) or generate")
-    add_shared(group, "optimizer")
-    group.add_argument("--steps", type=number(int, 1), metavar="N", help=f"steps profiled ({DEFAULTS['steps']})")
-    group.add_argument("--warm-up", type=number(int, 0), metavar="N", help=f"steps before them ({DEFAULTS['warm_up']})")
-    group.add_argument(
-        "--compare-steps", type=number(int, 0), default=COMPARED, metavar="N",
-        help=f"steps timed without the profiler, for comparison ({COMPARED})",
-    )  # fmt: skip
-    group.add_argument(
-        "--ignore-modules",
-        type=names("module"),
-        default=(),
-        metavar="NAMES",
-        help="classes or paths of modules to leave out",
-    )
-    add_shared(group, "ceilings")
-    group.add_argument(
-        "--ceiling-budget", type=number(float, 0), default=CEILING_S, metavar="S",
-        help=f"seconds to measure ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
-    )  # fmt: skip
-    add_shared(group, "timeout", default=TIMEOUT_S, help=f"of the profile ({TIMEOUT_S:g})")
-
-
-def _add_report(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--module-depth", type=number(int, -1), metavar="D", help="depth to which modules are shown; -1: all"
-    )
-    group.add_argument(
-        "--top-modules", type=number(int, 1), metavar="K", help=f"classes in each ranking ({DEFAULTS['top_modules']})"
-    )
-    group.add_argument("--detailed", action=argparse.BooleanOptionalAction, help="the tree of modules (yes)")
-    group.add_argument("--operations", action="store_true", help="show operations, too; with csv: instead of modules")
-    group.add_argument(
-        "--recompute-fwd-factor", type=number(float, 0), metavar="R",
-        help="share of the forward pass that activation checkpointing runs again, for a rate beside the measured one",
-    )  # fmt: skip
-    group.add_argument(
-        "--world-size", type=number(int, 1), metavar="N",
-        help="devices that train together, a multiple of those that hold one model (as many as hold one)",
-    )  # fmt: skip
-    group.add_argument(
-        "--model-parallel", type=number(int, 1), default=1, metavar="N", help="devices that hold one model (1)"
-    )
-    group.add_argument("--config", type=Path, metavar="FILE", help="JSON settings with DeepSpeed's keys")
-    add_format(group, "table, csv (of modules) or json (table)")
-    group.add_argument(
-        "--output-file", type=Path, metavar="FILE", help="write the report to this file instead of stdout"
-    )
-    add_shared(group, "out", help="write profile.html, its tables and pictures here")
+parser = partial(parser_of, "profile", DESCRIPTION, OPTIONS, EPILOG)
 
 
 PAGE = "profile.html"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
-from runners.cli.arguments import Parser, add_format, number
+from runners.cli.arguments import Parser, number
 from runners.cli.exits import MISTAKE, Mistake, guarded
-from runners.cli.model_options import add_shared
+from runners.cli.model_options import Options, add_options, parser_of
 from runners.cli.output import put, reserve, say, show_answer
 
 if TYPE_CHECKING:
@@ -51,11 +51,14 @@ def interval(text: str) -> tuple[float, float]:
     return ends
 
 
-def add_utilization(group: argparse._ActionsContainer, required: bool = False) -> None:
-    """--utilization and --confidence."""
-    words = "model FLOP ÷ (time × peak), a value or an interval"
-    group.add_argument("--utilization", type=interval, metavar="RATIO|LOW..HIGH", required=required, help=words)
-    group.add_argument("--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval (0.95)")
+UTILIZATION: Options = {
+    "--utilization": {
+        "type": interval,
+        "metavar": "RATIO|LOW..HIGH",
+        "help": "model FLOP ÷ (time × peak), a value or an interval",
+    },
+    "--confidence": {"type": number(float, 0.5, 0.999), "default": 0.95, "help": "of every interval (0.95)"},
+}
 
 
 def utilization_of(options: Namespace, unit: str) -> Uncertain:
@@ -78,24 +81,36 @@ EXAMPLES = """examples:
 
 TERA = 1e12
 
+VERDICTS = "What the verdicts mean and what cannot be reproduced: docs/projections.md."
+
+
+ASKED: Options = {
+    "--gpu-hours": {"type": positive, "metavar": "H", "help": "devices × hours of training → FLOP"},
+    "--flop": {"type": positive, "help": "model FLOP of a training → GPU-hours"},
+}
+"""One of them."""
+
+OPTIONS: Options = {
+    "--compute": {"action": "store_true", "help": argparse.SUPPRESS},
+    "--device": {"required": True, "help": "its name, such as 'NVIDIA H200'"},
+    "--precision": {"default": "amp-bf16", "help": "of the training (amp-bf16)"},
+    "--peak-tflops": {"help": "of one device, if it is not in our table"},
+    **UTILIZATION,
+    "--utilization": {**UTILIZATION["--utilization"], "required": True},
+    "--format": {},
+}
+
 
 def parser() -> Parser:
     """The parser of this mode."""
-    made = Parser(
-        prog="python -m runners.project --compute",
-        description="What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",
-        epilog=EXAMPLES,
+    made = parser_of(
+        "project --compute",
+        "What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",
+        {"": OPTIONS},
+        EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--compute", action="store_true", help=argparse.SUPPRESS)
-    asked = made.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--gpu-hours", type=positive, metavar="H", help="devices × hours of training → FLOP")
-    asked.add_argument("--flop", type=positive, help="model FLOP of a training → GPU-hours")
-    add_shared(made, "device", required=True, help="its name, such as 'NVIDIA H200'")
-    add_shared(made, "precision", default="amp-bf16", help="of the training (amp-bf16)")
-    add_shared(made, "peak-tflops", help="of one device, if it is not in our table")
-    add_utilization(made, required=True)
-    add_format(made)
+    add_options(made.add_mutually_exclusive_group(required=True), ASKED)
     return made
 
 
@@ -204,15 +219,13 @@ def reproduction_parser() -> Parser:
     """The parser of a reproduction."""
     from analysis.project.ppopp2019 import PAPERS
 
-    made = Parser(
-        prog="python -m runners.project",
-        description="A paper's tables and figures, compared with what follows from its printed inputs.",
-        epilog="What the verdicts mean and what cannot be reproduced: docs/projections.md.",
-    )
-    made.add_argument("--reproduce", choices=PAPERS, required=True, metavar="PAPER", help=", ".join(PAPERS))
-    add_format(made, "table, csv or json (table)")
-    made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures from our numbers, too")
-    return made
+    options: Options = {
+        "--reproduce": {"choices": PAPERS, "required": True, "metavar": "PAPER", "help": ", ".join(PAPERS)},
+        "--format": {"help": "table, csv or json (table)"},
+        "--figures": {"type": Path, "metavar": "DIR", "help": "draw its figures from our numbers, too"},
+    }
+    description = "A paper's tables and figures, compared with what follows from its printed inputs."
+    return parser_of("project", description, {"": options}, VERDICTS)
 
 
 def reproduce(arguments: Sequence[str]) -> int:

@@ -6,31 +6,23 @@ Formulas of a model that are not shipped are made by `runners.formula` from its 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.text_files import read_text, toml_tables
-from runners.cli.arguments import Parser, add_format, choice_error, number
+from runners.cli.arguments import choice_error, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
-from runners.cli.model_options import add_shared, check_models
+from runners.cli.model_options import Options, check_models, parser_of
 from runners.cli.output import put, reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.project.command import add_utilization, modes, utilization_of
+from runners.project.command import UTILIZATION, modes, utilization_of
 
 if TYPE_CHECKING:
     from analysis.project.accelerator import Accelerator, Group
     from analysis.project.domain import Domain, Formulas
     from reports.project.text import DrawnAnswers, ProjectionAnswer, ReachedUtilization
-
-
-def add_draws(made: Parser) -> None:
-    """--utilization, --confidence, --devices, --node."""
-    add_utilization(made.add_argument_group("a utilization, instead of both shares"))
-    group = made.add_argument_group("data parallelism: devices with a sub-batch each")
-    group.add_argument("--devices", type=number(int, 1, 10**6), default=1, help="how many train the model (1)")
-    group.add_argument("--node", type=number(int, 1), help="devices that share a node (8)")
 
 
 def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
@@ -112,49 +104,77 @@ EPILOG = (
 )
 
 
-def parser() -> Parser:
-    """The parser of a projection."""
-    made = Parser(
-        prog="python -m runners.project",
-        description="What will training at the accuracy frontier take, and on which machine?",
-        epilog=EPILOG + modes(),
-    )
-    made.add_argument("file", nargs="?", metavar="FILE", help="word_lm, char_lm, nmt, speech, image, or a .toml file")
-    made.add_argument("--target", type=number(float), metavar="ERROR", help="the error to reach, instead of the file's")
-    made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, instead of the file's")
-    add_shared(made, "rules", help="counting rules (catamount for its models, else flopledger)")
-    add_target(made.add_argument_group("the target accelerator (that of the paper)"))
-    add_draws(made)
-    add_format(made)
-    made.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures in this folder, too")
-    made.add_argument(
-        "--allow-code", action="store_true", help="allow FILE to name a function as its model, and run it"
-    )
-    return made
+OPTIONS: Mapping[str, Options] = {
+    "": {
+        "file": {
+            "nargs": "?",
+            "metavar": "FILE",
+            "help": "word_lm, char_lm, nmt, speech, image, or a .toml file",
+        },
+        "--target": {
+            "type": number(float),
+            "metavar": "ERROR",
+            "help": "the error to reach, instead of the file's",
+        },
+        "--sub-batch": {
+            "type": number(int, 1),
+            "metavar": "N",
+            "help": "samples of a step, instead of the file's",
+        },
+        "--rules": {"help": "counting rules (catamount for its models, else flopledger)"},
+        "--format": {},
+        "--figures": {"type": Path, "metavar": "DIR", "help": "draw the figures in this folder, too"},
+        "--allow-code": {
+            "action": "store_true",
+            "help": "allow FILE to name a function as its model, and run it",
+        },
+    },
+    "the target accelerator (that of the paper)": {
+        "--device": {
+            "default": "",
+            "metavar": "NAME",
+            "help": "a row of the table of peaks, as in 'NVIDIA H100 80GB HBM3'",
+        },
+        "--dtype": {
+            "choices": UNITS,
+            "default": "fp32",
+            "help": "of the arithmetic and of all numbers in memory (fp32)",
+        },
+        "--peak-tflops": {"help": "peak of your own accelerator, 10^12 FLOP/s"},
+        "--bandwidth-gbs": {
+            "type": number(float, 0),
+            "metavar": "N",
+            "help": "bandwidth of its memory, 10^9 B/s",
+        },
+        "--memory-gib": {
+            "type": number(float, 0),
+            "metavar": "N",
+            "help": "of one accelerator; a sub-batch that it does not hold is refused",
+        },
+        "--compute-ratio": {
+            "type": number(float, 0, 1),
+            "metavar": "R",
+            "help": "the share of the peak that is achieved (0.8)",
+        },
+        "--memory-ratio": {
+            "type": number(float, 0, 1),
+            "metavar": "R",
+            "help": "the same of the bandwidth (0.7)",
+        },
+    },
+    "a utilization, instead of both shares": UTILIZATION,
+    "data parallelism: devices with a sub-batch each": {
+        "--devices": {"type": number(int, 1, 10**6), "default": 1, "help": "how many train the model (1)"},
+        "--node": {"type": number(int, 1), "help": "devices that share a node (8)"},
+    },
+}
 
-
-def add_target(group: object) -> None:
-    """The options that say what is trained on."""
-    add = group.add_argument  # type: ignore[attr-defined]
-    positive = number(float, 0)
-    text = "a row of the table of peaks, as in 'NVIDIA H100 80GB HBM3'"
-    add_shared(group, "device", default="", metavar="NAME", help=text)
-    add("--dtype", choices=UNITS, default="fp32", help="of the arithmetic and of all numbers in memory (fp32)")
-    add_shared(group, "peak-tflops", help="peak of your own accelerator, 10^12 FLOP/s")
-    add("--bandwidth-gbs", type=positive, metavar="N", help="bandwidth of its memory, 10^9 B/s")
-    add(
-        "--memory-gib",
-        type=positive,
-        metavar="N",
-        help="of one accelerator; a sub-batch that it does not hold is refused",
-    )
-    add("--compute-ratio", type=number(float, 0, 1), metavar="R", help="the share of the peak that is achieved (0.8)")
-    add("--memory-ratio", type=number(float, 0, 1), metavar="R", help="the same of the bandwidth (0.7)")
+DESCRIPTION = "What will training at the accuracy frontier take, and on which machine?"
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command. 0: printed; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
-    options = parser().parse_args(arguments)
+    options = parser_of("project", DESCRIPTION, OPTIONS, EPILOG + modes()).parse_args(arguments)
     return guarded(lambda: _run(options))
 
 

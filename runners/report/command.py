@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli.arguments import Parser, add_format, choice_error, names, number, share
-from runners.cli.exits import UNWRITABLE, as_mistake, guarded
-from runners.cli.model_options import add_shared
+from runners.cli.arguments import choice_error, names, number, share
+from runners.cli.exits import UNWRITABLE, Mistake, as_mistake, guarded
+from runners.cli.model_options import Options, parser_of
 from runners.cli.output import attempt, put, put_figures, say, show_answer
 from runners.report.derived import HEADLINE, derived_tables, recording, show_rows, table_processes
 
@@ -73,15 +73,54 @@ def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
     return tuple(found)
 
 
+OPTIONS: Options = {
+    "runs": {
+        "type": Path,
+        "metavar": "RUN",
+        "nargs": "+",
+        "help": "directory of a run, as runners.sweep left it; two: compare them",
+    },
+    "--check": {"action": "store_true", "help": "put it through every gate instead, and write nothing"},
+    "--predictions": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "of a run: print which step times that FILE predicted held (docs/gpu.md)",
+    },
+    "--format": {"choices": FORMATS, "help": "how to print (default: table); markdown: of --fail-if"},
+    "--across": {
+        "type": names("field"),
+        "default": (),
+        "metavar": "FIELD,FIELD",
+        "help": "compare runs that differ in these",
+    },
+    "--margin": {
+        "type": number(float, 1e-6, 10),
+        "metavar": "RATIO",
+        "help": "same is within this (0.03 on CUDA, 0.1 on a CPU)",
+    },
+    "--fail-if": {
+        "type": parse_conditions,
+        "metavar": "NAME:LIMIT,…",
+        "help": "of two runs: exit code 5 where B has more of it than LIMIT (docs/report.md); "
+        f"of {', '.join(CONDITIONS)}, as in slower:2%%,flop:0",
+    },
+    "--undecided": {
+        "choices": ("pass", "fail"),
+        "help": "of --fail-if: the result where a condition is undecided (default: pass)",
+    },
+    "--convention": {"default": "flop"},
+    "--out": {"help": "where to write what is derived (default: into the run; of two runs nothing)"},
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made; 5: a
     condition of --fail-if is met."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    return guarded(lambda: _dispatch(options, parser))
+    options = parser_of("report", DESCRIPTION, {"": OPTIONS}).parse_args(arguments)
+    return guarded(lambda: _dispatch(options))
 
 
-def _dispatch(options: Namespace, parser: Parser) -> int:
+def _dispatch(options: Namespace) -> int:
     """What the options ask for; the exit code."""
     several, is_plain = len(options.runs) > 1, options.convention == "flop"
     mistakes = (
@@ -102,25 +141,25 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
     )
     for is_wrong, words in mistakes:
         if is_wrong:
-            parser.fail(words)
+            raise Mistake(words)
     if options.check:
         from runners.report import check
 
         return check.render(options.runs[0], options.format)
     if several:
-        return _compare(options, parser)
+        return _compare(options)
     return _rebuild(options)
 
 
-def _compare(options: Namespace, parser: Parser) -> int:
+def _compare(options: Namespace) -> int:
     from reports.compare.cells import ACROSS
     from runners.report import compare
 
     if len(options.runs) > 2:
-        parser.fail(f"expected one run, or two to compare, got {len(options.runs)}")
+        raise Mistake(f"expected one run, or two to compare, got {len(options.runs)}")
     for name in options.across:
         if name not in ACROSS:
-            parser.fail(choice_error("field", name, ACROSS))
+            raise Mistake(choice_error("field", name, ACROSS))
     first, second = options.runs
     return compare.render(
         first,
@@ -244,46 +283,3 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     rows = built.utilization if convention == "flop" else built.post2021
     show_rows(form, lambda width, colour: to_text(built, width, colour, convention), rows, Utilization)
     say(f"written to {out}: {HEADLINE}, {UTILIZATION}, cleaned, {FIGURES}, {PAGE}")
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="python -m runners.report", description=DESCRIPTION)
-    parser.add_argument(
-        "runs",
-        type=Path,
-        metavar="RUN",
-        nargs="+",
-        help="directory of a run, as runners.sweep left it; two: compare them",
-    )
-    parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
-    parser.add_argument(
-        "--predictions",
-        type=Path,
-        metavar="FILE",
-        help="of a run: print which step times that FILE predicted held (docs/gpu.md)",
-    )
-    add_format(parser, "how to print (default: table); markdown: of --fail-if", FORMATS)
-    parser.add_argument(
-        "--across", type=names("field"), default=(), metavar="FIELD,FIELD", help="compare runs that differ in these"
-    )
-    parser.add_argument(
-        "--margin",
-        type=number(float, 1e-6, 10),
-        metavar="RATIO",
-        help="same is within this (0.03 on CUDA, 0.1 on a CPU)",
-    )
-    parser.add_argument(
-        "--fail-if",
-        type=parse_conditions,
-        metavar="NAME:LIMIT,…",
-        help="of two runs: exit code 5 where B has more of it than LIMIT (docs/report.md); "
-        f"of {', '.join(CONDITIONS)}, as in slower:2%%,flop:0",
-    )
-    parser.add_argument(
-        "--undecided",
-        choices=("pass", "fail"),
-        help="of --fail-if: the result where a condition is undecided (default: pass)",
-    )
-    add_shared(parser, "convention", default="flop")
-    add_shared(parser, "out", help="where to write what is derived (default: into the run; of two runs nothing)")
-    return parser

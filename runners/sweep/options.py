@@ -21,15 +21,14 @@ from runners.cli.arguments import (
     LinesFormatter,
     Parser,
     Together,
-    add_format,
     counts,
     names,
     number,
 )
 from runners.cli.exits import as_mistake
-from runners.cli.model_options import LAYOUTS, add_changes, add_inputs, add_shared, add_sizes, several
+from runners.cli.model_options import INPUT, LAYOUTS, SHARED, Options, parser_of, several
 from runners.sweep import models as sweep_models
-from runners.sweep.executors.choice import EXECUTORS, LOCAL, ONE_DEVICE, add_rank_options, check_ranks
+from runners.sweep.executors.choice import EXECUTORS, LOCAL, ONE_DEVICE, RANK_OPTIONS, check_ranks
 from runners.sweep.plan import METHODS, Grid, cells, check_profile
 from runners.workers.devices import ProbeResult, check_name, place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
@@ -87,133 +86,6 @@ RARE = (
 """Destinations of options that only `--help all` shows."""
 
 
-def parser() -> Parser:
-    """The parser of `runners.sweep`."""
-    made = Parser(
-        prog="python -m runners.sweep",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=LinesFormatter,
-    )
-    made.rare = RARE
-    _add_grid(made.add_argument_group("what is measured"))
-    add_rank_options(made.add_argument_group("on several ranks"))
-    how = made.add_argument_group("how it is counted and timed")
-    _add_counting(how)
-    _add_timing(how)
-    _add_run(made.add_argument_group("the run"))
-    return made
-
-
-def _add_grid(grid: Any) -> None:
-    add_shared(grid, "models")
-    add_shared(grid, "suite")
-    text = (
-        "auto: powers of two up to the largest that fits (8 on a CPU, 64 on CUDA; of suites fathom… each model's own)"
-    )
-    batches = several(_batches, action=_Batches, metavar="N,N|auto")
-    add_shared(grid, "batch-sizes", **batches, default=None, help=text)
-    add_shared(grid, "precisions")
-    add_shared(grid, "device", default=None)
-    text = f"of images in memory: {', '.join(LAYOUTS)} ({LAYOUTS[0]})"
-    add_shared(grid, "layout", **several(names("layout", LAYOUTS)), default=None, help=text)
-    add_shared(grid, "compile")
-    text = f"{', '.join(OPTIMIZERS)}, or own: of the model's source (sgd)"
-    add_shared(grid, "optimizer", **several(names("optimizer", (*OPTIMIZERS, OWN))), default=None, help=text)
-    add_sizes(grid, action=_Sizes)
-    add_inputs(grid, FED)
-    add_changes(grid, None)
-    grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
-    grid.add_argument(
-        "--input-pipeline",
-        action="store_true",
-        default=None,
-        help="each step takes its batch from a DataLoader, within its time (needs --data cifar10:DIR)",
-    )
-
-
-def _add_counting(how: Any) -> None:
-    how.add_argument(
-        "--methods",
-        nargs="+",
-        action=Together,
-        type=names("method", METHODS),
-        help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})",
-    )
-    how.add_argument(
-        "--profile",
-        choices=RECORDERS,
-        help="keep each work's recording, and count by its kernels, too (docs/traces.md)",
-    )
-    how.add_argument("--epoch-images", type=number(int, 1), metavar="N", help="of the method epoch (default: 10000)")
-    how.add_argument(
-        "--counters",
-        nargs="+",
-        action=Together,
-        type=_counters,
-        help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
-    )
-
-
-def _add_timing(how: Any) -> None:
-    add_shared(how, "peak-tflops", help="a denominator of your own, in 1e12 FLOP/s")
-    how.add_argument(
-        "--target-ci",
-        dest="target_ci_ratio",
-        type=number(float, 1e-6, 0.999999),
-        metavar="RATIO",
-        help="half width of the 95 %% interval ÷ mean at which a cell is done (default: 0.005 on CUDA, 0.03 on a CPU)",
-    )
-    how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="search for algorithms (default: on)")
-    how.add_argument(
-        "--deterministic", action="store_true", default=None, help="deterministic algorithms where there are any"
-    )
-    how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
-    add_shared(how, "repeat", help="measure each cell in N fresh workers")
-    how.add_argument("--seed", type=number(int, 0, 2**31 - 1), help="of the order of cells, the weights and the data")
-
-
-def _add_run(run: Any) -> None:
-    add_shared(run, "out", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
-    run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
-    run.add_argument(
-        "--retry",
-        nargs="+",
-        action=Together,
-        type=names("kind of cell", RETRIED),
-        default=(),
-        metavar="KINDS",
-        help="with --resume: failed, unconverged: measure again what failed, or whose interval is too wide",
-    )
-    run.add_argument(
-        "--executor",
-        choices=EXECUTORS,
-        default=LOCAL,
-        help="where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
-    )
-    run.add_argument(
-        "--accelerator",
-        nargs="+",
-        action=Together,
-        type=names("model"),
-        metavar="NAMES",
-        help="of ray: the device models, as Ray names them",
-    )
-    run.add_argument(
-        "--pack", type=Path, metavar="FILE", help="keep the run as one tar.gz, too, at most 15 MiB, anew each minute"
-    )
-    run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
-    run.add_argument(
-        "--cell-timeout",
-        type=number(float, SMALLEST_TIMEOUT_S),
-        default=900.0,
-        metavar="S",
-        help="after which a cell is given up (default: 900)",
-    )
-    add_format(run)
-    add_shared(run, "convention")
-
-
 class _Sizes(argparse.Action):
     """Puts the sizes into the fields that a grid has for them."""
 
@@ -251,6 +123,125 @@ def _on_off(text: str) -> bool:
     if text not in ("on", "off"):
         raise argparse.ArgumentTypeError(f"expected on or off, got {text!r}")
     return text == "on"
+
+
+SWITCH: Mapping[str, Any] = {"action": "store_true", "default": None}
+
+OPTIONS: Mapping[str, Options] = {
+    "what is measured": {
+        "--models": {},
+        "--suite": {},
+        "--batch-sizes": several(
+            _batches,
+            action=_Batches,
+            metavar="N,N|auto",
+            help="auto: powers of two up to the largest that fits (8 on a CPU, 64 on CUDA; of suites fathom… each "
+            "model's own)",
+        ),
+        "--precisions": {},
+        "--device": {"default": None},
+        "--layout": several(names("layout", LAYOUTS), help=f"of images in memory: {', '.join(LAYOUTS)} ({LAYOUTS[0]})"),
+        "--compile": {},
+        "--optimizer": several(
+            names("optimizer", (*OPTIMIZERS, OWN)),
+            help=f"{', '.join(OPTIMIZERS)}, or own: of the model's source (sgd)",
+        ),
+        **{name: {"default": None} for name in INPUT},
+        "--input": {"dest": FED[0], "default": None},
+        "--batch": {"dest": FED[1], "default": None},
+        "--size": {**SHARED["--size"], "action": _Sizes},
+        "--data": {"help": "synthetic (default) or cifar10:DIR"},
+        "--input-pipeline": {
+            **SWITCH,
+            "help": "each step takes its batch from a DataLoader, within its time (needs --data cifar10:DIR)",
+        },
+    },
+    "on several ranks": RANK_OPTIONS,
+    "how it is counted and timed": {
+        "--methods": several(
+            names("method", METHODS),
+            metavar=None,
+            help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})",
+        ),
+        "--profile": {
+            "choices": RECORDERS,
+            "help": "keep each work's recording, and count by its kernels, too (docs/traces.md)",
+        },
+        "--epoch-images": {
+            "type": number(int, 1),
+            "metavar": "N",
+            "help": "of the method epoch (default: 10000)",
+        },
+        "--counters": several(
+            _counters,
+            metavar=None,
+            help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
+        ),
+        "--peak-tflops": {"help": "a denominator of your own, in 1e12 FLOP/s"},
+        "--target-ci": {
+            "dest": "target_ci_ratio",
+            "type": number(float, 1e-6, 0.999999),
+            "metavar": "RATIO",
+            "help": "half width of the 95 %% interval ÷ mean at which a cell is done (default: 0.005 on CUDA, 0.03 on "
+            "a CPU)",
+        },
+        "--cudnn-benchmark": {
+            "type": _on_off,
+            "metavar": "on|off",
+            "help": "search for algorithms (default: on)",
+        },
+        "--deterministic": {**SWITCH, "help": "deterministic algorithms where there are any"},
+        "--quick": {**SWITCH, "help": "all times divided by 5; rows are marked"},
+        "--repeat": {"help": "measure each cell in N fresh workers"},
+        "--seed": {"type": number(int, 0, 2**31 - 1), "help": "of the order of cells, the weights and the data"},
+    },
+    "the run": {
+        "--out": {"help": f"new run directory (default: {RUNS}/DATE-DEVICE)"},
+        "--resume": {
+            "nargs": "?",
+            "const": "",
+            "metavar": "DIR",
+            "help": "go on with a run (default: --out, or last)",
+        },
+        "--retry": several(
+            names("kind of cell", RETRIED),
+            default=(),
+            metavar="KINDS",
+            help="with --resume: failed, unconverged: measure again what failed, or whose interval is too wide",
+        ),
+        "--executor": {
+            "choices": EXECUTORS,
+            "default": LOCAL,
+            "help": "where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
+        },
+        "--accelerator": several(names("model"), help="of ray: the device models, as Ray names them"),
+        "--pack": {
+            "type": Path,
+            "metavar": "FILE",
+            "help": "keep the run as one tar.gz, too, at most 15 MiB, anew each minute",
+        },
+        "--time-budget": {
+            "type": number(float, 0),
+            "metavar": "S",
+            "help": "start no cell that would not finish",
+        },
+        "--cell-timeout": {
+            "type": number(float, SMALLEST_TIMEOUT_S),
+            "default": 900.0,
+            "metavar": "S",
+            "help": "after which a cell is given up (default: 900)",
+        },
+        "--format": {},
+        "--convention": {},
+    },
+}
+
+
+def parser() -> Parser:
+    """The parser of `runners.sweep`."""
+    made = parser_of("sweep", DESCRIPTION, OPTIONS, EXAMPLES, formatter_class=LinesFormatter)
+    made.rare = RARE
+    return made
 
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:

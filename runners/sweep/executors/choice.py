@@ -186,28 +186,26 @@ ONE_DEVICE = ("compile", "input_pipeline", "paired_ceiling", "profile")
 """Options of a step on one device."""
 
 
-def add_rank_options(group: Any) -> None:
-    """--parallel and --scaling."""
-    group.add_argument(
-        "--parallel",
-        nargs="+",
-        type=_plan,
-        metavar="PLAN",
-        help=f"under {TORCHRUN}: ddp=2, fsdp=4, …, one after another (default: ddp over all ranks; docs/cluster.md)",
-    )
-    group.add_argument(
-        "--scaling",
-        choices=SCALING,
-        help="of --parallel: whether --batch-sizes are of all ranks together (strong, default) or of each replica",
-    )
-
-
 def _plan(text: str) -> str:
     """A plan as it is kept."""
     try:
         return parse_plan(text).name
     except ValueError as fault:
         raise argparse.ArgumentTypeError(str(fault)) from fault
+
+
+RANK_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "--parallel": {
+        "nargs": "+",
+        "type": _plan,
+        "metavar": "PLAN",
+        "help": f"under {TORCHRUN}: ddp=2, fsdp=4, …, one after another (default: ddp over all ranks; docs/cluster.md)",
+    },
+    "--scaling": {
+        "choices": SCALING,
+        "help": "of --parallel: whether --batch-sizes are of all ranks together (strong, default) or of each replica",
+    },
+}
 
 
 def check_ranks(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) -> None:
