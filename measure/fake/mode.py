@@ -87,8 +87,8 @@ class FakeMode(FakeTensorMode):
     """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
 
     One mode in place of two on the stack: a second one costs 5 µs a call. What an operation runs inside itself (a
-    decomposition) is not shown. shortcuts: answer views, calls whose signature is known and calls whose result follows
-    from sizes (`measure/fake/cache.py`) without torch's kernels and bookkeeping; never with symbolic sizes.
+    decomposition) is not shown. shortcuts: answer views, and calls whose signature is known (`measure/fake/cache.py`),
+    without torch's kernels and bookkeeping; never with symbolic sizes.
     """
 
     def __init__(self, shape_env: ShapeEnv | None = None) -> None:
@@ -183,7 +183,7 @@ class FakeMode(FakeTensorMode):
         returns, wrapped; else what torch's mode makes of it."""
         if seen is None:
             return self._run(func, types, args, kwargs)
-        made = plan.made.get(seen.key) or self._memo.worked_out(plan, seen, args, kwargs)
+        made = self._memo.known(plan, seen, args)
         if made is not None:
             return self._memo.make(made, args)
         if plan.is_view:

@@ -124,9 +124,14 @@ def under_another_default() -> None:
         torch.true_divide(torch.empty(3, dtype=torch.int64), 2)
 
 
-def normed(train: bool) -> None:
-    channel = torch.empty(3)
-    aten.native_batch_norm.default(torch.empty(2, 3, 4, 4), *[channel] * 4, train, 0.1, 1e-5)
+def normed(train: bool, x: torch.Tensor | None = None, mask: tuple[bool, ...] = (True, False, True)) -> None:
+    x, channel = torch.empty(2, 3, 4, 4) if x is None else x, torch.empty(3)
+    for weight in (channel, None):
+        kept = aten.native_batch_norm.default(x, weight, weight, channel, channel, train, 0.1, 1e-5)[1:]
+        means = kept if train else (None, None)
+        aten.native_batch_norm_backward.default(
+            torch.empty_like(x), x, weight, channel, channel, *means, train, 1e-5, mask
+        )
 
 
 TOLD_APART: dict[str, Callable[[], Any]] = {
@@ -140,6 +145,11 @@ TOLD_APART: dict[str, Callable[[], Any]] = {
     "formats": lambda: [torch.empty(2, 3, 4, 5).clone(memory_format=f) for f in (None, torch.channels_last)],
     "a dtype by keyword": lambda: [torch.sum(torch.empty(2, 3), dtype=d) for d in (None, torch.float64)],
     "a keyword": lambda: [aten.var.correction(torch.empty(2, 3), [0], **{k: True}) for k in ("correction", "keepdim")],
+    "a normalised form": lambda: [
+        normed(True, x)
+        for x in (torch.empty(4, 3), torch.empty(2, 3, 5, dtype=torch.bfloat16), torch.empty(2, 5, 3).transpose(1, 2))
+    ],
+    "gradients that are needed": lambda: [normed(True, mask=(first, True, not first)) for first in (True, False)],
     "training": lambda: [normed(train) for train in (True, False)],
     "a form that changes in place": changed_in_place,
     "the default dtype": under_another_default,
