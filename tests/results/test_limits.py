@@ -16,13 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from results.limits import LIMITS, BoundedStream, stated, unpack
-from results.store import layout
+from results.limits import BoundedStream, stated, unpack
 from results.store.code import COMMIT_FILE, commit_of, write_commit
 from results.store.store import read_run
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
-
-PAGE = Path(__file__).parents[2] / "SECURITY.md"
 
 
 @pytest.mark.parametrize(
@@ -39,11 +36,6 @@ PAGE = Path(__file__).parents[2] / "SECURITY.md"
 def test_what_cannot_be_a_limit_is_refused(text, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         stated(text)
-
-
-def test_the_page_has_every_limit():
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", PAGE.read_text(), re.MULTILINE))
-    assert rows == {name: f"{each.default:,}" for name, each in LIMITS.items()}
 
 
 def test_what_is_packed_is_unpacked_to_its_limit(monkeypatch):
@@ -112,14 +104,6 @@ def test_no_other_file_is_opened(tmp_path, file, monkeypatch):
     assert all(each.is_relative_to(path.resolve()) for each in opened)
 
 
-def test_every_name_that_a_store_writes_is_known():
-    names = [*layout.CELL_FILES, *layout.operation_files("t-1"), layout.profile_file("a", 1)]
-    for source in layout.RECORDING_ENDINGS:
-        names += [layout.recording_file("a", 1, "epoch", source), layout.command_file("a", 1, "epoch", source)]
-    assert all(map(layout.is_committed_name, names))
-    assert not layout.is_committed_name(7)
-
-
 @pytest.mark.parametrize("file", ["runs.csv", "samples.csv", "manifest.json", "sittings.csv"])
 def test_a_pipe_or_a_device_in_a_run_is_refused(tmp_path, file):
     path = tmp_path / "run"
@@ -162,25 +146,3 @@ def test_the_file_says_the_commit_where_there_is_no_git(checkout, travelled):
     commit = "g" + git(checkout, "rev-parse", "HEAD")[:12]
     assert commit_of(travelled, {}) == commit
     assert commit_of(checkout, {}) == commit, "the untracked file does not make the checkout dirty"
-
-
-@pytest.mark.parametrize("change", [("a.py", "a = 2\n"), ("b.py", "")])
-def test_code_that_changed_on_the_way_is_dirty(travelled, change):
-    name, text = change
-    (travelled / "runners" / name).write_text(text)
-    assert commit_of(travelled, {}).endswith(".dirty")
-
-
-def test_the_variable_is_asked_before_the_file_and_after_git(checkout, travelled):
-    assert commit_of(travelled, {"FLOPLEDGER_COMMIT": COMMIT}) == "g0123456789ab"
-    assert commit_of(checkout, {"FLOPLEDGER_COMMIT": COMMIT}) == "g" + git(checkout, "rev-parse", "HEAD")[:12]
-    with pytest.raises(ValueError, match="7 to 40 hex digits of a commit, got 'main'"):
-        commit_of(travelled, {"FLOPLEDGER_COMMIT": "main"})
-
-
-def test_only_a_committed_checkout_is_written_down(checkout, travelled):
-    with pytest.raises(ValueError, match="expected a git checkout"):
-        write_commit(travelled)
-    (checkout / "runners" / "new.py").write_text("")
-    with pytest.raises(ValueError, match=r"expected all code to be committed, got changes: \?\? runners/new\.py"):
-        write_commit(checkout)

@@ -3,27 +3,23 @@
 import collections.abc
 import csv
 import dataclasses
-import hashlib
 import importlib
 import io
-import json
 import math
 import pkgutil
 import types
 import typing
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results import records
-from results.records.cell import Cell, Run
+from results.records.cell import Run
 from results.records.fields import Range
-from results.records.operations import Storage
-from results.records.rows import Record, cell_text, column, columns_of, header, literal, to_text, to_values
-from results.records.samples import Sample, Telemetry
+from results.records.rows import Record, cell_text, column, columns_of, header, literal, to_values
+from results.records.samples import Telemetry
 from results.store import layout
 from results.store.tables import table
 
@@ -122,47 +118,6 @@ def check_lines(kind, rows):
     assert [kind.from_row(dict(zip(names, fields, strict=True))) for fields in texts] == rows
 
 
-def test_a_row_as_it_is_written():
-    sample = Sample(
-        cell_id="ab", attempt=2, index=0, part="measure", phase='a "b", c', steps=10, start_s=1.5, wall_s=0.1 + 0.2
-    )
-    # 0.1 + 0.2 is 0.30000000000000004, the shortest text that reads back equal; what is unknown and the work are empty
-    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,,,,,,,,,,,,,,,,\n'
-    assert layout.head(Sample) == (
-        b"cell_id,attempt,index,part,phase,steps,start_s,wall_s,device_s,sync_wait_s,work,"
-        b"run_wait_s,involuntary_switches,steal_s,throttled_s,unit,kernel,flop,pressure_s,"
-        b"group_pressure_s,core_clock_hz,temperature_c,core_round_trip_s,page_faults,system_s\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (True, "true"),
-        (False, "false"),
-        (0, "0"),
-        (2**80 + 1, "1208925819614629174706177"),  # 2^80 = 1208925819614629174706176
-        (1.0, "1.0"),
-        (1e300, "1e+300"),
-        (math.inf, "inf"),
-        ("a\r\nb\0c", "a  b c"),
-        ((1, 2), "[1,2]"),
-        ({"b": 1, "a": None}, '{"a":null,"b":1}'),
-        ({"a": {"y", "x"}}, '{"a":["x","y"]}'),
-        (types.MappingProxyType({"a": 1}), '{"a":1}'),
-        (np.float64(0.1), "0.1"),
-        (np.float32(0.5), "0.5"),
-        (np.int64(2**53 + 1), "9007199254740993"),
-        (np.bool_(True), "true"),
-        ({"a": np.int64(3), "b": [np.float64(0.1)]}, '{"a":3,"b":[0.1]}'),
-        ("\ud800", "\\ud800"),  # half a surrogate pair, as a file name can hold, has no UTF-8
-    ],
-)
-def test_one_value_as_text(value, text):
-    assert to_text(value) == text
-
-
 def test_a_count_that_is_integer_or_float_keeps_which():
     hint = int | float | None
     assert from_text(str(2**60 + 1), hint) == 2**60 + 1
@@ -211,29 +166,6 @@ def test_what_could_not_be_read_back_is_refused(field, value):
     run = Run(**{**given, field: value})
     with pytest.raises(ValueError, match=rf"Run\.{field}: expected .*, got"):
         to_values(run)
-
-
-def test_a_symbolic_size_is_kept_as_its_text():
-    class Symbolic:
-        def __str__(self) -> str:
-            return "64*b"
-
-    storage = Storage(id=0, nbytes=Symbolic(), role="input", born_index=-1, died_index=None)
-    assert Storage.from_row(storage.to_row()).nbytes == "64*b"
-
-
-def test_cell_id_leaves_defaults_out():
-    cell = Cell(model="resnet18", batch_size=8, device="cpu")
-    by_hand = json.dumps({"batch_size": 8, "device": "cpu", "model": "resnet18"}, separators=(",", ":"))
-    assert cell.cell_id == hashlib.sha256(by_hand.encode()).hexdigest()[:16]
-    assert dataclasses.replace(cell, precision="fp32").cell_id == cell.cell_id
-    assert dataclasses.replace(cell, precision="tf32").cell_id != cell.cell_id
-
-
-def test_rows_of_a_cell_begin_with_its_attempt():
-    """The bytes of an attempt are found by the first two columns of a line."""
-    for record in layout.CELL_FILES.values():
-        assert header(record)[:2] == ("cell_id", "attempt")
 
 
 @dataclasses.dataclass(frozen=True)

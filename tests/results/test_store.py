@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 
 from results.records.rows import header
@@ -57,36 +56,6 @@ def test_committed_holds_rows_and_the_checksum_of_their_bytes(tmp_path):
         "flop_counts.csv",
         "sittings.csv",  # those that there were
     }
-
-
-def test_types_of_columns(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        counts = [
-            flop_count("a", flop=2**62 + 1, native_value=2**62 + 1, duration_s=0.5),
-            flop_count("a", flop=None, native_value=1.5, reason="NA"),
-            flop_count("a", flop=3, native_value=None, not_understood={"aten::mul": 2}),
-        ]
-        store.commit(a_run("a"), {"flop_counts.csv": counts})
-    table = read_run(tmp_path / "run").flop_counts
-    assert str(table["flop"].dtype) == "Int64"
-    assert table["flop"][0] == 2**62 + 1
-    assert table["flop"][1] is pd.NA
-    assert table["native_value"].dtype == object
-    assert table["native_value"].tolist() == [2**62 + 1, 1.5, None]
-    assert [type(value) for value in table["native_value"][:2]] == [int, float]
-    assert str(table["duration_s"].dtype) == "float64"
-    assert table["duration_s"].isna().tolist() == [False, True, True]
-    assert str(table["extrapolated"].dtype) == "boolean"
-    assert table["extrapolated"].tolist() == [False] * 3
-    assert table["reason"].tolist() == ["", "NA", ""], "text that looks unknown is text"
-    assert table["not_understood"].tolist() == ["{}", "{}", '{"aten::mul":2}']
-
-
-def test_an_integer_beyond_64_bits_stays_exact(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        counts = [flop_count("a", flop=2**70 + 1), flop_count("a", flop=None), flop_count("a", flop=5)]
-        store.commit(a_run("a"), {"flop_counts.csv": counts})
-    assert read_run(tmp_path / "run").flop_counts["flop"].tolist() == [2**70 + 1, None, 5]
 
 
 # Attempts and resuming
@@ -184,13 +153,6 @@ def test_a_mistake_changes_nothing(tmp_path, name):
 # Opening
 
 
-def test_a_run_that_is_there_is_not_begun_again(tmp_path):
-    path = run_of(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"holds a run already: pass --resume"):
-        Store.create(path, MANIFEST)
-    assert len(read_run(path).runs) == 2
-
-
 def test_a_run_that_was_begun_while_we_waited_for_the_lock_is_not_overwritten(tmp_path):
     class Overtaken(Unsynced):
         """Another sweep begins and ends its run just before our lock file is opened."""
@@ -215,17 +177,6 @@ def test_what_is_no_run(tmp_path, opening):
         with pytest.raises(ValueError, match=re.escape(expected)):
             opening(tmp_path / name)
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}, "nothing was left in a directory that is no run"
-
-
-def test_a_directory_with_other_things_is_not_taken(tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"expected a new or empty directory, .* which holds notes\.txt"):
-        Store.create(tmp_path, MANIFEST)
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}
-    with pytest.raises(ValueError, match="expected a directory for the run, got the file"):
-        Store.create(tmp_path / "notes.txt", MANIFEST)
-    with pytest.raises(ValueError, match=r"expected a directory that can be written, got .*run: Not a directory"):
-        Store.create(tmp_path / "notes.txt" / "run", MANIFEST)
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM])
@@ -257,23 +208,8 @@ def test_a_second_sweep_is_refused_by_pid(tmp_path):
 THREE = ("a" * 16, "b" * 16, "c" * 16)
 
 
-def contents(path):
-    return {file.name: file.read_bytes() for file in path.glob("*.csv")}
-
-
 def commit_group(store):
     store.commit_group([(a_run(cell), rows_of(cell)) for cell in THREE])
-
-
-def test_a_group_leaves_what_single_commits_leave(tmp_path):
-    with new_store(tmp_path / "single") as single:
-        for cell in THREE:
-            single.commit(a_run(cell), rows_of(cell))
-    with new_store(tmp_path / "group") as group:
-        commit_group(group)
-        assert group.done() == dict.fromkeys(THREE, "ok")
-    assert contents(tmp_path / "group") == contents(tmp_path / "single")
-    assert read_run(tmp_path / "group").problems == []
 
 
 @pytest.mark.parametrize("part", [None, 0.4])

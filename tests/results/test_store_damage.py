@@ -14,10 +14,8 @@ from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import (
     a_run,
     corrupt,
-    new_store,
     rows_of,
     run_of,
-    samples,
 )
 from tests.support.made_up.seals import reseal
 
@@ -53,15 +51,6 @@ def test_a_file_that_is_gone_takes_its_cells_with_it(tmp_path):
     assert read_run(path).runs == []
     with Store.resume(path) as store:
         assert store.done() == {}
-
-
-def test_an_older_intact_attempt_does_not_stand_in_for_a_damaged_one(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        store.commit(a_run("a", 1), {"samples.csv": samples("a", 1)})
-        store.commit(a_run("a", 2), {"samples.csv": samples("a", 2)})
-    corrupt(tmp_path / "run" / "samples.csv", b"a,2,1,", b"a,2,9,")
-    data = read_run(tmp_path / "run")
-    assert (data.runs, len(data.samples)) == ([], 0)
 
 
 def test_every_torn_length_of_every_file_is_read_and_resumed(tmp_path):
@@ -150,28 +139,3 @@ def test_a_newer_schema_is_refused_in_one_line(tmp_path):
         with pytest.raises(ValueError, match=said) as caught:
             opening(path)
         assert "\n" not in str(caught.value)
-
-
-def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
-    """Within one version a column may be added: older files lack it."""
-    path = run_of(tmp_path / "run")
-    corrupt(path / "samples.csv", b",device_s,", b",of_the_future_s,")
-    reseal(path)
-    data = read_run(path)
-    assert sorted(data.problems) == [
-        "samples.csv: column device_s is missing, taken as its default",
-        "samples.csv: column of_the_future_s is unknown and was left out",
-    ]
-    assert data.samples["device_s"].isna().all()
-    before = (path / "samples.csv").read_bytes()
-    with pytest.raises(ValueError, match=r"samples\.csv was written with other columns"):
-        Store.resume(path)
-    assert (path / "samples.csv").read_bytes() == before
-
-
-def test_a_column_that_must_be_there(tmp_path):
-    path = run_of(tmp_path / "run")
-    corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
-    reseal(path)
-    with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
-        read_run(path)

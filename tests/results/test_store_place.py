@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from results.errors import StoreFault
-from results.store.manifest import read_manifest
 from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import SITTING, a_run, ceiling, flop_count, new_store, rows_of
 
@@ -31,15 +30,6 @@ def test_a_removed_lock_ends_the_first_sweep(tmp_path, write):
         second.commit(a_run("c"), rows_of("c"))
     first.close()
     assert [run.cell_id for run in read_run(tmp_path / "run").runs] == ["a", "b", "c"]
-
-
-def test_a_removed_manifest_is_put_back(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        before = read_manifest(tmp_path / "run")
-        (tmp_path / "run" / "manifest.json").unlink()
-        store.commit(a_run("a"), rows_of("a"))
-    assert read_manifest(tmp_path / "run") == before
-    assert [run.cell_id for run in read_run(tmp_path / "run").runs] == ["a"]
 
 
 @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory", "device_error"])

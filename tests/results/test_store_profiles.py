@@ -24,7 +24,6 @@ CALLS = [
     ),
 ]  # fmt: skip
 FILE = "profiles/a-1.csv.gz"
-RECORDING = "profiles/a-1-batch.kineto.json.gz"
 
 
 def test_a_profile_is_committed_with_its_attempt_and_read_back(tmp_path):
@@ -68,27 +67,3 @@ def test_a_damaged_profile_is_named_and_its_cell_is_measured_again_though_its_ro
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------
-
-
-def test_a_recording_is_kept_byte_for_byte_and_committed_with_its_attempt(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        seals = store.write_recording("a", 1, "batch", "kineto", b"packed")
-        assert seals == {RECORDING: [1, hashlib.sha256(b"packed").hexdigest()[:16]]}
-        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
-        with pytest.raises(ValueError, match="attempt 1 of cell a is used, the next is 2"):
-            store.write_recording("a", 1, "one", "kineto", b"late")
-        with pytest.raises(ValueError, match=r"expected a work of letters.*'\.\./a'"):
-            store.write_recording("b", 1, "../a", "kineto", b"elsewhere")
-    assert (tmp_path / "run" / RECORDING).read_bytes() == b"packed"
-    assert read_run(tmp_path / "run").problems == []
-
-
-def test_a_command_is_kept_beside_what_it_recorded(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        seals = store.write_recording("a", 1, "batch", "nsys", b"packed", "nsys profile 'a b'")
-        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
-    assert (tmp_path / "run" / "profiles/a-1-batch.nsys.sqlite.gz").read_bytes() == b"packed"
-    command = tmp_path / "run" / "profiles/a-1-batch.nsys.command.txt"
-    assert command.read_text() == "nsys profile 'a b'\n"
-    command.write_text("nsys profile another\n")
-    assert read_run(tmp_path / "run").damaged == {"profiles/a-1-batch.nsys.command.txt"}

@@ -98,13 +98,6 @@ def test_an_honest_device_passes_each_check(answers):
         assert rows[f"convolution {precision}"]["found"] == pytest.approx(EFFICIENCY * peak, rel=0.03)
 
 
-def test_flags_that_a_variable_overrules_fail(answers):
-    rows = answers[OVERRULED]
-    assert with_verdict(rows, "failed") == {"flags"}
-    assert with_verdict(rows, "unavailable") == UNAVAILABLE[OVERRULED]
-    assert "NVIDIA_TF32_OVERRIDE" in rows["flags"]["reason"]
-
-
 # ---- the command ----
 
 
@@ -115,33 +108,6 @@ def self_test(device, *words):
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
     return done.returncode, {row["check"]: row for row in answer["checks"]}, answer
-
-
-@pytest.mark.slow
-def test_an_honest_device_passes(standin):
-    device = standin(**HONEST)
-    code, rows, answer = self_test(device, "--save", "attached.json")
-    assert (code, answer["verdict"]) == (0, "ok")
-    assert with_verdict(rows, "ok") == set(rows) - UNAVAILABLE["honest"]
-    assert (answer["device"], answer["stand_in"]) == ("Stand-in of NVIDIA H100 80GB HBM3", True)
-    assert answer["seconds"] < 180
-    assert json.loads((device.folder / "attached.json").read_text()) == answer
-
-
-@pytest.mark.slow
-def test_memory_that_differs_is_told_and_not_judged(standin):
-    plan, checks = LIES["batch normalisation keeps 4 MiB"]
-    code, rows, answer = self_test(standin(**{**HONEST, **plan}))
-    assert (code, answer["verdict"]) == (0, "ok")
-    assert with_verdict(rows, "failed", "reported") == checks, rows
-
-
-@pytest.mark.slow
-def test_what_cannot_be_asked_is_unavailable_and_nothing_fails(standin):
-    """No NVML and no permission to record kernels: neither energy nor the count has an answer."""
-    code, rows, _ = self_test(standin(**HONEST, nvml=0, cupti=0))
-    assert code == 0
-    assert with_verdict(rows, "unavailable") == {"ieee fp32", "energy", "count"}, rows
 
 
 @pytest.mark.slow

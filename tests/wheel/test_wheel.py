@@ -272,28 +272,6 @@ def test_what_is_renamed_and_what_is_not(source, renamed):
     assert setup.renamed(renamed) == renamed
 
 
-@pytest.mark.parametrize(
-    ("source", "kept"),
-    [
-        ('def _f():\n    """A.\n\n    b"""\n    return 1\n', "def _f():\n\n\n\n    return 1\n"),
-        ('class _C:\n    """A."""\n\n    n = 1\n', "class _C:\n\n\n    n = 1\n"),
-        *(
-            (each, each)
-            for each in (
-                'def f():\n    """A."""\n    return 1\n',
-                'class C:\n    def __call__(self):\n        """A."""\n        return 1\n',
-                'def _f():\n    """The whole body."""\n',
-                'def _f():\n    """A."""; return 1\n',
-                'def _f(): "A."; return 1\n',
-                'def _f():\n    return """not a docstring"""\n',
-            )
-        ),
-    ],
-)
-def test_docstrings_of_private_functions_are_blank_lines(source, kept):
-    assert setup.without_private_docstrings(source) == kept
-
-
 def test_code_and_line_numbers_are_those_of_the_checkout(site):
     """In the wheel a function has its line, and its docstring, unless its name has an underscore."""
     place = "measure/meter/forward_calls.py"

@@ -162,11 +162,6 @@ def test_running_means_are_three_operations_a_channel_each() -> None:
     assert costs(made)[:2] == (0, 6 * 48 + 3 * 6 + 2 * 3 * 6)
 
 
-def test_whole_numbers_are_four_bytes() -> None:
-    made = operation("aten.embedding", {"weight": (100, 6), "indices": (4,)}, [(4, 6)], dtypes={"indices": "int64"})
-    assert costs(made) == (0, 0, 16 + 2 * 96, 96)
-
-
 def test_an_embedding_is_updated_where_its_gradient_is_made() -> None:
     made = operation(
         "aten.embedding_dense_backward", {"grad_output": (2, 2, 6), "indices": (2, 2)}, [(100, 6)],
@@ -211,21 +206,3 @@ def test_a_recurrent_layer_is_its_loop_unrolled() -> None:
     model, other, _, _ = costs(made)
     assert model == steps * 2 * b * (i + h) * 4 * h
     assert other == steps * (33 * h * b + 6)
-
-
-def test_only_lstm_cells_are_unrolled() -> None:
-    made = operation("aten.mkldnn_rnn_layer", {"input": (2, 3, 4), "weight0": (7, 4), "weight1": (7, 7)}, [], mode=1)
-    with pytest.raises(ValueError, match="expected LSTM cells"):
-        registry.cost(made, rules.RULES)
-
-
-def test_the_table_has_every_name_of_this_projects_own() -> None:
-    assert set(rules.RULES) == set(registry.TABLE)
-    assert set(rules.NODES) <= set(registry.TABLE)
-    assert {rule.kind for rule in rules.RULES.values()} <= set(registry.KINDS)
-
-
-def test_traffic_is_what_is_read_and_what_is_written():
-    """Relu of 4 · 6 floats read and written, and twice a sum that reads 24 and writes 6."""
-    nodes = (GraphNode("Relu", (SQUARE,), (SQUARE,)), GraphNode("Reduce", (SQUARE,), (ROW,), times=2))
-    assert traffic(nodes) == (96 + 2 * 96, 96 + 2 * 24)

@@ -11,20 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from analysis.characterize.fathom_groups import FATHOM, GROUPS, group_of
+from analysis.characterize.fathom_groups import group_of
 from analysis.characterize.operation_mix import cumulative, mix, types_for, vectors
 from analysis.characterize.step_reconstruction import parallelism, reconstructed
 from analysis.characterize.summary import (
-    _group_cost,
     comparable_mixes,
     group_costs,
     linkage,
     mixes,
     training_against_inference,
 )
-from analysis.operators.registry import KINDS
-from results.records.characterization import PROFILED, AloneTime, OperationCost
-from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows, together
+from results.records.characterization import PROFILED, AloneTime
+from tests.support.made_up.made_up_characterization import NET, recording, rows, together
 
 
 def test_shares_are_the_chosen_ones_and_add_up():
@@ -37,14 +35,6 @@ def test_shares_are_the_chosen_ones_and_add_up():
         "convolution_backward", "convolution", "matmul", "Adam.step", "relu", "between operations",
     ]  # fmt: skip
     assert (found.dominant, found.steps, found.profiled_s) == ("D", 10, pytest.approx(0.01))
-
-
-def test_what_has_no_group_is_a_share_of_its_own():
-    found = mix(rows(recording(0, "talk"), TALK), recording(0, "talk"))
-    assert found.unclassified == {"mylib.spin": pytest.approx(0.2)}
-    assert sum(share.ratio for share in found.groups.values()) == pytest.approx(0.8)
-    moved = mix(rows(recording(0, "talk"), TALK), recording(0, "talk"), "", FATHOM.with_places({"mylib.spin": "A"}))
-    assert moved.groups["A"].ratio == pytest.approx(0.2)
 
 
 def test_the_first_and_last_step_and_a_preempted_one_change_no_share():
@@ -152,15 +142,6 @@ def test_a_step_is_not_put_together_of_a_part_of_its_calls():
     assert {(each.recorded_s, each.ratio) for each in reconstructed(unprofiled)} == {(None, None)}
 
 
-def test_a_step_of_which_operations_times_are_unknown_is_not_all_between_them():
-    data = rows(recording(0, "net"), NET)
-    lost = tuple(replace(s, operations_s=None) if s.step < 6 else s for s in data.steps)
-    found = mix(replace(data, steps=lost), recording(0, "net"))
-    assert found.groups["H"].ratio == pytest.approx(0.1)
-    none = tuple(replace(s, operations_s=None) for s in data.steps)
-    assert mix(replace(data, steps=none), recording(0, "net")) is None
-
-
 def test_what_part_of_the_peaks_a_groups_products_reach():
     """100 FLOP at a peak of 100 a second and 50 at 25 would take 3 s of the 2 + 4 that they took; of a unit without a
     peak, and of a group without products, nothing is known."""
@@ -171,22 +152,6 @@ def test_what_part_of_the_peaks_a_groups_products_reach():
     assert found["D"].utilization_ratio({"fp32": 100.0, "bf16": 25.0}) == pytest.approx(0.5)
     assert found["D"].utilization_ratio({"fp32": 100.0}) is None
     assert found["F"].utilization_ratio({"fp32": 100.0, "": 1.0}) is None
-
-
-def cost(name: str) -> OperationCost:
-    return OperationCost(
-        recording=0, name=name, kind="recurrent", phase="forward", calls=2, model_flop=600, read_bytes=40,
-        written_bytes=20, time_s=0.5,
-    )  # fmt: skip
-
-
-def test_a_group_with_a_workspace_of_no_known_size_has_no_rate_of_bytes() -> None:
-    known = _group_cost("net", "A", [cost("aten.addmm")])
-    assert (known.bytes, known.flop_per_byte, known.bytes_per_s, known.unsized_calls) == (60, 10.0, 120.0, 0)
-    for name in ("aten.mkldnn_rnn_layer", "aten.mkldnn_rnn_layer_backward"):
-        part = _group_cost("net", "A", [cost("aten.addmm"), cost(name)])
-        assert (part.bytes, part.flop_per_byte, part.bytes_per_s, part.unsized_calls) == (120, None, None, 2)
-        assert part.flop_per_s == 1200
 
 
 EXPECTED = {
@@ -219,22 +184,6 @@ def test_the_scope_comes_before_the_name():
     assert group_of("aten::mm", "step").stage == "scope"
     assert group_of("aten::zero_", "zero_grad").group == "G"
     assert group_of("aten::mul_").group == "A"
-
-
-def test_patterns_and_tags_take_what_no_table_has():
-    assert (group_of("aten::conv_of_next_year").group, group_of("aten::conv_of_next_year").stage) == ("D", "pattern")
-    assert group_of("aten::_convert_something").stage == ""  # no convolution
-    assert (group_of("mylib::spin", tags=("pointwise",)).group, group_of("mylib::spin", tags=("pointwise",)).stage) == (
-        "A",
-        "tag",
-    )
-    assert group_of("mylib::spin", tags=("nondeterministic_seeded", "pointwise")).group == "E"
-    assert group_of("mylib::spin").group == ""
-
-
-def test_every_kind_has_a_group_and_every_group_a_name():
-    assert set(FATHOM.by_kind) == set(KINDS)
-    assert set(FATHOM.by_kind.values()) | set(FATHOM.by_name.values()) <= set(GROUPS)
 
 
 def test_nothing_that_training_steps_called_is_unclassified():

@@ -16,13 +16,8 @@ from analysis.characterize.similarity import (
     centroid_linkage,
     cosine_distance,
     inverted,
-    matrix,
-    pictures,
 )
 from analysis.characterize.step_reconstruction import amdahl, karp_flatt
-from analysis.characterize.summary import comparable_mixes, mixes
-from results.records.characterization import Characterization
-from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows
 
 HEIGHTS = (0.0029, 0.0150, 0.0262, 0.0422, 0.1100, 0.4365, 0.9226)
 """Of the merges of Figure 3's rows; computed by numpy from cluster means before this code was written."""
@@ -85,17 +80,6 @@ def test_against_a_brute_force_of_means():
         clusters[nearest[0] | nearest[1]] = clusters.pop(nearest[0]) + clusters.pop(nearest[1])
 
 
-def test_the_matrix_is_what_scipys_dendrogram_takes():
-    from scipy.cluster.hierarchy import dendrogram, is_valid_linkage
-
-    names = list(cells())
-    rows = matrix(names, centroid_linkage(cells()))
-    assert is_valid_linkage(rows)
-    drawn = dendrogram(rows, labels=names, no_plot=True)
-    assert sorted(drawn["ivl"]) == sorted(names)
-    assert max(height for row in drawn["dcoord"] for height in row) == pytest.approx(0.9226, abs=5e-5)
-
-
 def test_an_inversion_is_found():
     """Three vectors at equal angles: the mean of two lies nearer to the third than the two to each other."""
     vectors = {"x": (1, 0.2, 0.2), "y": (0.2, 1, 0.2), "z": (0.2, 0.2, 1.0001)}
@@ -103,38 +87,6 @@ def test_an_inversion_is_found():
     assert merges[1].height < merges[0].height
     assert inverted(merges) == [merges[1]]
     assert inverted(centroid_linkage(cells())) == []
-
-
-TURNED = {call: {2.0: 0.0, 4.0: 0.0, 1.0: 4.0}.get(time, time) for call, time in NET.items()}
-"""NET without its convolutions: two products of 4 each, and 0.5 each of two others."""
-
-
-@pytest.fixture(scope="module")
-def data() -> Characterization:
-    """net as coded and as in the paper, talk in the one form that it has."""
-    parts = [
-        rows(recording(0, "net@small", variant="as_coded"), NET),
-        rows(recording(1, "talk@small"), TALK),
-        rows(recording(2, "net@as_paper@small", variant="as_paper"), TURNED),
-    ]
-    return parts[0].with_rows(parts[1]).with_rows(parts[2])
-
-
-def test_a_picture_has_each_workload_once_and_the_only_form_of_those_that_have_one(data):
-    found = pictures(comparable_mixes(mixes(data)))
-    assert {variant: [each.label for each in mine] for variant, mine in found.items()} == {
-        "as_coded": ["net@small", "talk@small"],
-        "as_paper": ["net@small", "talk@small"],
-    }
-    assert [each.recording.recording for each in found["as_coded"]] == [0, 1]
-    assert [each.recording.recording for each in found["as_paper"]] == [2, 1]
-
-
-def test_nothing_is_told_of_variants_where_no_workload_has_two_or_stands_alone(data):
-    without = [each for each in mixes(data) if each.recording.recording < 2]
-    assert pictures(comparable_mixes(without)) == {}
-    alone = [each for each in mixes(data) if each.recording.recording != 1]
-    assert pictures(comparable_mixes(alone)) == {}
 
 
 def exact(serial: float, parallel: float, counts: tuple[int, ...], steps: int = 3) -> dict[int, list[float]]:
@@ -167,24 +119,3 @@ def test_a_line_that_is_none_shows():
     bent = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.4, 4: 0.9}.items()})
     assert straight.lack_of_fit < 1e-6
     assert bent.lack_of_fit > 10
-
-
-def test_the_interval_holds_the_truth_nineteen_times_in_twenty():
-    numbers = random.Random(7)
-    held, widths = 0, []
-    for _ in range(300):
-        noisy = {
-            count: [(0.2 + 0.8 / count) * (1 + 0.05 * numbers.gauss(0, 1)) for _ in range(8)] for count in (1, 2, 4)
-        }
-        law = amdahl(noisy)
-        held += law.serial_low <= 0.2 <= law.serial_high
-        widths.append(law.serial_high - law.serial_low)
-    assert 0.91 * 300 <= held <= 0.99 * 300
-    assert sum(widths) / len(widths) < 0.15
-
-
-def test_too_little_is_refused():
-    for times in ({1: [1.0, 1.0]}, {1: [1.0], 2: [0.5, 0.5]}, {0: [1.0, 1.0], 2: [0.5, 0.5]}):
-        with pytest.raises(ValueError, match="expected two thread counts"):
-            amdahl(times)
-    assert amdahl({1: [0.0, 0.0], 2: [0.0, 0.0]}) is None

@@ -2,8 +2,7 @@
 
 import pytest
 
-from analysis.devices import peaks
-from analysis.devices.device_peak import mixed_peak, name_refusal, peak, peak_refusal
+from analysis.devices.device_peak import mixed_peak, peak, peak_refusal
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -57,23 +56,6 @@ def test_what_has_no_peak_says_why(name, dtype, words):
     assert words in (peak_refusal(name, dtype) or "")
 
 
-def test_a_figure_that_is_stated_with_sparsity_alone_is_given_with_sparsity_alone():
-    found = peak("NVIDIA B300 SXM6 AC", "fp4", sparsity=True)
-    assert found.flop_per_s == 144e15 / 8  # HGX, eight of them
-    assert peak("NVIDIA B300 SXM6 AC", "fp4") is None
-
-
-def test_a_refused_name_is_no_name_of_the_table():
-    assert [name for row in peaks.all_devices() for name in row.names if name_refusal(name)] == []
-    assert name_refusal("NVIDIA Migration 5") is None  # a whole word alone
-
-
-def test_formats_have_several_names():
-    assert peak("NVIDIA B200", "torch.float4_e2m1fn_x2") == peak("NVIDIA B200", "nvfp4") == peak("NVIDIA B200", "fp4")
-    with pytest.raises(ValueError, match=r"expected one of fp64, .*fp4 or torch's name"):
-        peak("NVIDIA B200", "fp5")
-
-
 def test_a_mixed_peak_is_the_time_of_each_part_at_its_own_peak():
     # 3 PFLOP of fp8 at 1,978.9 TFLOP/s and 1 of bf16 at 989.4: 1.51599 s + 1.01071 s in ms
     mixed = mixed_peak(H100, {"torch.float8_e4m3fn": 3e15, "bf16": 1e15, "fp32": 0})
@@ -87,11 +69,3 @@ def test_a_mixed_peak_leaves_nothing_out():
     for work in ({}, {"bf16": 0}, {"bf16": -1.0}, {"bf16": float("nan")}):
         with pytest.raises(ValueError, match="FLOP above 0 by dtype"):
             mixed_peak(H100, work)
-
-
-def test_empty_columns_that_came_later_leave_a_row_its_id():
-    later = dict.fromkeys((*peaks.LATER_COLUMNS, "sparse", "refused"), "")
-    row = {"name": "X", "fp32_flop_per_s": "1e12", **later}
-    assert peaks._row_id(row) == peaks.digest({"name": "X", "fp32_flop_per_s": "1e12"})
-    assert peaks._row_id({**row, "sparse": "fp32", "refused": "fp8: none"}) == peaks._row_id(row)
-    assert peaks._row_id({**row, "fp4_flop_per_s": "4e12"}) != peaks._row_id(row)

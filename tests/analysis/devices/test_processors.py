@@ -14,15 +14,13 @@ from analysis.devices import peaks
 from analysis.devices.ceilings import impossible, impossible_bandwidth, limit_of
 from analysis.devices.peaks import all_devices
 from analysis.devices.precisions import PRECISIONS, unit_of
-from analysis.devices.processors import Processor, identify, microarchitectures, names, vector_units
+from analysis.devices.processors import Processor, identify, vector_units
 from analysis.profile.machine import machine_of
 from analysis.utilization.denominators import ceiling_of
 from results.errors import Unavailable
 from results.records.samples import Ceiling
 
 AVX512 = ("sse2", "avx", "fma", "avx512f")
-AMX = (*AVX512, "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8")
-WIDTH_BITS = {"sse2": 128, "avx": 256, "fma": 256, "avx512f": 512, "asimd": 128}
 
 
 def intel(model: int, name: str = "", flags: tuple[str, ...] = AVX512) -> Processor:
@@ -51,15 +49,6 @@ def test_parts_of_one_model_differ_by_their_name(name: str, found: str) -> None:
 def test_a_part_whose_name_a_hypervisor_hides_has_no_peak() -> None:
     with pytest.raises(Unavailable, match="have one FMA unit or two, and 'Intel Xeon Processor \\(Skylake, IBRS\\)'"):
         identify(intel(85, "Intel Xeon Processor (Skylake, IBRS)"))
-
-
-def test_a_model_number_that_contradicts_the_instructions_does_not_count() -> None:
-    """A hypervisor says model 167, a client core without AMX, of a server's core with it."""
-    assert identify(intel(167, "Intel(R) Xeon(R) Processor", AMX)).name == "Golden Cove server"
-    with pytest.raises(Unavailable, match="no row for GenuineIntel family 6 model 167"):
-        identify(intel(167, "11th Gen Intel(R) Core(TM) i7-11700K"))
-    with pytest.raises(Unavailable):  # a later core with AMX that the table does not know
-        identify(intel(143, "", (*AMX, "amx_tf32")))
 
 
 def test_amd_and_arm() -> None:
@@ -93,21 +82,6 @@ def test_flop_a_clock(microarchitecture: str, unit: str, flop_per_clock: int) ->
     rows = [row for row in vector_units(microarchitecture) if row.unit == unit]
     assert rows[0].flop_per_clock == flop_per_clock
     assert rows[0].peak(2, 3.5e9) == pytest.approx(2 * 3.5e9 * flop_per_clock)
-
-
-def test_no_row_does_more_than_its_registers_hold() -> None:
-    for row in (row for name in names() for row in vector_units(name) if row.instructions in WIDTH_BITS):
-        lanes = WIDTH_BITS[row.instructions] // int(row.unit.removeprefix("fp"))
-        halves = (
-            2 if row.instructions in ("sse2", "avx") else 1
-        )  # a multiplication and an addition are two instructions
-        assert row.multiply_adds == lanes // halves, row
-
-
-def test_each_row_says_where_it_was_read() -> None:
-    assert all(row.source for row in microarchitectures())
-    assert all(row.source and row.evidence for name in names() for row in vector_units(name))
-    assert {row.name for row in microarchitectures()} == set(names())
 
 
 @pytest.mark.parametrize(("cores", "clock_hz"), [(0, 1e9), (1, 0), (-1, 1e9)])
@@ -157,10 +131,6 @@ def test_known_ones(name: str, gigabytes: int) -> None:
     assert devices_memory.lookup(name).memory_bytes == gigabytes * 10**9
 
 
-def test_no_part_of_a_name_is_enough() -> None:
-    assert devices_memory.lookup("H100") is None
-
-
 H100 = "NVIDIA H100 80GB HBM3"
 KNOWN = peaks.lookup(H100)
 
@@ -194,11 +164,6 @@ def test_one_impossible_kernel_takes_its_unit_s_ceiling_away():
     with pytest.raises(Unavailable, match=r"^ceiling_above_sheet: bf16 matmul"):
         found.peak({"bf16": 1})
     assert ceiling_of(rows).peak({"bf16": 1}) == 1200e12, "nobody knows this device's peak"
-
-
-def test_failed_rows_and_unknown_devices_refuse_nothing():
-    assert impossible([row(None), row(1200e12, status="invalid")], "bf16", KNOWN) == ""
-    assert impossible([row(1200e12)], "bf16", None) == ""
 
 
 def test_a_machine_has_no_roof_above_its_sheet():

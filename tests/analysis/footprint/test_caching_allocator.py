@@ -160,10 +160,6 @@ def test_equals_the_run_that_marks_every_block(seed: int) -> None:
         assert (pools.allocated, pools.reserved) == (marked.allocated, marked.reserved)
 
 
-def test_storages_of_unknown_size_are_left_out() -> None:
-    assert replay([Storage(0, None, "gradient", 0, 0), Storage(1, 4, "weight", -1, None)], 1).allocated_bytes == 512
-
-
 SIZES = {
     "weight": 10_000 * 50_000 * 4,
     "bias": 50_000 * 4,
@@ -237,11 +233,6 @@ def test_cublas(operations, capability: str | None, nbytes: int) -> None:
     assert [each.nbytes for each in allowance(operations, "cuda", capability)] == [nbytes]
 
 
-def test_none_without_products_or_on_a_cpu() -> None:
-    assert allowance([PLAIN], "cuda", "8.0") == ()
-    assert allowance([PRODUCT], "cpu") == ()
-
-
 def test_what_has_no_number_is_said() -> None:
     convolution = replace(PRODUCT, kind="convolution")
     for kind in ("convolution", "recurrent"):
@@ -279,17 +270,6 @@ OUTPUT = [
 ]
 """The output of a convolution, as torch 2.15 records it: `empty` without its operator."""
 
-GRADIENTS_WORKSPACE = [
-    {"name": "torch::CapturedTraceback::gather(bool, bool, bool)"},
-    {"name": "??"},
-    {"name": "at::native::convolution_backward(at::Tensor const&, ...)"},
-    {"name": "at::_ops::convolution_backward::redispatch(c10::DispatchKeySet, ...)"},
-    {"name": "torch::autograd::generated::ConvolutionBackward0::apply(...)"},
-]
-"""What cuDNN asks for in a convolution's backward pass, as torch 2.15 records it: between the allocator and the
-operator no function has a symbol. A gradient itself comes through `empty`."""
-
-GRADIENT = [{"name": "at::detail::empty_cuda(...)"}, *GRADIENTS_WORKSPACE[1:]]
 
 PRODUCTS_OWN = [
     {"name": "at::detail::empty_cuda(...)"},
@@ -326,18 +306,6 @@ def test_tensors_and_workspaces_by_hand() -> None:
 def test_the_output_of_a_convolution_is_a_tensor_and_a_products_bytes_are_a_workspace() -> None:
     history = [entry("alloc", 1, 700, OUTPUT), entry("alloc", 2, 30, CONVOLUTION), entry("alloc", 3, 5, PRODUCTS_OWN)]
     assert tensors_peak(history) == 700
-
-
-def test_a_workspace_of_a_convolutions_gradients_is_none_of_its_tensors() -> None:
-    """900 of a gradient and 60 beside it; 60 from an operator that is not cuDNN's stay a tensor's."""
-    other = [{"name": "??"}, {"name": "at::_ops::resize_::call(...)"}]
-    history = [entry("alloc", 1, 900, GRADIENT), entry("alloc", 2, 60, GRADIENTS_WORKSPACE)]
-    assert tensors_peak(history) == 900
-    assert tensors_peak([history[0], entry("alloc", 2, 60, other)]) == 960
-
-
-def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> None:
-    assert tensors_peak([entry("free_completed", 9, 500), entry("alloc", 1, 8, TENSOR)]) == 8
 
 
 def test_an_entry_without_frames_is_a_tensors() -> None:

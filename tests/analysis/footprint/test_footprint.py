@@ -20,7 +20,7 @@ from results.records.operations import Operation, Storage
 from runners.footprint.step import StepOptions, trace_batch
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.memory_steps import NETS
-from tests.support.nets.small_steps import fake_trace, parts, product, run
+from tests.support.nets.small_steps import fake_trace, parts
 
 MADE_UP = 60
 ROLES = [category for category in CATEGORIES if category != CAST]
@@ -128,11 +128,6 @@ def check_laws(found: Footprint) -> None:
     assert all(bytes_ >= 0 for row in found.timeline.values() for bytes_ in row)
 
 
-def test_unknown_sizes_are_named() -> None:
-    found = footprint(steps(1), [Storage(0, None, "gradient", 0, None), Storage(1, 4, "weight", -1, None)])
-    assert (found.unknown, found.peak_bytes, found.at_least_bytes) == ((0,), None, 4)
-
-
 @pytest.mark.parametrize(
     ("storage", "fault", "message"),
     [
@@ -147,21 +142,6 @@ def test_unknown_sizes_are_named() -> None:
 def test_refused(storage: Storage, fault: type[Exception], message: str) -> None:
     with pytest.raises(fault, match=message):
         footprint(steps(2), [storage])
-
-
-def test_operations_out_of_order_are_refused() -> None:
-    with pytest.raises(ValueError, match="numbered from 0, got 1 at 0"):
-        footprint(steps(2)[::-1], [])
-
-
-@pytest.mark.parametrize(("nbytes", "unknown"), [(0, (3,)), (4096, ())])
-def test_a_workspace_of_no_bytes_is_not_known(nbytes: int, unknown: tuple[int, ...]) -> None:
-    """The last output of an LSTM layer; another output of no bytes is as it says."""
-    layer = replace(steps(1)[0], name="aten.mkldnn_rnn_layer", writes=(2, 3))
-    storages = [Storage(2, 0, "activation", 0, None), Storage(3, nbytes, "activation", 0, None)]
-    found = footprint([layer], storages)
-    assert (found.unknown, found.at_least_bytes) == (unknown, nbytes)
-    assert found.peak_bytes == (None if unknown else nbytes)
 
 
 @pytest.mark.parametrize(
@@ -210,34 +190,6 @@ def test_copies_in_another_dtype_are_casts(name: str, role: str, dtypes: tuple[s
 def of(trace: Trace) -> Footprint:
     """The footprint of a trace."""
     return footprint(trace.operations, trace.storages)
-
-
-def test_a_traced_step_by_hand() -> None:
-    """relu(x · W), summed, as `test_operations.test_liveness_by_hand` derives it: W 48 and x 32 bytes always.
-
-    The peak is xᵀ · G in the backward pass: beside W and x the loss 4, its gradient 4, the product's gradient 24, and
-    the gradient of W, 48, in the making. What has the highest share is W itself, then W's gradient.
-    """
-    mode, built = product()
-    trace = run(built, mode)
-    found = of(trace)
-    (back,) = (op for op in trace.operations if op.name == "aten.mm" and op.phase == "backward")
-    assert (found.peak_bytes, found.peak_at) == (80 + 4 + 4 + 24 + 48, StepPlace(back.index, "aten.mm", "", "backward"))
-    assert found.by_category == {
-        "weight": 48,
-        "buffer": 0,
-        "gradient": 48,
-        "optimizer_state": 0,
-        "input": 32,
-        "activation": 4,  # the loss
-        "cast": 0,
-        "temporary": 4 + 24,
-    }
-    assert [(each.nbytes, each.category, each.made.operation) for each in found.held[:2]] == [
-        (48, "weight", ""),
-        (48, "gradient", "aten.mm"),
-    ]
-    assert found.total_bytes[0] == 80 + 48  # the gradient of the step before
 
 
 LAYER = 256 * 48 * 4

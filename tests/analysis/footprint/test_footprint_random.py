@@ -9,18 +9,75 @@ checkpoint keeps; and, while an operation runs, what its kernel takes for itself
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._C._profiler import _RecordFunctionFast
 
 from analysis.footprint.live_bytes import Footprint, footprint, live_bytes
-from measure.operations.tracer import Trace
-from tests.support.nets.memory_steps import NETS, accumulated, met
+from measure.operations.tracer import Recorder, Trace
+from measure.profiler import allocations
+from measure.profiler.allocations import events, memory_profiler, warm
+from tests.support.nets.memory_steps import NETS, accumulated
 from tests.support.nets.small_steps import Build, fake_trace, parts, real_trace
-from tests.support.oracles.allocated import Moment, moments, peak_allocated
+
+_OPERATION = "the measured operation "
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Bytes allocated as an operation begins, and the most while it runs."""
+
+    begins: int
+    highest: int
+
+
+class _Ranges(Recorder):
+    """A recorder that puts each operation into a range named by its index."""
+
+    def before(self, func: Any, args: Any, kwargs: Any, seen: Any = None) -> Any:
+        call = super().before(func, args, kwargs, seen)
+        if call is not None:
+            self._range = _RecordFunctionFast(f"{_OPERATION}{self.position}")
+            self._range.__enter__()
+        return call
+
+    def after(self, call: Any, args: Any, kwargs: Any, out: Any) -> None:
+        self._range.__exit__(None, None, None)
+        super().after(call, args, kwargs, out)
+
+
+def peak_allocated(build: Build) -> int:
+    """The most bytes that are allocated in the second step of a net, with nobody watching but the profiler."""
+    return allocations.on_cpu(lambda: build(None), ()).peak_bytes
+
+
+def moments(build: Build) -> tuple[Trace, list[Moment]]:
+    """The trace of the second step of a net on real tensors, and what was allocated at each of its operations."""
+    with memory_profiler() as recording:
+        built = warm(lambda: build(None))
+        recorder = _Ranges(built.model, built.optimizer, built.inputs)
+        with recorder.recording(None):
+            built.step(recorder.mark)
+    trace, found = recorder.trace(), events(recording)
+    spans = {each.name: each for each in found if each.name.startswith(_OPERATION)}
+    pairs = allocations.allocations(found)
+    return trace, [_moment(pairs, spans[f"{_OPERATION}{i}"]) for i in range(len(trace.operations))]
+
+
+def _moment(pairs: list[tuple[int, int]], span: Any) -> Moment:
+    begins = sum(size for time, size in pairs if time < span.start_time_ns)
+    live = highest = begins
+    for _time, size in (pair for pair in pairs if span.start_time_ns <= pair[0] <= span.end_time_ns):
+        live += size
+        highest = max(highest, live)
+    return Moment(begins, highest)
+
 
 WIDTH = 24
 SEEDS = range(10)
@@ -77,22 +134,6 @@ def test_a_larger_batch_never_needs_less(seed: int) -> None:
     for smaller, larger in pairwise(found):
         assert smaller.peak_bytes < larger.peak_bytes
         assert all(a <= b for a, b in zip(smaller.total_bytes, larger.total_bytes, strict=True))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_optimizers_step_is_a_bound_from_below(seed: int) -> None:
-    """Weights, gradients and state by the model's own parameters: nothing of the ledger is asked."""
-    optimizer, _ = settings(seed)
-    model = net(seed)
-    everything = sum(p.nbytes for p in model.parameters())
-    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
-    copies = {"sgd-plain": 1, "sgd": 2, "adamw": 3}[optimizer]  # gradients, and the state of the same size
-    buffers = sum(b.nbytes for b in model.buffers())
-    trace = traced(seed, 3)
-    found = of(trace)
-    working = [op.index + 1 for op in trace.operations if op.phase == "optimizer"]
-    assert min(found.total_bytes[i] for i in working) >= everything + copies * trained + buffers
-    assert found.peak_bytes >= everything + copies * trained + buffers
 
 
 LOSS_BEFORE, NUMBER = 4, 8
@@ -185,12 +226,3 @@ def test_fake_and_real_tensors_have_one_ledger(name: str) -> None:
     assert len(unknown) == (2 if name == "lstm" else 0)
     assert all(real.storages[number].nbytes > 0 for number in unknown)
     assert not footprint(real.operations, real.storages).unknown
-
-
-def test_gradients_that_meet_are_added_in_place_when_nobody_watches() -> None:
-    """The ledger as recorded has the sum beside both gradients, a third tensor (1024, 48), at its peak."""
-    build = parts(met, (1024, 48), "adamw")
-    trace = fake_trace(build)
-    found = footprint(trace.operations, trace.storages).peak_bytes
-    assert found <= peak_allocated(build) <= found + LOSS_BEFORE + 2 * NUMBER
-    assert max(live_bytes(trace.storages, len(trace.operations))) > found + 150_000

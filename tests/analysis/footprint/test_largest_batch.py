@@ -50,29 +50,6 @@ def test_jumps_are_found(seed: int) -> None:
     assert largest_batch(need, available, most=1000).largest_batch == brute(need, available, 1000)
 
 
-def test_a_line_needs_four_looks_beside_the_first() -> None:
-    """12 bytes a sample and 100: 1,000,000 hold 83,325 samples (999,900 ÷ 12 = 83,325)."""
-    found = largest_batch(lambda batch: [100 + 12 * batch, 50], 1_000_000)
-    assert (found.largest_batch, found.predicted) == (83_325, 83_325)
-    assert sorted(found.needed) == [1, 2, 4, 83_325, 83_326]
-    assert found.needed[83_325] == 1_000_000
-
-
-@pytest.mark.parametrize(("least", "expected"), [(1, 0), (3, 0)])
-def test_nothing_fits(least: int, expected: int) -> None:
-    found = largest_batch(lambda batch: 10 * batch, 9, least=least)
-    assert (found.largest_batch, found.predicted, found.needed) == (expected, None, {least: 10 * least})
-
-
-def test_a_step_that_takes_no_single_sample_starts_at_its_least() -> None:
-    def need(batch: int) -> int:
-        if batch < 2:
-            raise ValueError("more than one value a channel")
-        return 5 * batch
-
-    assert largest_batch(need, 52, least=2).largest_batch == 10
-
-
 @pytest.mark.parametrize(("most", "available"), [(1, 10**6), (2, 10**6), (3, 10**6), (57, 10**6), (57, 200), (57, 8)])
 def test_a_step_that_takes_no_larger_batch(most: int, available: int) -> None:
     """3 bytes a sample, up to a batch that an exported graph may have as its largest: that one, or what fits below."""

@@ -7,7 +7,7 @@ import sympy
 
 from analysis.operators.registry import total
 from analysis.optables.builder import StepTable, Table
-from analysis.optables.edits import insert, remove, replaced
+from analysis.optables.edits import insert, replaced
 from tests.support.oracles.graph_counts import check_whole
 
 B, H, V = sympy.symbols("batch hidden vocabulary", integer=True, positive=True)
@@ -81,14 +81,6 @@ def test_sizes_that_do_not_fit(name, shapes):
     assert table.operations == ()
 
 
-def test_other_dtypes_move_other_bytes():
-    table = Table("bfloat16")
-    table.embedding(table.weight((100, 8)), table.input((4, 6), "int64"))
-    assert total(table.operations).read_bytes == 4 * 6 * 8 * 2 + 4 * 6 * 8  # as many rows as it returns, and indices
-    table.softmax(table.bmm(table.input((2, 3, 4)), table.input((2, 4, 3))))
-    assert total(table.operations).model_flop == 2 * 2 * 3 * 3 * 4
-
-
 # --- edits -----------------------------------------------------------------------------------------------------------
 
 
@@ -119,19 +111,3 @@ def test_replace_leads_links_to_the_first_in_its_place():
     check_whole(longer)
     assert [operation.forward_index for operation in longer.operations] == [None] * 4 + [2, 2, 1, 0, 0]
     assert next(s for s in longer.storages if s.id == 100).born_index == 2
-
-
-def test_remove_drops_what_nobody_names():
-    table = a_layer(2, 3, 5)
-    shorter = remove(table, [7])  # the gradient of w
-    check_whole(shorter)
-    assert len(shorter.operations) == 7
-    assert {storage.id for storage in table.storages} - {storage.id for storage in shorter.storages} == {
-        table.operations[7].writes[0]
-    }
-    with pytest.raises(ValueError, match=r"aten.mm at index 1 reads storage 4, which nothing made before"):
-        remove(table, [1])
-    with pytest.raises(ValueError, match="expected a position from 0 to 7, got 8"):
-        remove(table, [8])
-    backward_alone = remove(table, [2])  # its backward operations have nobody to point at
-    assert backward_alone.operations[2].forward_index is None

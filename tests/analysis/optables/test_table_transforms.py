@@ -82,19 +82,6 @@ def test_what_others_read_is_still_written():
     assert total([chain], with_fused()).written_bytes == 48
 
 
-def test_chains_apart_and_chains_in_place():
-    table = Table()
-    x, y = table.input((6,)), table.input((6,))
-    a, b = table.relu(x), table.tanh(y)
-    table.call("aten.sum", {"self": table.sigmoid(a)}, [()])
-    table.call("aten.mul_", {"self": b, "other": b}, [(6,)], into=b)
-    whole = table.done()
-    fused = fuse_pointwise(whole)
-    # relu and sigmoid join across tanh, which has nothing to do with them; the sum parts tanh from mul_.
-    assert [op.name for op in fused.operations] == ["aten.tanh", FUSED, "aten.sum", "aten.mul_"]
-    assert total(fused.operations, with_fused()).all_flop == total(whole.operations).all_flop
-
-
 def test_a_view_inside_does_not_part_a_chain():
     table = Table()
     x = table.input((6,))
@@ -108,23 +95,6 @@ def test_a_view_inside_does_not_part_a_chain():
     after = total(fused.operations, with_fused())
     assert (after.read_bytes, after.written_bytes) == (24 + 24, 24 + 4)
     assert after.all_flop == 6 + 6 + 6
-
-
-def test_what_another_chain_overwrites_on_the_way_is_not_moved():
-    table = Table()
-    x, y, z = table.input((6,)), table.input((6,)), table.input((6,))
-    first = table.mul(x, y)
-    table.call("aten.copy_", {"self": y, "src": z}, [(6,)], into=y)  # y changes before the chain would run
-    table.call("aten.sum", {"self": table.tanh(first)}, [()])
-    assert fuse_pointwise(table.done()) == table.done()
-
-
-def test_a_phase_ends_a_chain():
-    table = Table()
-    out = table.relu(table.input((6,)))
-    with table.at(phase="loss"):
-        table.call("aten.sum", {"self": table.tanh(out)}, [()])
-    assert fuse_pointwise(table.done()) == table.done()
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -3,12 +3,9 @@
 Plans of a step that is trained: their words, one name for each, and what is refused.
 """
 
-from fractions import Fraction
-
 import pytest
 
 from analysis.parallel.rank_grid import Coordinates, RankGrid, grid_of, parse_plan, parse_sizes, ran_all
-from analysis.parallel.rank_trace import LocalParameter
 
 
 def test_the_tensor_axis_is_innermost_and_the_pipeline_outermost():
@@ -31,12 +28,6 @@ def test_the_context_axis_is_between_data_and_tensor_and_experts_are_shared_over
     assert [grid.rank(each.pp, each.dp, each.tp, each.cp) for each in grid.places()] == list(range(12))
     groups = {"dp,cp": 6, "experts": 12 // 3, "ep": 3, "cp": 3, "tp": 2, "elsewhere": 0}
     assert {group: grid.group_size(group) for group in groups} == groups
-
-
-def test_the_bubble_is_what_a_stage_waits_of_a_step():
-    """Stage 0 of p works 2m units of time and the step takes 2(m + p − 1) of them: m = 4, p = 3 → 2 of 6."""
-    assert RankGrid(pp=3, microbatches=4).bubble == Fraction(2, 6)
-    assert RankGrid(microbatches=4).bubble == 0
 
 
 def test_micro_batches_in_flight_follow_the_schedule():
@@ -82,15 +73,6 @@ def test_causal_attention_runs_the_blocks_that_the_mask_does_not_hide():
     assert not ran_all("attention", whole, run, "ddp=4")
     assert not ran_all("attention", whole, run, "cp=2")
     assert not ran_all("attention", whole, run, "no plan")
-
-
-def test_a_part_of_shared_weights_has_the_bytes_of_its_numbers():
-    """Three rows over two ranks are 2 and 1; a trace of the second rank already has its own part."""
-    first = LocalParameter(("w",), (2, 5), "float32", 2 * 5 * 4, True, rows=3)
-    second = LocalParameter(("w",), (1, 5), "float32", 1 * 5 * 4, True, rows=3)
-    assert [(first.part(n, 2).numel, first.part(n, 2).nbytes) for n in (0, 1)] == [(10, 40), (5, 20)]
-    assert (second.part(1, 2).numel, second.part(1, 2).nbytes) == (5, 20)
-    assert (first.part(2, 3).nbytes, first.part(3, 4).numel) == (1 * 5 * 4, 0)
 
 
 PLANS = {

@@ -5,9 +5,9 @@ Ideal fusion of real models' steps, traced on fake tensors: bytes of a kernel by
 
 from dataclasses import replace
 from functools import cache
+from math import prod
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +16,89 @@ from analysis.profile.fusion import fused
 from measure.operations.tracer import Trace, trace
 from results.records.operations import Operation, Storage
 from runners.workers.any_model import _parts
-from tests.support.made_up_operations.fused_steps import FLOAT, Step
-from tests.support.made_up_operations.made_up_operations import operation
 from workloads.sources.any_model import get
+
+FLOAT = 4
+"""Bytes of an element."""
+
+
+class Step:
+    """A step as it is written down. Tensors go by name, and a view by another name of the same storage."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.phase = "forward"
+        self._forms: dict[str, tuple[int, ...]] = {}
+        self._storage: dict[str, int] = {}
+        self._kept: set[int] = set()
+        self._room: dict[int, int] = {}
+
+    def there(self, **forms: tuple[int, ...]) -> None:
+        """Tensors that were there before the step and stay: weights, the batch, an optimizer's state."""
+        for name, form in forms.items():
+            self._new(name, form)
+            self.keep(name)
+
+    def keep(self, *names: str) -> None:
+        """What outlives the step."""
+        self._kept |= {self._storage[name] for name in names}
+
+    def run(
+        self, name: str, reads: str = "", makes: dict[str, tuple[int, ...]] | None = None, changes: str = ""
+    ) -> int:
+        """One operation: names of what it reads, forms of what it makes, what it writes in place (and reads, unless
+        it overwrites). Returns its index."""
+        inputs = [*dict.fromkeys((*changes.split(), *reads.split()))]
+        index = len(self.operations)
+        made = makes or {}
+        for new, form in made.items():
+            self._new(new, form)
+        written = [*made, *changes.split()]
+        returned = [*made] or changes.split()
+        self.operations.append(
+            Operation(
+                index=index,
+                name=f"aten.{name}",
+                kind="",
+                phase=self.phase,
+                module="",
+                sequence_nr=None,
+                forward_index=None,
+                input_names=tuple("self" if i == 0 else f"argument{i}" for i in range(len(inputs))),
+                input_shapes=tuple(self._forms[each] for each in inputs),
+                input_dtypes=("float32",) * len(inputs),
+                output_shapes=tuple(self._forms[each] for each in returned),
+                output_dtypes=("float32",) * len(returned),
+                attributes={},
+                reads=tuple(self._storage[each] for each in inputs),
+                writes=tuple(dict.fromkeys(self._storage[each] for each in written)),
+            )
+        )
+        return index
+
+    def view(self, of: str, name: str, form: tuple[int, ...]) -> int:
+        """A view: another name and form for the same storage."""
+        self._forms[name], self._storage[name] = form, self._storage[of]
+        index = self.run("view", of)
+        last = self.operations[-1]
+        self.operations[-1] = Operation(
+            **{**vars(last), "output_shapes": (form,), "output_dtypes": ("float32",), "writes": last.reads}
+        )
+        return index
+
+    @property
+    def storages(self) -> list[Storage]:
+        """The ledger. When what is not kept died says nothing to fusion: 0."""
+        return [
+            Storage(number, size, "temporary", -1, None if number in self._kept else 0)
+            for number, size in self._room.items()
+        ]
+
+    def _new(self, name: str, form: tuple[int, ...]) -> None:
+        number = len(self._room)
+        self._forms[name], self._storage[name] = form, number
+        self._room[number] = FLOAT * prod(form)
+
 
 X, W, Y = (2, 3, 8, 8), (5, 3, 3, 3), (2, 5, 8, 8)
 x, w, y = 384 * FLOAT, 135 * FLOAT, 640 * FLOAT  # bytes of the three: 2·3·8·8, 5·3·3·3, 2·5·8·8 elements
@@ -54,10 +134,6 @@ def trained() -> Step:
     return step
 
 
-def test_what_follows_a_convolution_runs_with_it() -> None:
-    assert groups(trained()) == [0, 0, 0, 3, 4, 5, 6, 6, 6, 9]
-
-
 def test_bytes_of_a_convolution_with_what_follows_it() -> None:
     """Forward: reads x, w, gamma, mean; writes c and r, which the backward pass reads, mean and saved; n stays inside.
     Backward: reads d_out, r once for both that use it, w2, c, gamma, saved; writes d_c, d_w2, d_gamma; d_r and d_n
@@ -70,18 +146,6 @@ def test_bytes_of_a_convolution_with_what_follows_it() -> None:
     assert found[5] == y + y
     assert found[6] == (y + y + w2 + y + 2 * STATISTIC) + (y + w2 + STATISTIC)
     assert found[9] == (y + x + w) + w
-
-
-def test_without_training_what_nobody_reads_again_is_not_written() -> None:
-    """The same three operations alone: only r leaves, because the next convolution reads it."""
-    step = Step()
-    step.there(x=X, w=W, gamma=(5,), w2=(5, 5, 3, 3))
-    step.run("convolution", "x w", {"c": Y})
-    step.run("native_batch_norm", "c gamma", {"n": Y})
-    step.run("relu", "n", {"r": Y})
-    step.run("convolution", "r w2", {"out": Y})
-    step.keep("out")
-    assert moved(step) == {0: (x + w + STATISTIC) + y, 3: (y + 225 * FLOAT) + y}
 
 
 def test_in_place_is_written_once_and_read_not_at_all() -> None:
@@ -158,12 +222,6 @@ def test_slices_written_by_several_all_leave() -> None:
     step.keep("out")
     found = moved(step)
     assert found == {0: 2 * y, 3: x + w + y, 5: x + w + y, 7: 2 * y + w + y}
-
-
-def test_an_operation_without_storages_is_refused() -> None:
-    blank = replace(operation("aten.relu", {"self": (3,)}, [(3,)]), reads=())
-    with pytest.raises(ValueError, match=r"aten.relu at index 0: expected a storage for each of 1 tensors, got 0"):
-        fused([blank], [])
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -247,15 +305,3 @@ def renumbered(step: Step) -> tuple[list[Operation], list[Storage]]:
 @cache
 def traced(model: str, batch: int) -> Trace:
     return trace(lambda mode: _parts(get(model), batch, mode))
-
-
-def test_the_stem_of_resnet18() -> None:
-    """Convolution, normalisation, relu in place and pooling at batch 32 are one kernel. It reads images (32·3·224²) and
-    weights (64·3·7²); writes the convolution's output and relu's (32·64·112² each), which the backward pass reads, and
-    what pooling gives (32·64·56²), all of 4 B, with its indices of 8 B; 4 tensors of 64 channels in, 4 out."""
-    found = traced("resnet18", 32)
-    groups = fused(found.operations, found.storages)
-    stem = {operation.module for operation, (group, _) in zip(found.operations, groups, strict=True) if group == 0}
-    assert stem == {"conv1", "bn1", "relu", "maxpool"}
-    image, weight, out, pooled = 32 * 3 * 224**2, 64 * 3 * 7**2, 32 * 64 * 112**2, 32 * 64 * 56**2
-    assert groups[0] == (0, 4 * (image + weight + 2 * out + pooled) + 8 * pooled + 4 * 8 * 64)

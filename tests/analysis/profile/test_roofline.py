@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 
 from analysis.profile.roofline import (
-    BETWEEN,
     BOUNDS,
     against,
-    groups,
     moved_bytes,
     place,
     places,
     step_roof,
     time_by_bound,
 )
-from results.errors import Inconsistent
 from results.records.step_profile import Machine, StepOperation
 from tests.support.made_up.made_up_profile import step_of
 
@@ -122,17 +119,6 @@ def test_what_is_not_known_bounds_nothing(more: dict[str, Any], machine: dict[st
     assert place(op(**more), replace(MACHINE, **machine)).bound == ""
 
 
-def test_an_unknown_rate_leaves_its_ratios_unknown():
-    found = place(product(read_bytes=8), replace(MACHINE, peak_by_unit={}))
-    assert (found.arithmetic_s, found.roof_flop_per_s, found.attained_ratio) == (None, None, None)
-    assert found.attained_flop_per_s == 80.0
-    assert found.datasheet_attained_ratio == 0.08
-
-
-def test_faster_than_the_roof_is_shown_and_not_clamped():
-    assert place(product(time_s=5.0), MACHINE).attained_ratio == 2.0
-
-
 # --- the step ---
 
 
@@ -186,46 +172,7 @@ def test_what_is_missing_is_said(operations: Any, step_s: Any, peaks: Any, bandw
     assert words in found.reason
 
 
-def test_without_a_machine_nothing_is_claimed():
-    found = step_roof(profile(product(0, read_bytes=4), machine=None))
-    assert (found.ceiling.utilization_ratio, found.datasheet.attainable_ratio) == (None, None)
-    assert found.time_by_bound_s[""] == 100.0
-
-
-def test_a_group_without_leader_is_inconsistent():
-    with pytest.raises(Inconsistent, match="operation 7"):
-        groups((op(0, group=7),))
-
-
-def test_groups_keep_every_operation_once():
-    step = (op(0, group=0, fused_bytes=5), op(1, read_bytes=3), op(2, group=0, fused_bytes=0), op(3, group=3))
-    assert groups(step) == [((0, 2), 5), ((1,), 3), ((3,), 0)]
-
-
 # --- where the time goes ---
-
-
-def test_shares_of_a_step_add_up():
-    step = (
-        op(0, read_bytes=8, time_s=30.0),
-        product(1, time_s=20.0),
-        op(2, kernels=9, time_s=5.0),
-        op(3, read_bytes=8, time_s=1.0, waited_s=2.0),
-        op(4, time_s=None),
-        op(5, kernels=None, time_s=4.0),
-    )
-    found = step_roof(profile(*step, between_s={"forward": 15.0, "backward": 25.0}))
-    assert found.time_by_bound_s == {
-        "arithmetic": 20.0,
-        "memory": 30.0,
-        "launch": 5.0,
-        "host": 1.0,
-        "": 4.0,
-        BETWEEN: 40.0,
-    }
-    assert found.share_by_bound["memory"] == 0.3
-    assert sum(found.share_by_bound.values()) == pytest.approx(1)
-    assert step_roof(profile()).share_by_bound == {}
 
 
 # --- laws ---

@@ -23,7 +23,6 @@ from tests.support.made_up.made_up_profile import (
     OPERATIONS,
     PROFILE,
     profile,
-    untimed,
 )
 
 
@@ -37,17 +36,6 @@ def test_a_module_has_what_is_below_it() -> None:
     assert (body.parameters, body.counted_parameters, body.depth) == (80, 80, 1)
     assert body.children == ("body.0", "body.1")
     assert body.waited_s == pytest.approx(1.5 * MS)
-
-
-def test_the_root_is_the_step() -> None:
-    """The loss counts for the forward pass; the optimizer's operation is the root's alone."""
-    root = tree(PROFILE)[""]
-    assert (root.forward_flop, root.backward_flop, root.model_flop) == (10_000, 20_000, MODEL_FLOP)
-    assert root.forward_time_s == pytest.approx(8.5 * MS)
-    assert root.backward_time_s == pytest.approx(16 * MS)
-    assert root.optimizer_time_s == pytest.approx(1.5 * MS)
-    assert root.forward_mac == 5000
-    assert root.children == ("body", "head")
 
 
 def test_utilization_counts_the_waits() -> None:
@@ -91,11 +79,6 @@ def test_what_does_not_add_up_is_seen(broken: object) -> None:
     assert not conservation(broken, tree(broken)).holds  # type: ignore[arg-type]
 
 
-def test_flop_that_the_tree_lost_are_seen() -> None:
-    nodes = tree(PROFILE)
-    assert not conservation(PROFILE, {"": replace(nodes[""], backward_flop=nodes[""].backward_flop - 2)}).holds
-
-
 def test_recomputation_takes_time_and_is_no_model_flop() -> None:
     """The convolution calculated again in the backward pass: 4 ms more, 8000 FLOP of their own."""
     again = replace(OPERATIONS[0], index=9, phase="recompute", waited_s=0.0)
@@ -119,20 +102,6 @@ def test_an_operation_of_no_module_counts_for_the_nearest_above() -> None:
     strange = replace(OPERATIONS[3], module="head.gone.away")
     nodes = tree(profile(operations=(*OPERATIONS[:3], strange, *OPERATIONS[4:])))
     assert nodes["head"].forward_flop == 2000
-
-
-def test_without_times_there_are_costs_and_no_times() -> None:
-    nodes = tree(untimed())
-    assert nodes[""].model_flop == MODEL_FLOP
-    assert {node.time_s for node in nodes.values()} == {None}
-    assert {node.bound for node in nodes.values()} == {""}
-    assert nodes["body"].utilization_ratio is None
-    assert conservation(untimed(), nodes).holds
-
-
-def test_a_profile_without_modules_has_a_root() -> None:
-    (root,) = tree(profile(modules=())).values()
-    assert (root.type, root.model_flop, root.parameters) == ("net", MODEL_FLOP, 100)
 
 
 def row(operation: str = "matmul", unit: str = "fp32", **more: Any) -> Ceiling:
@@ -171,13 +140,6 @@ def test_a_machine_by_hand():
     assert "H200 datasheet" in found.sources["datasheet fp32"]
 
 
-def test_what_was_not_measured_is_unknown():
-    found = machine_of([], "cuda", "NVIDIA Nothing")
-    assert (found.peak_by_unit, found.datasheet_by_unit) == ({}, {})
-    assert (found.bytes_per_s, found.launch_s, found.datasheet_bytes_per_s) == (None, None, None)
-    assert found.sources == {}
-
-
 def test_on_a_cpu_a_call_is_what_starting_costs_and_there_is_no_sheet():
     cpu = [row("launch", "", device="cpu", best_s=1.0), row("call", "", device="cpu", best_s=2.0)]
     found = machine_of(cpu, "cpu", "NVIDIA H200")
@@ -200,18 +162,6 @@ def test_only_rows_of_this_device_and_these_threads_count():
 
 
 # --- what others reached ---
-
-
-def test_every_figure_has_a_source_and_a_known_unit():
-    found = ceilings.all_figures()
-    assert len(found) == 21
-    assert all(figure.source and figure.unit in UNITS for figure in found)
-    for figure in found:
-        for name in figure.names:
-            device = peaks.lookup(name)
-            assert device.name == name
-            printed = device.peaks.get(figure.unit)
-            assert printed is None or 0.4 < figure.flop_per_s / printed < 1
 
 
 @pytest.mark.parametrize(

@@ -56,33 +56,12 @@ def test_links_of_known_nodes() -> None:
     assert all(link.latency_s < 1e-5 and math.isfinite(link.bytes_per_s) for link in table.values())
 
 
-def test_an_error_and_its_data_are_inverse() -> None:
-    curve = LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
-    assert curve.error(1e6) == pytest.approx(60 * 10**-1.8 + 0.25)
-    for samples in (1e4, 1e6, 1e9):
-        assert curve.samples(curve.error(samples)) == pytest.approx(samples)
-
-
 def test_the_three_regions_meet_at_their_edges() -> None:
     curve = LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
     begins, ends = curve.edges()
     assert curve.error(begins / 2) == curve.error(begins / 1e3) == 6.0
     assert curve.error(ends) == pytest.approx(0.5), "twice the floor"
     assert LearningCurve(13.0, -0.066).edges() == (0.0, math.inf)
-
-
-def test_a_data_scale_is_the_ratio_of_two_inverses_whatever_alpha_is() -> None:
-    for alpha in (3.0, 40.0):
-        curve = LearningCurve(alpha, -0.2, floor=0.1)
-        assert learning_curves.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(curve.samples(0.3) / curve.samples(0.9))
-    assert learning_curves.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"
-
-
-def test_parameters_and_their_data_are_inverse() -> None:
-    size = ModelSize(sigma=940.0, beta_p=0.5)
-    assert size.parameters(1e10) == pytest.approx(940 * 1e5)
-    assert size.samples(size.parameters(123.0)) == pytest.approx(123)
-    assert learning_curves.model_scale(16.0, 0.75) == pytest.approx(8.0)
 
 
 @pytest.mark.parametrize(
@@ -139,18 +118,6 @@ def test_a_fit_is_the_least_squares_of_relative_residuals() -> None:
     assert found.laws.gamma == pytest.approx(np.linalg.lstsq(ratios, np.ones(6), rcond=None)[0][0])
     law = [found.laws.flop(p.parameters, p.batch) / p.flop - 1 for p in points]
     assert found.worst_ratio["flop"] == pytest.approx(max(map(abs, law)))
-
-
-def test_a_fit_takes_nothing_away() -> None:
-    points = [Point(p, b, p * b, 10 * p * 1.0 / b) for p in (1e6, 1e8) for b in (1, 4)]  # fewer bytes in larger batches
-    assert frontier.fit(points).laws.mu == 0.0
-
-
-def test_an_intensity_has_its_limits() -> None:
-    laws = Laws(481, 1755, 30784)
-    # the batch, then the model, without end: √p · gamma/mu, and b · gamma/lambda
-    assert laws.intensity(23.8e9, 1e12) == pytest.approx(math.sqrt(23.8e9) * 481 / 30784, rel=1e-3)
-    assert laws.intensity(1e24, 128) == pytest.approx(128 * 481 / 1755, rel=1e-3)
 
 
 @pytest.mark.parametrize("sizes", [(5, 7, 9, 4), (8, 3, 8, 4), (1, 2, 3, 64)])
@@ -289,6 +256,20 @@ def test_what_is_divided_fills_the_emptiest_first() -> None:
             split[split.index(min(split))] += drop
         assert accelerator.evened(pieces, 1) == pytest.approx(tuple(split), abs=2 * max(drop, 1e-9))
         assert sum(accelerator.evened(pieces, 1)) == pytest.approx(sum(pieces))
+
+
+def test_an_error_and_its_data_are_inverse() -> None:
+    curve = LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
+    assert curve.error(1e6) == pytest.approx(60 * 10**-1.8 + 0.25)
+    for samples in (1e4, 1e6, 1e9):
+        assert curve.samples(curve.error(samples)) == pytest.approx(samples)
+
+
+def test_parameters_and_their_data_are_inverse() -> None:
+    size = ModelSize(sigma=940.0, beta_p=0.5)
+    assert size.parameters(1e10) == pytest.approx(940 * 1e5)
+    assert size.samples(size.parameters(123.0)) == pytest.approx(123)
+    assert learning_curves.model_scale(16.0, 0.75) == pytest.approx(8.0)
 
 
 def test_an_epoch_is_its_steps_on_each_worker() -> None:

@@ -59,14 +59,6 @@ def test_a_projection_follows_its_chain_by_hand() -> None:
     assert found.epoch_s == pytest.approx(2e7 * 966_400 / 5e9)
 
 
-def test_alpha_says_the_data_where_today_is_not_known() -> None:
-    curve = {"beta_g": -0.5, "alpha": 8000.0, "floor": 0.1}
-    domain = made(learning_curve=curve, error={"target": 0.2}, data={"per_sample": 20})
-    assert frontier.data_needed(domain.values()) == (None, pytest.approx((0.1 / 8000) ** -2))
-    with_today = made(learning_curve=curve, error={"target": 0.2}, data={"now": 1e9})
-    assert frontier.data_needed(with_today.values())[0] == pytest.approx(6.4)
-
-
 def test_intervals_are_over_every_corner() -> None:
     domain = made(learning_curve={"beta_g": [-0.4, -0.5, -0.35]}, model_size={"sigma": [2.0, 1.0, 3.0], "beta_p": 0.5})
     found = frontier.spread(domain, SQUARE, TARGET)
@@ -113,17 +105,6 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
     assert frontier.accelerators_for(5e6 + 1, TARGET) == 2
 
 
-def test_a_dtype_changes_the_bytes_alone() -> None:
-    half = Accelerator("a", 1e12, 1e10, element_bytes=2)
-    whole, less = (frontier.cost_of(made(), SQUARE, target, 200) for target in (TARGET, half))
-    assert {name: whole[name] / less[name] for name in whole} == {
-        "parameters": 1.0,
-        "flop": 1.0,
-        "moved_bytes": 2.0,
-        "footprint_bytes": 2.0,
-    }
-
-
 def test_limits_are_those_of_the_formulas_and_the_fit_lies_near() -> None:
     domain = made()
     limits = frontier.asymptote(domain, SQUARE)
@@ -141,15 +122,6 @@ def test_limits_are_those_of_the_formulas_and_the_fit_lies_near() -> None:
     assert fit.laws.mu == pytest.approx(8 / math.sqrt(2), rel=5e-2)
     assert fit.points == frontier.WIDTHS * len(frontier.BATCHES)
     assert isinstance(fit, frontier.FirstOrderFit)
-
-
-def test_the_limits_of_the_word_model_are_its_leading_terms() -> None:
-    """Of 16 h² parameters: 96 b q h² + 16 q h² + 48 h² FLOP, 384 q h² + 448 h² bytes, and b h (1,428 q + 56)."""
-    domain = Domain("word", "wordlm", "hidden", 128, {}, {"vocab": 10004, "seq": 80})
-    limits = frontier.asymptote(domain, shipped_formulas()["wordlm"])
-    assert limits["gamma"] == pytest.approx((96 * 80 + (16 * 80 + 48) / 128) / 16, rel=1e-9)
-    assert limits["lambda"] == pytest.approx((384 * 80 + 448) / 16, rel=1e-9)
-    assert limits["mu"] == pytest.approx((1428 * 80 + 56) / 4, rel=1e-9)
 
 
 BASE = {
@@ -222,16 +194,6 @@ def test_a_file_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any], w
     with pytest.raises(ValueError, match=words) as caught:
         made(**changes)
     assert "\n" not in str(caught.value)
-
-
-def test_too_many_intervals_are_refused() -> None:
-    changes = {
-        "learning_curve": {"beta_g": [-0.3, -0.4, -0.2], "alpha": [2.0, 1.0, 3.0], "floor": [0.1, 0.0, 0.15]},
-        "model_size": {"sigma": [2.0, 1.0, 3.0], "beta_p": [0.6, 0.5, 0.7]},
-        "error": {"now": [0.8, 0.7, 0.9], "target": [0.3, 0.2, 0.4]},
-    }
-    with pytest.raises(ValueError, match="at most 6 numbers with an interval, got 7"):
-        made(**changes)
 
 
 @pytest.mark.parametrize("name", domains.shipped_names())

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.project import domain as domains
 from analysis.project import ppopp2019, ppopp2019_case_study
-from analysis.project.accelerator import Accelerator
 from analysis.project.domain import shipped_formulas
 from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
-from analysis.project.ppopp2019_case_study import ProjectedLM, time_s
+from analysis.project.ppopp2019_case_study import ProjectedLM
 from analysis.stats.printed_numbers import Printed, amount, box
 from reports.project.paper import deviation
 
@@ -35,16 +33,6 @@ def test_ours_stays_as_it_is_without_the_printed_results(
     without = ppopp2019_case_study.reproduced(tmp_path / "papers")
     assert [cell.ours for cell in without] == [cell.ours for cell in cells.values()]
     assert {cell.paper for cell in without} == {None}
-
-
-def keys(name: str) -> set[tuple[str, str, str]]:
-    with (ppopp2019.FOLDER / "ppopp2019" / name).open(encoding="utf-8", newline="") as file:
-        return {(row["table"], row["row"], row["column"]) for row in csv.DictReader(file)}
-
-
-def test_no_printed_result_is_an_input() -> None:
-    """Table 3's data are an input of its other columns; that they follow from table 1 is a result of another name."""
-    assert not keys("inputs.csv") & keys("results.csv")
 
 
 EXPECTED = {
@@ -149,26 +137,3 @@ def test_the_case_study_is_wordlm_with_another_output_layer() -> None:
     assert narrow.flop() - plain.flop() == (6 * 4 * 7 + 3) * more, "three products, and the update's 3 a weight"
     assert narrow.moved_bytes() - plain.moved_bytes() == 36 * more, "three products, and the update's six"
     assert narrow.parameters()["output"] == 60 * 11 + 11 * 500 + 500
-
-
-def test_the_case_studys_step_adds_up_to_all_its_bytes() -> None:
-    """With memory alone as the bound, everything together takes what all bytes take."""
-    model = ProjectedLM(shipped_formulas()["wordlm"], hidden=60, vocab=500, seq=7, batch=4, projection=11)
-    slow = Accelerator("memory alone", 1e30, 1.0, compute_ratio=1.0, memory_ratio=1.0)
-    assert model.step_s(slow, None) == pytest.approx(model.moved_bytes(), rel=1e-12)
-    assert model.other_bytes() > 0
-    assert time_s(model.output_products(), slow, 64) > time_s(model.output_products(), slow)
-
-
-def test_domains_have_the_papers_numbers() -> None:
-    given = ppopp2019.inputs("ppopp2019")
-    for row, name in zip(ppopp2019.ROWS, domains.shipped_names(), strict=True):
-        its = domains.shipped(name).values()
-        columns = ("current SOTA", "desired SOTA", "current samples", "alpha", "beta_g", "beta_p")
-        wanted = [given("Table 1", row.name, column) for column in columns]
-        assert [its[key] for key in ("error_now", "error_target", "data_now", "alpha", "beta_g", "beta_p")] == wanted
-        if row.name != "character LM":
-            assert its["sigma"] == pytest.approx(given("Table 1", row.name, "sigma") * 1e6)
-        domain = domains.shipped(name)
-        assert domain.sub_batch == given("Table 3", row.name, "sub-batch")
-        assert (domain.model, domain.grows, dict(domain.sizes)) == (row.model, row.grows, dict(row.sizes))

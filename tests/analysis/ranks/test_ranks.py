@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.ranks.collectives import match_collectives, totals_of
+from analysis.ranks.collectives import match_collectives
 from analysis.ranks.summary import StepFlop, report_of, shifted
 from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, breakdown_of, by_rank, length, union
-from analysis.ranks.waits import late_from, straggler_of, waits_of
+from analysis.ranks.waits import straggler_of, waits_of
 
 MS = 1_000_000
 
@@ -107,20 +107,6 @@ def test_each_waits_for_the_last_to_enter() -> None:
     assert (late.rank, late.share, late.steps, late.of_steps, late.since) == (1, 1.0, 1, 1, 0)
 
 
-def test_since_when_a_rank_is_late() -> None:
-    """Three steps of 100 ms: rank 0 enters last in the first, rank 1 in the others."""
-    steps = [(0, 100), (100, 200), (200, 300)]
-    ranks = by_rank(
-        [
-            timeline(0, [], [(50, 60), (120, 160), (210, 270)], steps),
-            timeline(1, [], [(20, 60), (150, 160), (260, 270)], steps),
-        ]
-    )
-    late = straggler_of(match_collectives(ranks)[0])
-    assert (late.rank, late.steps, late.of_steps, late.since) == (1, 2, 3, 1)
-    assert late.share == pytest.approx(80 / 110)  # rank 1: 30 + 50 ms, rank 0: 30
-
-
 @pytest.mark.parametrize("hours", [0, 1])
 def test_clocks_of_two_hosts_are_set_by_the_ends_of_collectives(hours: int) -> None:
     ranks = pair()
@@ -182,16 +168,6 @@ def test_ranks_that_do_not_agree_are_named_and_not_matched(how: str) -> None:
     assert len(matched) == (0 if how == "fewer" else 2), "what came before is matched"
 
 
-def test_calls_between_two_ranks_are_in_the_totals_alone() -> None:
-    ranks = pair()
-    rows = ranks[0].collectives.assign(kind=["send", "all_reduce"], nbytes=[-1, 8])
-    ranks[0] = replace(ranks[0], collectives=rows)
-    totals = {each.kind: each for each in totals_of([ranks[0]])}
-    assert (totals["send"].nbytes, totals["all_reduce"].nbytes) == (None, 8.0)
-    assert totals["send"].time_s == pytest.approx(0.035)
-    assert match_collectives(ranks)[1], "rank 1 has two all_reduces, rank 0 one"
-
-
 def test_the_systems_utilization_is_of_the_slowest_rank_and_all_peaks() -> None:
     flop = {0: StepFlop(3e9, "", 1e12), 1: StepFlop(6e9, "", 2e12)}
     found = report_of(pair(), flop)
@@ -201,24 +177,3 @@ def test_the_systems_utilization_is_of_the_slowest_rank_and_all_peaks() -> None:
     assert [row.utilization_ratio for row in found.ranks] == [pytest.approx(0.04), pytest.approx(0.04)]
     assert found.imbalance_ratio == pytest.approx(65 / 45 - 1)  # 25 and 65 ms of computing
     assert report_of(pair(), {0: flop[0]}).utilization_ratio is None, "a rank's FLOP are not known"
-
-
-def test_collectives_of_unknown_members_are_said_where_clocks_are_set_by_them() -> None:
-    words = "waits and clocks hold only where each collective is of all ranks"
-    ranks = {rank: replace(each, own_clock=True) for rank, each in pair().items()}
-    assert [words in line for line in report_of(ranks, {}).problems] == [True]
-    assert report_of(pair(), {}).problems == [], "of one clock"
-    known = {rank: replace(each, collectives=each.collectives.assign(ranks="[0, 1]")) for rank, each in ranks.items()}
-    assert report_of(known, {}).problems == []
-
-
-def test_steps_that_are_all_as_long_as_one_with_the_wait_are_late_from_the_first() -> None:
-    """0.975 s divide late from not. The last of these is longer by 0.03 s than their median, half of the wait and more,
-    but what is before it is not short."""
-    assert late_from((1.0, 1.01, 0.99, 1.0, 1.03), wait_s=0.05, late_s=1.0) == 0
-    assert late_from((0.95, 0.96, 0.94, 1.0, 1.03), wait_s=0.05, late_s=1.0) == 3
-
-
-def test_two_recordings_of_one_rank_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"two of rank 0: rank0\.json and rank0\.json"):
-        by_rank([timeline(0, [], []), timeline(0, [], [])])

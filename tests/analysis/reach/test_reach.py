@@ -19,10 +19,10 @@ import pytest
 
 from analysis.devices.peaks import lookup
 from analysis.reach.least_time import step_bound, step_cost
-from analysis.reach.prediction import MEASURED, ground_of, interval_of, is_power_limited, predict
-from analysis.reach.published_steps import family_of, nearest_steps, published_rows
-from analysis.reach.step_amounts import COMPILED, EAGER, Amounts, amounts, class_of, width_class
-from analysis.reach.step_time import Setting, TimePart, fitted_model, machine_of
+from analysis.reach.prediction import MEASURED, interval_of, predict
+from analysis.reach.published_steps import nearest_steps, published_rows
+from analysis.reach.step_amounts import COMPILED, EAGER, Amounts, amounts, class_of
+from analysis.reach.step_time import Setting, fitted_model, machine_of
 from results.errors import Inconsistent, Unavailable
 from results.records.step_profile import StepOperation
 
@@ -64,15 +64,6 @@ def test_the_nearest_rows(model, device, mode, what, names):
     assert (rows["mode"] == mode).all()
     assert rows["utilization_ratio"].is_monotonic_decreasing
     assert ((rows["device"] == device).all()) == ("other devices" not in what)
-
-
-@pytest.mark.parametrize(
-    ("model", "family"),
-    [("vit_b_16", "vision_transformer"), ("timm:resnet50.a1_in1k", "resnet"), ("inception_v3", "inception_v3"),
-     ("resnext50_32x4d", "resnet"), ("wordlm", "")],
-)  # fmt: skip
-def test_the_family_of_a_model(model, family):
-    assert family_of(published_rows(), model) == family
 
 
 def convolution(batch, index=0, channels=64, out=128, groups=1, kernel=3, backward=False):
@@ -136,17 +127,6 @@ def test_the_class_of_a_convolution(operation, expected):
     assert class_of(operation, operation) == expected
 
 
-def test_a_products_narrowest_side_is_none_that_grows_with_the_batch():
-    def product(batch):
-        return StepOperation(
-            index=0, name="aten.addmm", kind="matmul", phase="forward", input_shapes=((batch, 512), (512, 1000)),
-            output_shapes=((batch, 1000),), read_bytes=1, written_bytes=1,
-        )  # fmt: skip
-
-    assert class_of(product(2), product(4)) == "product >256"
-    assert [width_class(width) for width in (1, 16, 17, 256, 257)] == ["≤16", "≤16", "≤32", "≤256", ">256"]
-
-
 def test_another_sequence_of_operations_is_refused():
     with pytest.raises(Inconsistent, match="expected the same operations at batches 2 and 4"):
         amounts([convolution(2)], 2, [relu(4, 0, 0)], 4)
@@ -181,14 +161,6 @@ def test_each_group_takes_the_larger_of_its_two_times():
     assert bound.attainable_ratio == pytest.approx(12 / 22)
     assert bound.unfused_ratio == pytest.approx(12 / 26)
     assert bound.bound_by == pytest.approx({"arithmetic": 10 / 22, "memory": 12 / 22})
-
-
-def test_recomputation_takes_time_and_is_no_model_flop():
-    again = op(4, unit="bf16", model_flop=500, group=4, fused_bytes=5)
-    bound = step_bound(step_cost([*step(), replace(again, phase="recompute")]), PEAKS, BYTES_PER_S)
-    assert bound.model_flop == 1020
-    assert bound.bound_time_s == pytest.approx(22 + 5)
-    assert bound.attainable_ratio == pytest.approx(12 / 27)
 
 
 def test_what_is_not_known_has_no_bound():
@@ -275,14 +247,6 @@ def test_intervals_hold_nine_of_ten_rows_of_families_that_were_left_out():
     assert np.median(errors) < 0.07
 
 
-def test_a_device_that_was_not_measured_has_a_wider_interval():
-    own, other = predicted(), predicted(replace(TRAINING, device="NVIDIA A10"))
-    assert other.device == "not measured"
-    assert other.high_s / other.low_s > own.high_s / own.low_s
-    assert other.fitted_on == TRAINING.pool.text
-    assert other.coverage[0] > 0.9
-
-
 def test_the_interval_does_not_reach_under_the_bound():
     free = predicted()
     bounded = predicted(bound_s=free.time_s * 0.99)
@@ -305,11 +269,6 @@ def test_what_nobody_measured_is_refused(change, words):
         predicted(replace(TRAINING, **change))
 
 
-def test_a_device_without_a_peak_is_refused():
-    with pytest.raises(Unavailable, match="no datasheet peak of fp16"):
-        machine_of(lookup("Tesla P4"), "amp-fp16")
-
-
 def test_a_kind_of_operation_that_no_model_had_is_refused_if_it_weighs(monkeypatch):
     monkeypatch.setitem(STEP, "sorting", Amounts(1, (0.0, 0.0), (0.0, 1e6)))
     predicted()
@@ -326,15 +285,3 @@ def test_small_batches_of_inference_are_widened_on_devices_that_were_not_measure
     assert (found.coverage is None) == widened
     if widened:
         assert found.high_s == pytest.approx(6.089 * found.time_s)
-
-
-def test_thin_ground_is_a_tenth_of_the_time_in_kinds_of_few_families():
-    parts = [TimePart("memory", "pointwise", 0.89, 1.0), TimePart("arithmetic", "grouped convolution ≤16", 0.11, 3.0)]
-    assert ground_of(parts) == "measured thinly"
-    assert ground_of(parts[:1]) == ground_of([]) == "measured widely"
-
-
-def test_cards_whose_power_limit_binds():
-    assert is_power_limited(lookup("Tesla T4"))
-    assert is_power_limited(lookup("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"))
-    assert not is_power_limited(lookup(DEVICE))

@@ -14,7 +14,6 @@ from analysis.trace.conv_inference import (
     forward_flop,
     grad_output,
     gradient_flop,
-    is_transposed,
     window,
 )
 from analysis.trace.operations import product_flop
@@ -109,32 +108,6 @@ def test_the_calls_inside_tell_what_kind_of_convolution_it_is() -> None:
         forward_flop(without_settings(call("aten::convolution", *either)), [], (2, 4, 9, 9))
 
 
-def test_a_gradient_of_either_kind_is_not_guessed() -> None:
-    both = without_settings(
-        call("aten::convolution_backward", Tensor(2, 4, 9, 9), Tensor(2, 4, 8, 8), Tensor(4, 4, 3, 3))
-    )
-    with pytest.raises(Unavailable, match="a convolution and of a transposed one"):
-        gradient_flop(both, [])
-    assert gradient_flop(both, ["aten::conv2d"]) == 2 * (2 * 4 * 9 * 9) * 4 * 9
-    assert gradient_flop(both, ["aten::conv_transpose2d"]) == 2 * (2 * 4 * 8 * 8) * 4 * 9
-
-
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (["aten::conv2d"], False),
-        (["aten::convolution"], None),
-        (["aten::convolution", "aten::miopen_convolution"], False),
-        (["aten::convolution_backward", "aten::conv_transpose2d"], True),
-        (["aten::_convolution", "aten::empty"], None),
-        (["aten::transpose", "aten::mm"], None),
-        ([], None),
-    ],
-)
-def test_is_transposed(names: list[str], told: bool | None) -> None:
-    assert is_transposed(names) is told
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -153,8 +126,3 @@ def test_what_lacks_sizes_is_unavailable(broken: ProfiledOperation) -> None:
     with pytest.raises(Unavailable):
         window(broken)
     assert grad_output(broken) is None
-
-
-def test_channels_that_leave_no_groups_have_no_window() -> None:
-    with pytest.raises(Unavailable, match="leave no groups"):
-        window(call("aten::conv2d", Tensor(2, 5, 8, 8), Tensor(4, 2, 3, 3)))

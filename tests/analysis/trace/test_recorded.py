@@ -2,7 +2,6 @@
 against loops that count every tap."""
 
 import contextlib
-import dataclasses
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.operators.registry import TABLE, cost
-from analysis.trace.operations import PRODUCTS, kind_of_call, product_flop, to_operation
+from analysis.trace.operations import product_flop, to_operation
 from analysis.trace.signatures import FORMS, GONE
 from results.errors import Unavailable
 from tests.support.oracles.naive import Convolution
@@ -40,10 +39,6 @@ def test_what_is_gone_has_a_successor_that_the_table_counts(name: str) -> None:
         assert TABLE[f"aten.{form.name}"].kind == "convolution"
         assert set(form.needs) <= set(form.arguments)
         assert name not in FORMS
-
-
-def test_every_form_is_of_a_product() -> None:
-    assert {kind_of_call(f"aten::{name}") for name in (*FORMS, *GONE)} == set(PRODUCTS)
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
@@ -175,38 +170,6 @@ def test_gradients_by_names_that_are_gone(case: Convolution) -> None:
     assert [product_flop(one) for one in (of_input, of_weight, both, older)] == [single, single, 2 * single, single]
     assert to_operation(of_weight).name == "aten.convolution_backward"
     assert to_operation(of_weight).output_shapes == (weight.sizes,)
-
-
-@pytest.mark.parametrize(
-    ("name", "lacks"),
-    [
-        ("aten::conv2d", "stride, padding, dilation"),
-        ("aten::convolution", "stride, padding, dilation, transposed, output_padding"),
-        ("aten::cudnn_convolution", "stride, padding, dilation"),
-    ],
-)
-def test_a_recording_without_values_is_not_guessed_at(name: str, lacks: str) -> None:
-    one = call(name, Tensor(2, 3, 8, 8), Tensor(4, 3, 3, 3), *[None] * 5)
-    for bare in (one, dataclasses.replace(one, concrete_inputs=())):
-        with pytest.raises(Unavailable, match=f"{name}: the recording does not say its {lacks}"):
-            product_flop(bare)
-
-
-def test_gradients_without_a_mask_are_not_guessed_at() -> None:
-    case = Convolution(1, 1, 1, 1, (3,), (2,), (1,), (0,), (1,), (0,), False)
-    one = backward_call(case, (True, True, False))
-    cut = dataclasses.replace(one, concrete_inputs=(*one.concrete_inputs[:-1], None))
-    with pytest.raises(Unavailable, match="does not say its output_mask"):
-        product_flop(cut)
-
-
-def test_gradients_do_without_settings_that_sizes_tell() -> None:
-    """The output's gradient has the output's sizes: 2 · 2 images · 4·3·3 outputs · 3·4·4 taps, of the input alone."""
-    gradient, weight = Tensor(2, 4, 3, 3), Tensor(4, 3, 4, 4)
-    one = call("aten::cudnn_convolution_backward_input", None, gradient, weight, *[None] * 7)
-    assert product_flop(one) == 2 * (2 * 4 * 9) * (3 * 16)
-    with pytest.raises(Unavailable, match="does not say its weight_size"):
-        product_flop(call("aten::cudnn_convolution_backward_weight", None, gradient, Tensor(2, 3, 9, 9), *[None] * 7))
 
 
 # --- the other products ----------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """A cell's numerator by each convention of attention, from its operation table alone, as it is written and read."""
 
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
@@ -58,30 +57,6 @@ def test_what_a_kernel_computes_is_a_count_and_no_ratio_and_without_attention_th
     plain = exact(count_table(step_trace(torch.nn.Linear(8, 4), torch.randn(2, 8), {}, None, None).operations), RUN)
     assert plain.by_convention("hardware") is None
     assert plain.by_convention("causal") == plain.flop_by_unit
-
-
-def test_a_table_that_says_nothing_of_a_mask_has_no_other_convention() -> None:
-    """As those of earlier versions."""
-    trace = step_trace(model_of("mistral", attn_implementation="sdpa"), torch.zeros(1, LENGTH).long(), {}, None, None)
-    old = [
-        dataclasses.replace(each, attributes={k: v for k, v in each.attributes.items() if not k.startswith("mask_")})
-        for each in trace.operations
-    ]
-    numerator = exact(count_table(old), RUN)
-    assert numerator.by_convention("causal") is None
-    assert numerator.model_flop == exact(count_table(trace.operations), RUN).model_flop
-
-
-@pytest.mark.parametrize("said", ["chunked", 7, {"mask_rule": 1}, "window:0"])
-def test_a_rule_that_is_none_is_a_mask_that_is_not_known(said: Any) -> None:
-    trace = step_trace(model_of("mistral", attn_implementation="sdpa"), torch.zeros(1, LENGTH).long(), {}, None, None)
-    spoilt = [
-        dataclasses.replace(each, attributes={**each.attributes, "mask_rule": said})
-        if each.kind == "attention"
-        else each
-        for each in trace.operations
-    ]
-    assert not {"causal", "mask_exact"} & set(exact(count_table(spoilt), RUN).less)
 
 
 def test_of_a_loop_the_less_is_of_the_unit_that_runs_attention() -> None:

@@ -104,19 +104,6 @@ def test_pairs_in_which_one_half_waited_are_left_out_where_three_others_are_left
     assert paired(waited[4:]).utilization({"fp32": 1000 * FLOP}).pairs == 3  # one undisturbed pair is too few
 
 
-def test_a_disturbed_block_takes_its_kernel_along() -> None:
-    """The second step is set aside: the kernels beside the others are still theirs."""
-    samples = interleaved([2.0, 8.0, 4.0, 6.0], [0.001, 0.5, 0.002, 0.003])
-    aside = [Sample(**{**vars(each), "part": "disturbed"}) if each.wall_s == 8.0 else each for each in samples]
-    assert paired(aside).step_s == (2.0, 4.0, 6.0)
-    assert paired(aside).utilization({"fp32": 1000 * FLOP}).ratio == pytest.approx(0.5)
-
-
-def test_samples_without_a_kernel_have_no_paired_ceiling() -> None:
-    assert paired_ceiling([block(0.0, 1.0)]) is None
-    assert paired_ceiling([kernel(0.0, 1.0), block(1.0, 1.0, "warmup")]) is None
-
-
 def test_the_row_has_the_ratio_and_its_own_interval_and_no_energy() -> None:
     samples = interleaved([2.0, 4.0, 9.0], [0.001, 0.002, 0.003])
     numerator = Numerator("exact", "flopledger", {"fp32": 1000 * FLOP})

@@ -9,7 +9,7 @@ import pytest
 from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet, user
 from analysis.utilization.numerators import Numerator
-from analysis.utilization.post2021 import CONVENTION, fp32_peak, numerators
+from analysis.utilization.post2021 import fp32_peak
 from analysis.utilization.utilization import MeanStepTime, Measurement
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
@@ -79,37 +79,10 @@ def test_theory_is_three_times_the_native_total_of_fvcore(built: Built) -> None:
     assert row.model_flop == published.model_flop
 
 
-def test_above_one_on_tensor_units_is_the_conventions_doing(built: Built) -> None:
-    tensor = row_of(built, "batch", "amp-bf16")
-    assert tensor.utilization_ratio == pytest.approx(0.2 * 989.4 / 66.9)
-    (mark,) = [mark for mark in tensor.warnings if mark.startswith("above_one")]
-    assert "bf16 is faster than the fp32 peak" in mark
-    assert not any("Winograd" in mark for mark in tensor.warnings)
-    cores = one_row(Numerator("exact", "us", {"fp32": 300}), Denominator("datasheet", {"fp32": 100.0}))
-    assert cores.utilization_ratio == 1.5
-    assert any("Winograd" in mark for mark in cores.warnings)
-
-
 def one_row(numerator: Numerator, *under: Denominator, **more: object) -> Utilization:
     run = dataclasses.replace(RUN, methods=("exact",), **more)
     (row,) = post2021.rows(Measurement(run, MeanStepTime(1.0, 0.9, 1.1, 10)), [numerator], post2021.fp32_peak(under))
     return row
-
-
-def test_flop_of_all_units_are_one_sum() -> None:
-    mixed = Numerator("exact", "us", {"tf32": 600, "fp32": 66}, all_flop=999, warnings=("convention: x", "other: y"))
-    (numerator,) = numerators([mixed], dataclasses.replace(RUN, methods=("exact",)))
-    assert numerator.flop_by_unit == {"fp32": 333}
-    assert numerator.all_flop is None
-    assert numerator.warnings == (CONVENTION, "other: y")
-
-
-def test_what_could_not_be_counted_stays_a_reason() -> None:
-    row = one_row(Numerator("exact", "us", reason="no table"), Denominator("datasheet", {"fp32": 100.0}))
-    assert (row.status, row.reason, row.model_flop) == ("unavailable", "no table", None)
-    (theory, _) = numerators([Numerator("exact", "us", {"fp32": 2})], RUN)
-    assert (theory.method, theory.model_flop) == ("theory", None)
-    assert "fvcore" in theory.reason
 
 
 def ceiling(unit: str, flop_per_s: float) -> Ceiling:

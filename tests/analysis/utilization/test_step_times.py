@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from analysis.utilization.step_times import step_times
-from analysis.utilization.utilization import measurement
 from results.records.cell import Run
 from results.records.samples import Sample
 
@@ -29,15 +28,6 @@ def test_the_mean_is_total_time_over_total_steps_and_the_rest_is_of_blocks() -> 
     assert row.low_s > 0
 
 
-def test_device_time_counts_only_where_every_block_has_it() -> None:
-    both = [sample(0, 9.0, device_s=2.0), sample(1, 9.0, device_s=4.0)]
-    assert step_times(RUN, both)[0].mean_s == pytest.approx(6 / 4)
-    assert step_times(RUN, both)[0].clock == "device"
-    one = [both[0], sample(1, 9.0)]
-    assert step_times(RUN, one)[0].mean_s == pytest.approx(18 / 4)
-    assert step_times(RUN, one)[0].clock == "wall"
-
-
 def test_phases_come_in_their_order_with_their_share_and_warm_up_counts_nowhere() -> None:
     phases = {"backward": 6.0, "forward": 3.0, "optimizer": 1.0}
     rows = [sample(i, s, part="phase", phase=name) for i, (name, s) in enumerate(phases.items())]
@@ -54,13 +44,3 @@ def test_disturbed_blocks_are_in_the_mean_of_all_alone() -> None:
     assert (row.mean_s, row.blocks, row.disturbed_blocks, row.all_mean_s) == pytest.approx((1.5, 2, 1, 2.0))
     (row,) = step_times(RUN, rows[:2])
     assert (row.disturbed_blocks, row.all_mean_s) == (0, None)
-
-
-def test_blocks_of_a_measurement_are_those_of_the_row() -> None:
-    """Warm-up, a phase, a disturbed block and those of another cell are in neither: 1 and 2 s a step are."""
-    others = [sample(2, 90.0, part="warmup"), sample(3, 90.0, part="phase", phase="loss")]
-    rows = [sample(0, 2.0), sample(1, 4.0), *others, sample(4, 8.0, part="disturbed")]
-    measured = measurement(RUN, [*rows, sample(5, 70.0, cell_id="d")], [])
-    assert list(measured.blocks.blocks) == rows[:2]
-    assert measured.time.mean_s == pytest.approx(1.5)
-    assert step_times(RUN, rows, measured.blocks) == step_times(RUN, rows)

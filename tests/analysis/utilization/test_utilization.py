@@ -9,10 +9,9 @@ import pytest
 
 from analysis.devices.telemetry import event_shares
 from analysis.utilization import post2021
-from analysis.utilization.denominators import Denominator, at_clock, datasheet, user
+from analysis.utilization.denominators import Denominator, datasheet, user
 from analysis.utilization.numerators import (
     Numerator,
-    TableCount,
     count_table,
     exact,
     no_less_than_known,
@@ -32,7 +31,6 @@ from cleaning.counts.conventions import one_convention
 from cleaning.counts.pipeline import model_operators
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
-from results.errors import Unavailable
 from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.counts import FlopCount
@@ -44,7 +42,6 @@ from tests.support.made_up import run_fixture
 CELL = {"model": "resnet18", "batch_size": 8, "device": "cuda", "precision": "fp32"}
 RUN = Run(**CELL, cell_id="c", attempt=1, sitting="s1", status="ok", items_per_step=8)
 FP32 = {"fp32": 10}
-TENSOR = {"bf16": 10}
 
 
 def rebuilt(path: Path) -> Built:
@@ -82,14 +79,6 @@ def test_utilization_of_the_datasheet_peak_is_the_one_the_run_was_made_with(buil
     assert row.achieved_flop_per_s == pytest.approx(run_fixture.RATIO[key] * run_fixture.PEAK[precision], rel=1e-12)
 
 
-def test_every_cell_has_every_method_over_every_denominator(built: Built) -> None:
-    methods = [("exact", "flopledger"), ("theory", "fvcore"), ("theory", "ptflops"), ("theory_as_published", "fvcore")]
-    expected = [(*method, under) for method in methods for under in ("datasheet", "clock", "ceiling", "user")]
-    for view in built.views:
-        assert [(row.method, row.numerator_source, row.denominator) for row in view.fractions] == expected
-    assert len(built.views) == 9
-
-
 def test_theory_is_three_times_the_forward_products_and_as_published_is_the_native_total(built: Built) -> None:
     key = ("resnet18", 8, "fp32")
     forward = run_fixture.FORWARD_MAC["resnet18"] * 8
@@ -101,39 +90,12 @@ def test_theory_is_three_times_the_forward_products_and_as_published_is_the_nati
     assert any(mark.startswith("convention") for mark in published.warnings)
 
 
-def test_interval_of_the_ratio_is_that_of_the_time_turned_over(built: Built) -> None:
-    for row in built.utilization:
-        if row.utilization_ratio is None:
-            continue
-        assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
-        work = row.model_flop / row.peak_flop_per_s
-        assert row.utilization_low_ratio == pytest.approx(work / row.time_high_s)
-        assert row.utilization_high_ratio == pytest.approx(work / row.time_low_s)
-
-
-def test_energy_per_item(built: Built) -> None:
-    key = ("resnet18", 64, "fp32")  # constant power over a window of nothing but its steps: watts × step ÷ items
-    expected = run_fixture.POWER_W * run_fixture.step_s(*key) / 64
-    assert row_of(built, key, "exact", "datasheet").energy_per_item_j == pytest.approx(expected)
-
-
 def test_a_failed_cell_keeps_its_count_and_its_reason(built: Built) -> None:
     row = row_of(built, ("mobilenet_v2", 512, "fp32"), "exact", "datasheet")
     assert (row.status, row.utilization_ratio, row.time_s) == ("out_of_memory", None, None)
     assert "61.2 GiB" in row.reason
     assert row.model_flop == run_fixture.EXACT_FLOP["mobilenet_v2"] * 512
     assert row.peak_flop_per_s == 66.9e12
-
-
-def test_no_peak_was_given(built: Built, tmp_path: Path) -> None:
-    row = row_of(built, ("resnet18", 8, "fp32"), "exact", "user")
-    assert (row.status, row.utilization_ratio) == ("unavailable", None)
-    assert "--peak-tflops" in row.reason
-    given = row_of(
-        rebuilt(run_fixture.write_run(tmp_path / "run", peak_tflops=80.0)), ("resnet18", 8, "fp32"), "exact", "user"
-    )
-    assert given.peak_flop_per_s == 80e12
-    assert given.utilization_ratio == pytest.approx(0.40 * 66.9 / 80)
 
 
 def test_an_unknown_device_has_no_datasheet_peak_and_names_its_likes(tmp_path: Path) -> None:
@@ -147,21 +109,7 @@ def test_an_unknown_device_has_no_datasheet_peak_and_names_its_likes(tmp_path: P
     assert row_of(found, ("resnet18", 8, "fp32"), "exact", "ceiling").utilization_ratio is not None
 
 
-def test_views_put_the_datasheet_first_and_then_what_the_user_gave(built: Built, tmp_path: Path) -> None:
-    assert all(view.headline.denominator == "datasheet" for view in built.views if view.measured)
-    unknown = rebuilt(run_fixture.write_run(tmp_path / "a", device_name="A card", peak_tflops=80.0))
-    assert {view.headline.denominator for view in unknown.views if view.measured} == {"user"}
-    nothing = rebuilt(run_fixture.write_run(tmp_path / "b", device_name="A card"))
-    assert {view.headline.denominator for view in nothing.views if view.measured} == {"ceiling"}
-
-
 # --- numerators --------------------------------------------------------------------------------------------------
-
-
-def test_recomputation_is_no_model_flop() -> None:
-    table = run_fixture.operations("resnet18", 1, "fp32")
-    assert any(operation.phase == "recompute" for operation in table)
-    assert count_table(table).model_flop == run_fixture.EXACT_FLOP["resnet18"]
 
 
 def test_units_follow_dtype_policy_and_device() -> None:
@@ -214,25 +162,6 @@ def count(operator: str, mac: int | None, **more: object) -> FlopCount:
 
 def cleaned(*counts: FlopCount) -> tuple[FlopCount, ...]:
     return model_operators(one_convention(counts).kept).kept
-
-
-def test_theory_takes_the_forward_totals_alone() -> None:
-    """Backward rows, rows of modules and of other batches are of no concern to it, broken ones among them."""
-    forward = (count("conv", 100), count("addmm", 10), count("", 110))
-    others = (
-        count("conv", 7000, phase="backward"),
-        count("", 7000, phase="backward"),
-        count("conv", 60, scope="layer1"),
-        count("", 60, scope="layer1"),
-        count("conv", 5, batch_size=1),
-        count("", 5, batch_size=1),
-        count("", None, phase="backward", status="unavailable", reason="no backward"),
-        count("", None, scope="layer2", status="invalid", reason="torn"),
-        count("conv", 31, counter="ptflops"),
-    )
-    for counts in (cleaned(*forward, *others), cleaned(*others, *forward)):
-        assert theory(counts, RUN, "fvcore").flop_by_unit == {"fp32": 3 * 2 * 110}
-        assert theory_as_published(counts, RUN).flop_by_unit == {"fp32": 3 * 110}
 
 
 @pytest.mark.parametrize(
@@ -320,13 +249,6 @@ def test_a_counters_part_of_a_step_is_no_numerator() -> None:
     assert (row.model_flop, row.utilization_ratio, row.at_least_flop) == (None, None, 99)
 
 
-def test_a_table_with_a_call_that_has_no_formula_has_no_intensity() -> None:
-    known = TableCount({("matmul", "float32"): 100}, 0, 30, 20, {})
-    assert known.flop_per_byte == 2
-    assert dataclasses.replace(known, not_understood={"my.op": 1}).flop_per_byte is None
-    assert dataclasses.replace(known, unsized_calls=1).flop_per_byte is None
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -349,37 +271,12 @@ def test_only_what_may_be_a_product_leaves_no_total(name: str, told: bool) -> No
 # --- denominators ------------------------------------------------------------------------------------------------
 
 
-def test_mixed_units_take_the_ideal_time() -> None:
-    mixed = Denominator("datasheet", {"fp32": 10.0, "tf32": 40.0}, {"fp32": "a", "tf32": "b"})
-    # 100 FLOP at 10 and 400 FLOP at 40 take 10 s each: 500 FLOP in 20 s
-    assert mixed.peak({"fp32": 100, "tf32": 400}) == 25.0
-    assert mixed.source({"fp32": 100, "tf32": 400}) == "a; b"
-    assert mixed.source({"fp32": 0, "tf32": 400}) == "b"
-
-
-def test_work_on_a_unit_without_a_peak_is_no_partial_sum() -> None:
-    only = Denominator("datasheet", {"fp32": 10.0})
-    with pytest.raises(Unavailable, match=r"no datasheet peak for bf16, which does 1 FLOP; known units: fp32"):
-        only.peak({"fp32": 10**12, "bf16": 1})
-    assert only.peak({"fp32": 10**12, "bf16": 0}) == 10.0
-    with pytest.raises(Unavailable, match="no model FLOP"):
-        only.peak({})
-
-
 def test_datasheet_of_a_cpu_and_of_devices() -> None:
     assert "CPU" in datasheet("AMD EPYC 9654", "cpu").reason
     sheet = datasheet("NVIDIA H100 80GB HBM3", "cuda:1")
     assert (sheet.peak_by_unit["fp32"], sheet.peak_by_unit["bf16"]) == (66.9e12, 989.4e12)
     assert "fp64_tensor" not in sheet.peak_by_unit
     assert datasheet("NVIDIA H100 80GB HBM3", "cuda", multiprocessors=16).reason  # a slice is not the whole device
-
-
-def test_clock_without_an_observation_or_a_sheet() -> None:
-    sheet = datasheet("NVIDIA H100 80GB HBM3", "cuda")
-    assert "no SM clock" in at_clock(sheet, None).reason
-    assert at_clock(Denominator("datasheet", reason="unknown"), 1e9).reason == "unknown"
-    no_clock = Denominator("datasheet", {"fp32": 10.0, "bf16": 20.0}, {"fp32": "", "bf16": ""}, clock_hz={"fp32": 2.0})
-    assert at_clock(no_clock, 1.0).peak_by_unit == {"fp32": 5.0}
 
 
 # --- time, warnings, notes ---------------------------------------------------------------------------------------
@@ -413,33 +310,6 @@ def test_a_drift_that_stands_out_of_the_noise_is_noted() -> None:
     assert row.warnings[0] == "drift: x"
 
 
-def test_a_quick_cell_is_marked_once() -> None:
-    assert any(mark.startswith("quick") for mark in fraction(FP32, "user", 80.0, quick=True).warnings)
-    said = fraction(FP32, "user", 80.0, quick=True, warnings=("quick: a fifth",)).warnings
-    assert said == ("quick: a fifth",)
-
-
-def test_an_ok_row_without_measured_blocks_is_invalid() -> None:
-    (row,) = rows(Measurement(RUN, None), [Numerator("exact", "us", FP32)], [Denominator("user", {"fp32": 100.0})])
-    assert (row.status, row.utilization_ratio) == ("invalid", None)
-
-
-def fraction(unit: dict[str, int], denominator: str, peak: float, **more: object) -> Utilization:
-    measured = Measurement(dataclasses.replace(RUN, **more), MeanStepTime(1.0, 0.9, 1.1, 10))
-    (row,) = rows(measured, [Numerator("exact", "us", unit)], [Denominator(denominator, dict.fromkeys(unit, peak))])
-    return row
-
-
-def test_above_one_is_kept_and_explained() -> None:
-    tensor, cores = fraction(TENSOR, "datasheet", 8.0), fraction(FP32, "datasheet", 8.0)
-    assert (tensor.utilization_ratio, cores.utilization_ratio) == (1.25, 1.25)  # 10 FLOP in 1 s of 8: never clamped
-    assert "error in numerator or denominator" in tensor.warnings[0]
-    assert "Winograd" in cores.warnings[0]
-    assert fraction(FP32, "ceiling", 8.0).warnings[0].startswith("ceiling_too_low")
-    assert fraction(TENSOR, "ceiling", 8.0).warnings[0].startswith("ceiling_too_low")
-    assert fraction(FP32, "datasheet", 10.0).warnings == ()  # exactly 1 is not above 1
-
-
 def test_a_ratio_above_one_by_one_counter_alone_is_that_counters_fault() -> None:
     """1 s, a ceiling of 10 FLOP/s: 10 FLOP by the exact count are all of it; fvcore's 12 cannot be."""
     measured = Measurement(RUN, MeanStepTime(1.0, 0.9, 1.1, 10))
@@ -463,17 +333,6 @@ def test_limits_name_what_lowered_the_clock_inside_the_window_only() -> None:
     polls = [poll(0, "hw_thermal_slowdown"), poll(1, "sw_power_cap", "gpu_idle"), poll(2), poll(3), poll(4)]
     assert limits_seen(event_shares(polls, 1, 4)) == ("clock_limited: sw_power_cap in 25 % of polls",)
     assert limits_seen(event_shares([poll(1, "gpu_idle")], 0, 2)) == ()
-
-
-def test_telemetry_outside_the_window_is_not_observed() -> None:
-    def poll(time_s: float, clock: int) -> Telemetry:
-        return Telemetry(cell_id="c", attempt=1, time_s=time_s, sm_clock_hz=clock, power_w=100.0)
-
-    run = dataclasses.replace(RUN, window_start_s=10.0, window_end_s=12.0)
-    found = measurement(run, [block()], [poll(0, 1), poll(10, 2000), poll(11, 2000), poll(12, 2000), poll(20, 1)])
-    assert found.clock_hz == pytest.approx(2000)
-    assert found.power_w == pytest.approx(100)  # polled; the row itself has no energy
-    assert measurement(RUN, [block()], [poll(10, 2000)]).clock_hz is None
 
 
 def test_energy_of_the_row_is_used_first_and_needs_its_window() -> None:
@@ -511,13 +370,3 @@ def test_what_a_meter_counted_is_a_number_or_a_reason(flop: Any) -> None:
     )
     assert of_loop(run).flop_by_unit == {}
     assert of_loop(run).reason == "what the meter counted of these steps is no number"
-
-
-def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
-    total = FlopCount(
-        cell_id="c", attempt=1, counter="other", workload="m", batch_size=2, phase="forward", native_unit="mac", flop=50
-    )
-    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
-    numerator = theory([total], run, "other")
-    assert numerator.flop_by_unit == {"fp32": 150}
-    assert any(mark.startswith("convention") for mark in numerator.warnings)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.summary import geometric_mean
 from analysis.utilization.windows import (
     BetweenWindows,
     Window,
@@ -49,13 +48,6 @@ def test_the_variance_is_pooled_and_the_windows_own_taken_off() -> None:
     assert (math.log(low / 0.5), math.log(high / 0.5)) == pytest.approx((-half, half), rel=1e-6)
 
 
-def test_fewer_than_four_degrees_say_nothing() -> None:
-    repeats = [window(0.5, 0.01), window(0.6, 0.01)]
-    assert between_windows([repeats] * 3) is None
-    assert between_windows([repeats] * 4) is not None
-    assert between_windows([[window(0.5, 0.01)]] * 9) is None
-
-
 def test_repeats_that_agree_better_than_their_intervals_leave_those_by_student() -> None:
     """Nothing is between windows then: the interval is its own, with t of 4 degrees for 1.96."""
     found = between_windows([[window(0.5, 0.1)] * 3] * 2)
@@ -88,13 +80,6 @@ def test_repeats_that_scatter_more_than_others_have_their_own_scatter() -> None:
         half = (stats.t.ppf(0.975, 2) * times * limit if own else stats.t.ppf(0.975, 26) * 0.05) / math.sqrt(3)
         mean, low, high = mean_of_repeats(values, pooled(0.05))
         assert (mean, math.log(high / low) / 2) == pytest.approx((0.5, half))
-
-
-def test_without_a_pool_the_mean_has_its_own_scatter() -> None:
-    values = (0.49, 0.50, 0.51)
-    assert mean_of_repeats(values, None) == geometric_mean(values)
-    with pytest.raises(ValueError, match="expected two values at least"):
-        mean_of_repeats([0.5], pooled(0.05))
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
@@ -167,30 +152,9 @@ def test_repeats_are_those_of_one_cell(other: dict[str, object]) -> None:
     assert found.degrees == 4  # of a and b the three others; two first ones of one name are one repeat of one cell
 
 
-def test_over_measured_ceilings_repeats_are_of_one_ceiling() -> None:
-    ceiling = {"denominator": "ceiling", "peak_source": "timed"}
-    rows = [
-        fraction(model, repeat, 0.5 + 0.02 * repeat, **ceiling, peak_flop_per_s=peak)
-        for model in ("a", "b")
-        for repeat, peak in enumerate((1e11, 1e11, 1e11, 2e11))
-    ]
-    (found,) = pools(rows).values()
-    assert found.degrees == 4
-
-
 def test_a_row_without_a_whole_interval_has_none_and_is_not_pooled() -> None:
     rows = [fraction(model, repeat, 0.5 + 0.02 * repeat) for model in ("a", "b") for repeat in range(3)]
     open_ended = fraction("a", 3, 0.9, utilization_high_ratio=None)
     *mine, last, absent = widened([*rows, open_ended, fraction("c", 0, None)])
     assert (last, absent) == (open_ended, fraction("c", 0, None))
     assert mine == list(widened(rows))
-
-
-def test_windows_beyond_all_bounds_have_ends_that_are_numbers() -> None:
-    rows = [fraction(model, repeat, 0.5 * 1e-100**repeat) for model in ("a", "b") for repeat in range(3)]
-    for row in widened(rows):
-        assert 0 <= row.windows_low_ratio < row.windows_high_ratio < math.inf
-    (between,) = pools(rows).values()
-    for pool in (None, between):
-        _, low, high = mean_of_repeats([0.5, 5e-301], pool)
-        assert 0 <= low < high < math.inf

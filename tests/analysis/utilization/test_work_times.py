@@ -6,7 +6,7 @@ import math
 import pytest
 from scipy import stats
 
-from analysis.utilization.work_times import epoch_of, work_times, works_of
+from analysis.utilization.work_times import work_times, works_of
 from results.records.answers import WorkTime
 from results.records.cell import Run
 from results.records.samples import Sample
@@ -134,12 +134,6 @@ def test_a_real_epoch_far_off_does_not_agree_and_one_without_interval_does_not_s
     assert (lone.real_time_s, lone.real_low_s, lone.agrees) == (20.0, None, None)
 
 
-def test_a_torn_real_epoch_is_none() -> None:
-    row = by_work([*PLAIN, block(20.0, "epoch", steps=100)])["epoch"]
-    assert (row.real_time_s, row.agrees) == (None, None)
-    assert row.time_s is not None
-
-
 @pytest.mark.parametrize(
     ("methods", "works"),
     [
@@ -168,37 +162,3 @@ def test_what_was_not_timed_is_a_row_with_its_reason() -> None:
         assert (rows[work].status, rows[work].reason) == ("unavailable", "an image of 16 is too small")
         assert (rows[work].time_s, rows[work].items) == (None, None)
     assert rows["batch"].time_s is not None
-
-
-def test_a_time_without_a_profile_is_a_time_with_a_note() -> None:
-    row = by_work(PLAIN, dataclasses.replace(RUN, unprofiled={"one": "the profiler lost its trace"}))["one"]
-    assert (row.status, row.reason) == ("ok", "note: no profiled time: the profiler lost its trace")
-    assert (row.profiled_time_s, row.overhead_ratio) == (None, None)
-
-
-def test_a_cell_that_failed_keeps_its_status_and_reason() -> None:
-    run = dataclasses.replace(RUN, status="out_of_memory", reason="61 GiB")
-    for row in work_times(run, PLAIN):
-        assert (row.status, row.reason, row.time_s) == ("out_of_memory", "61 GiB", None)
-
-
-def test_each_time_says_for_itself_whether_it_converged() -> None:
-    unsure = dataclasses.replace(RUN, status="not_converged", reason="±9 %", warnings=("one: ±4 %", "busy: x"))
-    found = {row.work: (row.status, row.reason) for row in work_times(unsure, [*PLAIN, *PROFILED])}
-    assert found == {
-        "one": ("not_converged", "±4 %"),
-        "batch": ("not_converged", "±9 %"),
-        "last": ("ok", ""),
-        "epoch": ("not_converged", "batch: ±9 %"),
-    }
-    wandering = dataclasses.replace(RUN, warnings=("step_time: its own interval is ±9 %",))
-    row = by_work(PLAIN, wandering)["batch"]  # the cell's paired utilization converged, the time of its steps did not
-    assert (row.status, row.reason) == ("not_converged", "its own interval is ±9 %")
-    last = dataclasses.replace(RUN, warnings=("last: ±5 %",))
-    assert by_work(PLAIN, last)["epoch"].reason == "last: ±5 %"
-    assert by_work([*PLAIN, *PROFILED], last)["batch"].status == "ok"
-
-
-def test_an_epoch_is_divided_without_rest() -> None:
-    assert epoch_of(RUN) == (156, 16)
-    assert epoch_of(dataclasses.replace(RUN, batch_size=100)) == (100, 0)

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from cleaning.accounts.account.reconcile import RULES, reconcile, rule_of
+from cleaning.accounts.account.reconcile import RULES, reconcile
 from cleaning.accounts.vocabulary.causes import CAUSES
 from measure.counters.harness import isolation
 from tests.support.account_nets import account_nets
@@ -177,35 +177,3 @@ BY_HAND = [
 @pytest.mark.parametrize(("counter", "net", "size", "phase", "cause", "flop"), BY_HAND)
 def test_a_cause_by_hand(counter, net, size, phase, cause, flop):
     assert causes_of(counter, net, size, phase).get(cause) == flop
-
-
-IDLE = {"fvcore": {"F.batch_norm", "F.layer_norm", "F.group_norm"}}
-"""Rules whose function calls another with the same rule, which would take their place."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("counter", ["fvcore", "ptflops", "pthflops", "deepspeed", "calflops", "thop"])
-def test_without_any_one_of_its_rules_something_is_unexplained(counter):
-    """So that each line of each table is held to the counter by some net."""
-    rule = rule_of(counter)
-    names = ("RULES", "FUNCTIONS", "READERS", "MODULES", "CELLS")
-    tables = [table for name in names if isinstance(table := getattr(rule, name, None), dict)]
-    idle = set()
-    for table in tables:
-        for name in list(table):
-            line = table.pop(name)
-            try:
-                if not _anything_unexplained(counter):
-                    idle.add(name)
-            finally:
-                table[name] = line
-    assert idle == IDLE.get(counter, set())
-
-
-def _anything_unexplained(counter):
-    for (name, size), rows in counted(counter).items():
-        if size == BATCHES[-1] and any(
-            a.unexplained_flop for a in reconcile(name, size, recorded(name, size), rows)[0]
-        ):
-            return True
-    return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
+from cleaning.accounts.account.backward_ratio import INPUT, WEIGHT, Backward, backward
 from results.records.accounts import Account
 from results.records.operations import Operation
 from runners.count import command
@@ -85,23 +85,6 @@ def test_of_a_matrix_product_the_factor_that_is_read_tells_which_gradient_it_is(
     assert missing([*trained, FIRST, gradient(2, FIRST, H)]) == {INPUT: (420, ("head",))}
 
 
-def test_a_second_factor_that_was_calculated_is_no_weight_and_a_view_calculates_nothing() -> None:
-    scores = mm(2, "attention", (H, Y), 103, 5, 6, 7)
-    table = [conv(0), conv(9, [True, True], 0), FIRST, gradient(3, FIRST, H), gradient(4, FIRST, 1), scores]
-    assert missing([*table, gradient(5, scores, Y)]) == {FACTOR: (420, ("attention",))}
-    view = dataclasses.replace(operation("aten.t", {"self": (7, 6)}, [(6, 7)]), reads=(1,), writes=(1,))
-    table = [conv(0), conv(9, [True, True], 0), view, FIRST]
-    assert missing([*table, gradient(3, FIRST, 1)]) == {WEIGHT: (420, ("head",))}
-
-
-def test_gradients_of_another_size_and_of_nothing_are_told_as_they_are() -> None:
-    # 3 gradients of 420: 420 too much; one that belongs to no forward product: 420 too much
-    table = [conv(0), conv(9, [True, True], 0), FIRST, *(gradient(i, FIRST, H) for i in (3, 4, 5))]
-    assert missing(table) == {OTHER: (-420, ("head",))}
-    table = [conv(0), conv(9, [True, True], 0), gradient(3, FIRST, H)]
-    assert missing(table) == {LOOSE: (-420, ("head",))}
-
-
 def attention(index: int, phase: str = "forward") -> Operation:
     """2 sequences, 3 heads, 5 queries and keys of 4, values of 4: scores 2 · 2·3·5·5 · 4 = 1,200 FLOP, their sum as
     much; backward twice that; what runs has the scores once more, 1,200."""
@@ -152,18 +135,6 @@ def test_ratios_by_kind_and_of_the_counters_that_have_both_passes() -> None:
     assert found["exact", "model", ""][:2] == (564, 984)
     assert found["twice", "model", ""] == (600, 1200, 2)
     assert {source for source, _, _ in found} == {"exact", "twice"}
-
-
-def test_an_embedding_explains_an_exact_estimate() -> None:
-    embedding = operation("aten.embedding", {"weight": (10, 6), "indices": (5,)}, [(5, 6)])
-    embedding = dataclasses.replace(embedding, index=0, module="tokens", kind="embedding", reads=(8, 9), writes=(H,))
-    found = backward("net", 2, [embedding, FIRST, gradient(2, FIRST, H), gradient(3, FIRST, 1)])
-    assert found.ratio == 2
-
-
-def test_nothing_is_divided_by_nothing() -> None:
-    found = backward("net", 2, [])
-    assert (found.ratio, found.estimate_error, found.executed_error) == (None, None, None)
 
 
 NET = """

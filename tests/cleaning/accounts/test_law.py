@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaning.accounts.account.batch_law import counter_laws, exact_laws
+from cleaning.accounts.account.batch_law import exact_laws
 from results.records.accounts import AccountLaw
 from results.records.calls import CallRecording
 from results.records.counts import FlopCount
@@ -111,29 +111,6 @@ def rows(series: dict[int, int], operator: str = "", printed: dict[int, int] | N
         )
         for size, native in series.items()
     ]
-
-
-def test_a_counter_that_charges_a_bias_once_has_it_as_its_constant() -> None:
-    # 8 a sample of a linear layer 4 → 2, and 2 biases whatever the batch
-    linear = rows({1: 8, 2: 16, 4: 32, 16: 128}, "Linear")
-    bias = rows({1: 2, 2: 2, 4: 2, 16: 2}, "bias")
-    total, part = counter_laws("net", [*rows({1: 10, 2: 18, 4: 34, 16: 130}), *linear, *bias])
-    assert line_of(total) == ("forward", "", 8, 2, True)
-    assert line_of(part) == ("forward", "bias", 0, 2, True)
-    assert total.reason == "note: the constant is of bias (2)"
-    assert (total.native_unit, total.batches) == ("mac", (1, 2, 4, 16))
-
-
-def test_what_is_printed_is_judged_where_it_is_divided_by_the_batch() -> None:
-    # a module of 8 b, divided by b: 8; a function of 3 b, not divided
-    native = rows({1: 11, 2: 22, 4: 44, 16: 176}, printed={1: 11, 2: 14, 4: 20, 16: 56})
-    parts = [*rows({1: 8, 2: 16, 4: 32, 16: 128}, "Conv2d"), *rows({1: 3, 2: 6, 4: 12, 16: 48}, "F.relu")]
-    (total,) = counter_laws("net", [*native, *parts])
-    assert line_of(total) == ("forward", "", 3, 8, True)
-    assert total.reason == (
-        "note: what modules counted (Conv2d) is divided by the batch and does not grow with it; "
-        "undivided, all of it is 11 a sample"
-    )
 
 
 @pytest.fixture

@@ -4,19 +4,16 @@ Sums of numbers some of which are unknown: what is known alone, or nothing unles
 """
 
 import contextlib
-import dataclasses
 import importlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.operators.registry import PRODUCTS, TABLE, kind_of
+from analysis.operators.registry import kind_of
 from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts.conventions import extrapolation_checked, one_convention
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records, model_operators
-from cleaning.counts.steps import CleaningStep, Outcome, known_sum, whole_sum
-from results.errors import Inconsistent
 from results.records.counts import FlopCount
 
 
@@ -92,16 +89,6 @@ def test_the_operators_of_torchs_own_counters_are_in_the_table() -> None:
     assert profiled == OPERATORS["torch_profiler"]
 
 
-def test_model_kinds_are_those_whose_operations_are_model_flop() -> None:
-    """By the rules themselves: model FLOP comes from the readers of products alone."""
-    products = {rule.kind for rule in TABLE.values() if "read_products" in module_of(rule.reader)}
-    assert products == set(PRODUCTS)
-
-
-def module_of(reader: object) -> str:
-    return getattr(getattr(reader, "func", reader), "__module__", "")
-
-
 def points_on(slope: int, constant: int, *batches: int, at: int, off: int = 0) -> tuple[FlopCount, ...]:
     counted = [count("", None, batch_size=b, flop=slope * b + constant) for b in batches]
     return (*counted, count("", None, batch_size=at, flop=slope * at + constant + off, extrapolated=True))
@@ -114,21 +101,6 @@ def test_extrapolation_on_the_line_stays_and_off_the_line_is_invalid() -> None:
     bad = extrapolation_checked(points_on(3, 5, 1, 2, 16, at=64, off=1))
     assert (bad.kept[-1].status, bad.kept[-1].flop) == ("invalid", None)
     assert "give 197" in bad.kept[-1].reason  # 3 · 64 + 5
-
-
-def test_counted_batches_that_are_on_no_line_carry_no_extrapolation() -> None:
-    rows = list(points_on(3, 5, 1, 2, 16, at=64))
-    rows[1] = dataclasses.replace(rows[1], flop=12)
-    (bad,) = [row for row in extrapolation_checked(tuple(rows)).kept if row.extrapolated]
-    assert bad.status == "invalid"
-    assert "on no line" in bad.reason
-
-
-def test_one_counted_batch_decides_nothing_and_that_is_logged() -> None:
-    rows = points_on(3, 5, 1, at=64)
-    outcome = extrapolation_checked(rows)
-    assert outcome.kept == rows
-    assert "not checked" in outcome.log[0].reason
 
 
 COUNTS = st.builds(
@@ -162,24 +134,3 @@ def test_kept_and_dropped_are_what_came(counts: list[FlopCount]) -> None:
 
     assert identity(cleaned.flop_counts + cleaned.dropped[FLOP_COUNTS]) == identity(tuple(counts))
     assert len(cleaned.log) >= len(cleaned.dropped[FLOP_COUNTS])  # nothing leaves without a line
-
-
-@given(st.lists(COUNTS, max_size=12))
-def test_every_count_that_is_ok_is_two_flop_a_multiply_add(counts: list[FlopCount]) -> None:
-    for row in clean_records({FLOP_COUNTS: counts}).flop_counts:
-        if row.status == "ok" and row.native_value is not None and row.operator:  # a total may mix units
-            assert row.flop == {"mac": 2, "flop": 1}[row.native_unit] * row.native_value
-
-
-def test_a_step_that_loses_a_record_stops_the_cleaning() -> None:
-    losing = CleaningStep("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
-    with pytest.raises(Inconsistent, match=r"cleaning step losing: 2 records of flop_counts\.csv came, 1 kept"):
-        clean_records({FLOP_COUNTS: [count(), count("conv")]}, [losing])
-
-
-@pytest.mark.parametrize(
-    ("values", "known", "whole"),
-    [([2, 3], 5, 5), ([2, None], 2, None), ([None], None, None), ([0], 0, 0), ([], None, 0)],
-)
-def test_a_sum_is_whole_only_if_every_value_is_known(values: list[int | None], known: int | None, whole: int | None):
-    assert (known_sum(values), whole_sum(values)) == (known, whole)

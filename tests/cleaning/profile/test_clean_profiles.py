@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import random
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from analysis.trace.operations import is_product
 from analysis.utilization.numerators import profiled
-from cleaning.counts.steps import Outcome
 from cleaning.profile.clean import PROFILE_STEPS, clean_instances, clean_profile, profile_counts
 from cleaning.profile.faults import shapes_flop
 from cleaning.profile.instances import forest, instances, no_products
@@ -148,19 +146,6 @@ def test_cleaning_what_is_clean_changes_nothing(calls: list[ProfiledOperation]) 
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests(), st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(calls: list[ProfiledOperation], shuffle: random.Random) -> None:
-    works = [*calls, *(dataclasses.replace(one, work="one") for one in calls)]
-    straight = clean_profile(a_run(), works)
-    shuffled = list(works)
-    shuffle.shuffle(shuffled)
-    assert clean_profile(a_run(), shuffled) == straight
-    half = len(straight.operations) // 2
-    alone = [dataclasses.replace(row, work="one") for row in straight.operations[half:]]
-    assert alone == list(straight.operations[:half])
-
-
-@settings(max_examples=40, deadline=None)
 @given(forests(), st.lists(st.none() | st.integers(0, 99), min_size=12, max_size=12))
 def test_cleaned_counts_come_from_shapes_alone(calls: list[ProfiledOperation], numbers: list[int | None]) -> None:
     other = [dataclasses.replace(one, found_flop=numbers[one.index]) for one in calls]
@@ -240,16 +225,6 @@ def test_gradients_of_a_convolution_by_their_mask(mask: tuple[bool, ...], times:
     assert row.verdict == ("under" if times else "right")
 
 
-def test_what_is_unknown_stays_unknown_with_its_reason() -> None:
-    rows = clean(
-        call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=0, found_flop=48),
-        call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1),
-    )
-    assert [(row.cleaned_flop, row.verdict) for row in rows] == [(None, "unknown")] * 2
-    why = "shapes give no count: aten::_grouped_mm: its arguments are in no table"
-    assert [row.reason for row in rows] == [f"48 FLOP were recorded and {why}", f"nothing was counted and {why}"]
-
-
 def test_a_call_that_says_too_little_is_counted_by_those_inside_if_all_are_known() -> None:
     outer = call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4))
     (node,) = forest(
@@ -261,21 +236,6 @@ def test_a_call_that_says_too_little_is_counted_by_those_inside_if_all_are_known
     assert "inside it aten::_grouped_mm" in row.reason
 
 
-def test_products_of_other_phases_are_kept_and_said_to_be_none_of_the_step() -> None:
-    rows = clean(*(mm(2, 3, 4, i, phase=phase) for i, phase in enumerate(("optimizer", "recompute", "", "loss"))))
-    assert [row.cleaned_flop for row in rows] == [48] * 4
-    assert [row.reason for row in rows] == [
-        "in optimizer: no model FLOP of the step",
-        "in recompute: no model FLOP of the step",
-        "in no phase: no model FLOP of the step",
-        "",
-    ]
-    forward, backward = profile_counts(a_run(), rows, None)
-    assert (forward.cleaned_flop, forward.operations) == (48, 1)
-    assert forward.reason == "1 products are in no phase and not counted"
-    assert (backward.cleaned_flop, backward.status) == (None, "unavailable")
-
-
 def test_a_product_takes_its_place_from_the_calls_around_it() -> None:
     rows = clean(
         mm(2, 3, 4, index=0, module="head"),
@@ -283,18 +243,6 @@ def test_a_product_takes_its_place_from_the_calls_around_it() -> None:
         mm(3, 2, 4, index=2, parent=1, phase=""),
     )
     assert (rows[1].phase, rows[1].module, rows[1].forward_index) == ("backward", "head", 0)
-
-
-def test_the_dtype_is_that_of_the_innermost_product_that_names_one() -> None:
-    half = Tensor(2, 3, dtype="c10::Half")
-    calls = [
-        call("aten::linear", Tensor(2, 3), Tensor(4, 3), index=0),
-        call("aten::to", Tensor(4, 3, dtype="double"), index=1, parent=0),
-        call("aten::linear", half, Tensor(4, 3, dtype="c10::Half"), index=2, parent=0),
-        call("aten::mm", Tensor(2, 3, dtype=""), Tensor(3, 4, dtype=""), index=3, parent=2),
-    ]
-    assert [row.dtype for row in clean(*calls)] == ["float16"]
-    assert [row.dtype for row in clean(call("aten::mm", Tensor(2, 3, dtype=""), Tensor(3, 4, dtype="")))] == [""]
 
 
 @pytest.mark.parametrize(
@@ -308,12 +256,6 @@ def test_the_dtype_is_that_of_the_innermost_product_that_names_one() -> None:
 def test_calls_that_are_no_forest_are_refused(calls: list[ProfiledOperation], why: str) -> None:
     with pytest.raises(Inconsistent, match=why):
         clean_profile(a_run(), calls)
-
-
-def test_a_step_that_loses_a_product_is_caught() -> None:
-    found = instances(a_run(), forest([mm(1, 1, 1)]), "made up")
-    with pytest.raises(Inconsistent, match="cleaning step thief: 1 products came, 0 kept and 0 dropped"):
-        clean_instances(found, (("thief", lambda products: Outcome(())),))
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
@@ -366,23 +308,6 @@ def test_a_numerator_holds_all_products_of_its_work_or_is_none() -> None:
     (homeless,) = profiled("batch", profile_counts(a_run(), rows, None), rows, a_run())
     assert homeless.model_flop is None
     assert homeless.reason.startswith("1 products are in no phase")
-
-
-def test_one_unknown_product_makes_its_phase_unknown() -> None:
-    grouped = call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1, module="experts", time_s=3.0)
-    rows = clean_profile(a_run(), [mm(2, 3, 4, time_s=1.0), grouped]).operations
-    forward, backward = profile_counts(a_run(), rows, None)
-    found = forward.found_flop, forward.deduplicated_flop, forward.cleaned_flop
-    assert (*found, forward.unknown, forward.status) == (None, None, None, 1, "unavailable")
-    known = forward.found_at_least_flop, forward.deduplicated_at_least_flop, forward.at_least_flop
-    assert (*known, forward.unknown_calls, forward.unknown_time_ratio) == (48, 48, 48, 1, 0.75)
-    assert (backward.at_least_flop, backward.unknown_calls, backward.unknown_time_ratio) == (None, 0, None)
-    (numerator,) = profiled("batch", (forward, backward), rows, a_run())
-    assert (numerator.model_flop, numerator.at_least_flop, numerator.unknown_calls) == (None, 48, 1)
-    assert "1 of 2 products have no count" in numerator.reason
-    assert forward.reason.startswith(
-        "1 of 2 products have no count, the first aten::_grouped_mm experts: nothing was counted"
-    )
 
 
 # --- on a device -----------------------------------------------------------------------------------------------------

@@ -46,30 +46,6 @@ def test_a_total_that_breaks_it_names_the_operator_that_does() -> None:
     assert found["fvcore", "forward", "addmm"].holds is False
 
 
-def test_an_operator_that_is_not_counted_at_every_batch_breaks_it() -> None:
-    found = laws(series(line(25, 0, 1, 2, 16)) + series(line(20, 0, 1, 2), "conv"))
-    assert found["fvcore", "forward", "conv"].holds is False
-    assert found["fvcore", "forward", "conv"].reason == "counted 1: 20, 2: 40, nothing at 16"
-
-
-def test_two_batches_give_a_line_and_decide_nothing_one_gives_none() -> None:
-    two = laws(series(line(3, 5, 1, 2)))["fvcore", "forward", ""]
-    assert (two.slope_flop, two.constant_flop, two.holds) == (3, 5, None)
-    one = laws(series({1: 8}))["fvcore", "forward", ""]
-    assert (one.batches, one.slope_flop, one.constant_flop, one.holds) == ((1,), None, None, None)
-    assert "one batch gives no law" in one.reason
-    lost = laws(series(line(3, 5, 1, 2)) + series({1: 3}, "conv"))["fvcore", "forward", "conv"]
-    assert (lost.holds, lost.slope_flop) == (None, None)
-
-
-def test_half_a_flop_a_sample_is_no_law() -> None:
-    half = laws(series({1: 0, 3: 1, 5: 2}))["fvcore", "forward", ""]
-    assert (half.holds, half.slope_flop) == (False, None)
-    assert "no whole number" in half.reason
-    one_batch_of_three = laws(series({2: 7, 4: 13, 16: 49}))["fvcore", "forward", ""]  # 3·b + 1, none at 1
-    assert (one_batch_of_three.slope_flop, one_batch_of_three.constant_flop) == (3, 1)
-
-
 @given(st.integers(-(10**18), 10**18), st.integers(0, 10**18), st.integers(1, 10**6))
 def test_a_miss_by_any_amount_is_seen_beyond_floats(slope: int, constant: int, off: int) -> None:
     exact = line(slope, constant, 1, 2, 16)

@@ -73,12 +73,6 @@ def test_each_method_divides_its_own_flop_by_its_own_time(built: Built, method: 
     assert row.items_per_s == pytest.approx(ITEMS[method] / run_fixture.work_s(method, precision), rel=1e-12)
 
 
-def test_energy_was_taken_over_the_batch_alone(built: Built) -> None:
-    expected = run_fixture.POWER_W * run_fixture.work_s("batch", "fp32") / 8
-    assert row_of(built, "batch").energy_per_item_j == pytest.approx(expected)
-    assert [row_of(built, method).energy_per_item_j for method in ("one", "epoch")] == [None, None]
-
-
 def test_warnings_of_a_work_are_said_of_the_methods_that_need_it(path: Path) -> None:
     data = read_run(path)
     marks = ("one: wide", "last: wider", "profile: one: no kernels", "profile: in eager mode", "busy: others")
@@ -153,22 +147,6 @@ def test_a_product_without_shapes_makes_its_work_unknown_not_smaller(path: Path)
     assert row_of(found, "batch").utilization_ratio == pytest.approx(0.40)
 
 
-def test_a_profile_that_differs_from_our_count_says_so(path: Path) -> None:
-    def odd(call: ProfiledOperation) -> ProfiledOperation:
-        drop = call.name == "aten::mm" and call.input_shapes[0] == (8, 10)
-        return dataclasses.replace(call, name="aten::relu", found_flop=None) if drop else call
-
-    found = rebuilt(path, lambda cell_id, attempt: [odd(call) for call in read_profile(path, cell_id, attempt)])
-    (mark,) = [mark for mark in row_of(found, "batch").warnings if mark.startswith("profile_differs")]
-    assert f"backward {(EXACT - FORWARD) * 8 - 2 * run_fixture.PRODUCT_MAC * 8} against {(EXACT - FORWARD) * 8}" in mark
-
-
-def test_cells_without_profiles_have_no_rows_of_works(tmp_path: Path) -> None:
-    plain = rebuilt(run_fixture.write_run(tmp_path / "run"))
-    assert plain.work_times == plain.cleaned_operations == plain.profile_counts == ()
-    assert {row.method for row in plain.utilization} == {"exact", "theory", "theory_as_published"}
-
-
 # --- numerators alone --------------------------------------------------------------------------------------------
 
 RUN = Run(
@@ -187,29 +165,6 @@ def product(phase: str, flop: int, dtype: str = "bfloat16", **more: Any) -> Clea
     values = {"cell_id": "c", "attempt": 1, "source": "torch_profiler", "work": "batch", "index": 0, "name": "x"}
     values |= {"kind": "convolution", "phase": phase, "module": "", "dtype": dtype, "cleaned_flop": flop}
     return CleanedOperation(**{**values, "verdict": "right", **more})
-
-
-def test_products_go_to_the_unit_of_their_dtype_or_of_the_policy() -> None:
-    products = [
-        product("forward", 100),
-        product("loss", 7, "float32"),
-        product("backward", 30, "", kind="attention"),  # no dtype recorded: a matrix product of the policy
-        product("backward", 4, "", kind="convolution"),
-        product("optimizer", 999),
-        product("forward", 999, work="one"),
-        product("forward", 999, source="another"),
-    ]
-    (numerator,) = profiled("batch", [count("forward", 107), count("backward", 34)], products, RUN)
-    assert numerator.flop_by_unit == {"bf16": 104, "tf32": 37}
-    assert numerator.model_flop == 141
-
-
-def test_each_source_is_a_numerator_of_its_own() -> None:
-    counts = [count("forward", 1), count("backward", 2), count("forward", 3, source="nsys")]
-    products = [product("forward", 3)]
-    first, second = profiled("batch", counts, products, RUN)
-    assert (first.source, first.model_flop) == ("torch_profiler", 3)
-    assert (second.source, second.model_flop) == ("nsys", None)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Rows of cells that several ranks trained, from made-up times: scaling, shares and the late rank, derived by hand."""
 
-import math
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +8,7 @@ from analysis.utilization.denominators import Denominator, of_ranks
 from cleaning.reconcile.parallel_steps import parallel_steps
 from results.records.answers import ParallelStep, StepTime
 from results.records.cell import Run
-from results.records.samples import RankCollective, RankRow, Sample
+from results.records.samples import RankRow, Sample
 
 
 def run(parallel: str, batch_size: int = 8, **more: object) -> Run:
@@ -48,20 +47,6 @@ def test_scaling_is_the_rate_of_each_rank_against_the_fewest_ranks() -> None:
     assert found["ddp=2-16"].weak_ratio == pytest.approx(8 / 10)
     assert found["ddp=2-16"].strong_ratio is None, "no single rank has a batch of 16"
     assert found["ddp=1-8"].strong_ratio is None
-
-
-def test_its_interval_has_the_noise_of_both_times() -> None:
-    one, two = run("ddp=1"), run("ddp=2")
-    row = rows([one, two], [time(one, 8.0, 0.03), time(two, 5.0, 0.04)])[1]
-    half = math.hypot(*(math.log((1 + half) / (1 - half)) / 2 for half in (0.03, 0.04)))
-    assert row.strong_low_ratio == pytest.approx(0.8 * math.exp(-half))
-    assert row.strong_high_ratio == pytest.approx(0.8 * math.exp(half))
-
-
-def test_what_failed_is_compared_with_nothing() -> None:
-    one, two = run("ddp=1", status="crashed", reason="rank 0 of 1: gone"), run("ddp=2")
-    first, second = rows([one, two], [time(two, 5.0)])
-    assert (first.reason, first.time_s, second.strong_ratio) == ("rank 0 of 1: gone", None, None)
 
 
 def test_fewest_ranks_of_the_same_kind_come_first() -> None:
@@ -118,18 +103,6 @@ def test_a_late_rank_is_dated_by_the_timed_blocks(case: str) -> None:
         for number, (wait, share) in enumerate(waits)
     ]
     assert rows([of], [time(of, 1.0)], ranks, blocks)[0].late_since_block == since
-
-
-def test_bytes_are_those_of_the_rank_that_gives_most() -> None:
-    of = run("ddp=2")
-    given = [
-        RankCollective(
-            cell_id=of.cell_id, attempt=1, rank=number, kind="broadcast", calls=1.0, given_bytes=size, time_s=0.1
-        )
-        for number, size in enumerate((10.0, 30.0))
-    ]
-    (row,) = parallel_steps([of], [time(of, 1.0)], {}, {(of.cell_id, 1): given}, {})
-    assert row.collective_bytes == {"broadcast": 30.0}
 
 
 def test_a_peak_of_ranks_is_the_sum_of_their_ceilings_or_times_a_datasheets() -> None:

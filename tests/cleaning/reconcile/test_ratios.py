@@ -21,7 +21,7 @@ from tests.measure.operations.vision_steps import parts as model_parts
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.small_steps import Calls, parts, real_trace
 from tests.support.recordings.recorded_nets import NETS
-from tests.support.recordings.recordings import Tensor, a_run, call, mm, recorded, table_flop
+from tests.support.recordings.recordings import a_run, recorded, table_flop
 
 # --- the closed form -------------------------------------------------------------------------------------------------
 
@@ -181,55 +181,7 @@ def test_sums_of_levels_are_the_models() -> None:
                 assert sum(part.backward_flop or 0 for part in parts_of) == row.backward_flop
 
 
-def test_an_epoch_weighs_its_batches() -> None:
-    """Two batches whose backward is twice the forward, a last one (of other sizes) where it is once: made up, so that
-    a weight forgotten shows. Batch: 48 and 96; last: 100 and 100; epoch of 2 + 1: 196 and 292."""
-    backward = {"phase": "backward", "forward_index": 0}
-    calls = [
-        mm(2, 3, 4, 0), mm(2, 4, 3, 1, **backward), mm(3, 2, 4, 2, **backward),
-        mm(1, 5, 10, 0, work="last"), mm(5, 1, 10, 1, work="last", **backward),
-    ]  # fmt: skip
-    run = a_run(methods=("batch", "epoch"), epoch_images=5, profiled=("batch", "last"))
-    rows = ratios(run, clean_profile(run, calls).operations, None, ())
-    cleaned = {r.work: r for r in pick(rows, state="cleaned", level="model")}
-    assert {work: (r.forward_flop, r.backward_flop, r.ratio) for work, r in cleaned.items()} == {
-        "batch": (48, 96, 2.0),
-        "epoch": (196, 292, 292 / 196),
-    }
-    assert "one" not in {r.work for r in rows}
-
-
-def test_one_unknown_product_makes_its_ratio_unknown() -> None:
-    unknown = call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1, phase="backward", forward_index=0)
-    rows = ratios(a_run(), clean_profile(a_run(), [mm(2, 3, 4), unknown]).operations, None, ())
-    for row in pick(rows, state="cleaned"):
-        assert (row.backward_flop, row.ratio, row.status) == (None, None, "unavailable")
-        assert "1 of 1 calls have no count in backward" in row.reason
-
-
-def test_gradients_whose_forward_call_is_unknown_stand_alone() -> None:
-    calls = [call("aten::linear", Tensor(2, 3), Tensor(4, 3)), mm(2, 4, 3, 1, phase="backward", forward_index=77)]
-    rows = ratios(a_run(), clean_profile(a_run(), calls).operations, None, ())
-    names = {r.name: r for r in pick(rows, state="cleaned", level="operation")}
-    assert names["aten::linear"].reason == "nothing of it in backward"
-    assert names["aten::mm"].reason == "nothing of it in forward"
-    assert (names["aten::mm"].forward_flop, names["aten::mm"].backward_flop) == (None, 48)
-
-
 # --- from our own trace ----------------------------------------------------------------------------------------------
-
-
-def test_kinds_of_our_own_trace() -> None:
-    """ReLU: one comparison an element forward, one backward; products by model FLOP, without their bias's sums."""
-    table = real_trace(NETS["cnn"]).operations
-    rows = {r.name: r for r in pick(ratios(a_run(), (), table, ()), source="flopledger", level="kind")}
-    assert rows["activation"].ratio == 1
-    assert rows["activation"].forward_flop == 2 * 8 * 8 * 8
-    products = rows["convolution"].forward_flop + rows["matmul"].forward_flop  # type: ignore[operator]
-    assert products == table_flop(table, "forward")
-    backward = rows["convolution"].backward_flop + rows["matmul"].backward_flop  # type: ignore[operator]
-    assert backward == table_flop(table, "backward")
-    assert rows["normalization"].ratio == pytest.approx(1, abs=0.01)
 
 
 # --- from counters ---------------------------------------------------------------------------------------------------
@@ -264,10 +216,3 @@ def test_counters_with_a_backward_pass() -> None:
     )  # fmt: skip
     sources = {r.source for r in ratios(a_run(), (), None, counts)}
     assert sources == {"flop_counter_mode", "torch_profiler"}
-
-
-def test_counts_of_different_batches_are_not_divided() -> None:
-    counts = [count("flop_counter_mode", "forward", 100), count("flop_counter_mode", "backward", 50, batch_size=1)]
-    (row,) = ratios(a_run(methods=("theory",), profiled=()), (), None, counts)
-    assert (row.ratio, row.status) == (None, "unavailable")
-    assert row.reason.startswith("forward and backward are of different batches")

@@ -76,12 +76,6 @@ def test_repeats_are_one_variant_and_other_devices_and_failures_none() -> None:
     ]
 
 
-def test_a_manifest_of_an_older_version_has_single_values() -> None:
-    cells = ((a_run("a", precision="fp32"), 0.01), (a_run("b", precision="tf32"), 0.02))
-    old = {"precisions": ["tf32", "fp32"], "layout": "channels_first", "compile": False}
-    assert [row[2:4] for row in found(*cells, options=old)] == [("precision=tf32", True), ("precision=fp32", False)]
-
-
 def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...] = ()) -> list[str]:
     """The variants of repeats of one cell, each in a session on this host and device."""
     sittings = [
@@ -102,20 +96,5 @@ def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...
     return [row.variant for row in found]
 
 
-def test_repeats_on_one_device_stay_one_cell():
-    assert rows_on(("a", "u1"), ("a", "u1")) == ["", ""]
-    assert rows_on(("a", "u1"), ("a", "u1"), variant="compile=true") == ["compile=true"] * 2
-
-
-def test_a_cpu_and_a_gpu_of_one_host_have_no_repeats_in_common():
-    assert rows_on(("a", ""), ("a", "u1"), devices=("cpu", "cuda")) == ["", ""]
-    assert rows_on(("a", "u1"), ("b", "u2"), devices=("cuda:0", "cuda:1")) == ["device=a", "device=b"]
-
-
 def test_repeats_on_several_hosts_have_their_names():
     assert rows_on(("a", "u1"), ("b", "u2"), ("a", "u1")) == ["device=a", "device=b", "device=a"]
-
-
-def test_devices_of_one_host_have_their_hashes():
-    found = rows_on(("a", "0123456789"), ("a", "9876543210"), ("b", "x"), variant="compile=true")
-    assert found == ["compile=true, device=a 01234567", "compile=true, device=a 98765432", "compile=true, device=b"]

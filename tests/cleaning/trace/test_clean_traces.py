@@ -20,7 +20,6 @@ from tests.support.made_up_operations.made_up_kernels import (
     AMPERE,
     DGRAD,
     EXPLICIT,
-    FFT,
     HOPPER,
     IM2COL,
     IMPLICIT,
@@ -162,21 +161,6 @@ def test_trials_leave_count_and_time() -> None:
     assert only(found).kernels == len(TUNED)
 
 
-@pytest.mark.parametrize(
-    ("tuned", "run"),
-    [
-        ([IMPLICIT, SCUDNN, *fft(4)], len(fft(4))),
-        ([IMPLICIT, *fft(4), *fft(4)], len(fft(4))),  # a trial and the run of one algorithm
-        ([*fft(4), IM2COL, EXPLICIT, IM2COL, EXPLICIT], 4),  # pieces of a batch
-        ([*fft(4), OFFSETS, SCUDNN, OFFSETS, AMPERE, OFFSETS, SCUDNN], 2),
-    ],
-)
-def test_the_run_is_what_comes_last(tuned: list[str], run: int) -> None:
-    found = one_convolution(*tuned)
-    assert found.kernels["fault"].ne("autotune").tolist() == [False] * (len(tuned) - run) + [True] * run
-    assert states(found)[2] == CONV
-
-
 def test_rows_of_a_launch_that_a_join_doubled() -> None:
     made = MadeUp()
     made.kernel(convolution(made, INPUT, WEIGHT), OFFSETS, SCUDNN)
@@ -190,30 +174,7 @@ def test_rows_of_a_launch_that_a_join_doubled() -> None:
     assert [i.kernel_time_s for i in found.instances] == pytest.approx([20e-6, 10e-6])
 
 
-def test_the_number_of_a_bias_is_not_the_products() -> None:
-    made = MadeUp()
-    call = made.call("aten::linear", Tensor(4, 8), Tensor(16, 8))
-    made.kernel(call, POINTWISE, source_flop=4 * 16)
-    made.kernel(call, SGEMM, source_flop=1024)
-    found = cleaned(made)
-    assert states(found) == [1088, 1024, 1024]
-    assert found.faults == (("not_product", 1, -64),)
-
-
 # --- too seldom ------------------------------------------------------------------------------------------------------
-
-
-def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
-    for kernels, faults in (
-        (4, ()),
-        (1, (("grouped", 1, CONV // 4 - CONV // 16),)),
-        (5, (("multi_kernel", 1, -CONV // 16),)),
-    ):
-        made = MadeUp()
-        made.kernel(convolution(made, INPUT, (64, 16, 3, 3), groups=4), *[SCUDNN] * kernels)
-        found = cleaned(made)
-        assert states(found) == [kernels * CONV // 16, min(kernels, 4) * CONV // 16, CONV // 4], kernels
-        assert found.faults == faults
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -267,13 +228,6 @@ def old_step(**inside: list[str]) -> MadeUp:
     return made
 
 
-def test_old_recordings_without_settings() -> None:
-    found = cleaned(old_step(input=[DGRAD], weight=[WGRAD]))
-    assert states(found) == [CONV + 24] * 3
-    assert states(found, "backward") == [CONV, CONV, 2 * CONV]
-    assert found.instances[2].units == 2
-
-
 def test_the_calls_inside_tell_which_gradients_were_asked_for() -> None:
     assert states(cleaned(old_step(weight=[WGRAD])), "backward")[2] == CONV
 
@@ -312,26 +266,6 @@ def test_without_sizes_the_gap_stays_and_is_told() -> None:
     assert found.outside_time_ratio == 100 / 200  # the kernel of no call: in no phase, and kept apart
 
 
-def test_a_number_without_sizes_counts_once() -> None:
-    made = MadeUp()
-    made.kernel(made.call("aten::conv2d"), *fft(4))
-    calls, kernels = made.tables()
-    kernels["source_flop"] = [100 if name == FFT else 0 for name in kernels["name"]]
-    found = clean(calls, kernels)
-    assert states(found) == [400, 100, 100]
-    assert only(found).verdict == "unknown"
-
-
-def test_nothing_known_of_a_phase_is_unknown_and_not_zero() -> None:
-    made = MadeUp()
-    made.kernel(made.call("aten::conv2d", phase="backward"), SCUDNN, source_flop=0)
-    found = cleaned(made)
-    assert states(found, "backward") == [None, None, None]  # 0 is what PyProf writes for what it cannot count
-    assert states(found, "forward") == [None, None, None]
-    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(None, 0, 1, 1.0)
-    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal()
-
-
 def test_one_call_without_a_count_is_enough_in_its_phase_alone() -> None:
     made = MadeUp()
     made.kernel(made.call("aten::conv2d"), SCUDNN, time_ns=1)
@@ -355,14 +289,6 @@ def test_a_product_of_which_the_recording_counts_a_part_has_no_count() -> None:
     assert only(found).repaired_flop is None
     assert [found.phase_totals[state]["forward_flop"].at_least for state in STATES] == [1024] * 3
     assert states(found) == [None] * 3
-
-
-def test_a_call_without_a_count_whose_kernels_were_not_recorded_has_no_known_time() -> None:
-    made = MadeUp()
-    made.call("aten::conv2d")
-    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
-    found = cleaned(made)
-    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV, 1, None)
 
 
 FMHA = "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40BlockFmhaBatchPrefillPipelineE"
@@ -463,18 +389,6 @@ def test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_nam
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
-def test_totals_by_phase() -> None:
-    made = MadeUp()
-    for phase in ("forward", "loss", "recompute", "optimizer", ""):
-        made.kernel(convolution(made, INPUT, WEIGHT, phase=phase), SCUDNN)
-    found = cleaned(made)
-    assert [states(found, phase) for phase in ("forward", "backward", "recompute")] == [
-        [2 * CONV] * 3,
-        [None] * 3,
-        [CONV] * 3,
-    ]
-
-
 def test_a_product_in_a_product_is_one_and_others_are_outermost_operators() -> None:
     made = MadeUp()
     outer = convolution(made, INPUT, WEIGHT)
@@ -515,53 +429,6 @@ def test_calls_that_contradict_each_other(column: str, value: int, what: str) ->
 # --- machines without a device ---------------------------------------------------------------------------------------
 
 
-def test_calls_in_the_place_of_kernels() -> None:
-    made = MadeUp()
-    outer = convolution(made, INPUT, WEIGHT)
-    pad, each = Tensor(*INPUT), ((1, 1), (1, 1), (1, 1), 1)
-    inner = made.call("aten::mkldnn_convolution", pad, Tensor(*WEIGHT), None, *each, parent=outer)
-    copy = made.call("aten::copy_", Tensor(2), parent=outer)
-    for call in (inner, copy):
-        made.kernel(call, made.calls[call]["name"], what="call")
-    found = cleaned(made)
-    assert states(found) == [CONV] * 3
-    assert found.faults == ()
-    assert found.unexplained_time_ratio == 0
-
-
-def test_a_call_whose_sizes_give_nothing_is_repaired_from_the_one_around_it() -> None:
-    made = MadeUp()
-    outer = convolution(made, INPUT, WEIGHT)
-    made.kernel(made.call("aten::empty", Tensor(2), parent=outer), "aten::empty", what="call")
-    found = cleaned(made)
-    assert states(found) == [0, 0, CONV]
-    assert found.faults == (("not_counted", 1, CONV),)
-
-
-def old_gradients(*inside: str, time_ns: tuple[int, ...] = (10, 20)) -> CleanedTrace:
-    """What torch before 1.11 recorded of a convolution's gradients on a machine without a device: sizes alone."""
-    made = MadeUp()
-    forward = made.call("aten::cudnn_convolution", Tensor(*INPUT), Tensor(*WEIGHT), settings=False)
-    tensors = (Tensor(*INPUT), Tensor(*OUTPUT), Tensor(*WEIGHT))
-    back = made.call(
-        "aten::cudnn_convolution_backward", *tensors, settings=False, phase="backward", forward_index=forward
-    )
-    sizes = {"input": (None, Tensor(*OUTPUT), Tensor(*WEIGHT)), "weight": (None, Tensor(*OUTPUT), Tensor(*INPUT))}
-    for which, time in zip(inside, time_ns, strict=False):
-        name = f"aten::cudnn_convolution_backward_{which}"
-        made.kernel(made.call(name, *sizes[which], parent=back, settings=False), name, what="call", time_ns=time * US)
-    return cleaned(made)
-
-
-@pytest.mark.parametrize("time_ns", [(10, 20), (20, 10)])
-def test_calls_of_one_gradient_each_count_one_each(time_ns: tuple[int, ...]) -> None:
-    found = old_gradients("input", "weight", time_ns=time_ns)
-    assert states(found, "backward") == [2 * CONV] * 3
-    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV]
-    assert found.faults == (("no_kernel", 1, CONV),)  # the forward call is no row
-    assert [i.units for i in found.instances] == [1, 2]
-
-
 # --- in a sweep ------------------------------------------------------------------------------------------------------
 
 
@@ -592,10 +459,3 @@ def numerator(made: MadeUp, run: Run) -> Numerator:
     counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
     (made_of,) = profiled("batch", counts, found.operations, run)
     return made_of
-
-
-def test_kernels_of_a_graph_share_a_launch_and_are_no_doubles() -> None:
-    made = MadeUp()
-    call = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16))
-    made.kernel(call, SGEMM, SGEMM, correlation=5)
-    assert cleaned(made).faults == (("multi_kernel", 1, -1024),)

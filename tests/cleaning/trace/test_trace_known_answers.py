@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import flopledger
-from analysis.trace.kernel_names import fft_tiles
 from cleaning.trace.clean import STATES, CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.recording import Recording
@@ -24,9 +23,7 @@ real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 
 V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
 MI300 = "tracelens_mi300_resnet_train_actckpt.json.gz"
-H100 = "qanthony_h100_transformer_fwd_shapes.json.gz"
 PYPROF = "pyprof_prof_r50_v100_raw.csv"
-TUNED = "pyprof_prof_r50_v100_autotune_firstiter_raw.csv"
 DICT = "pyprof_parse_r50_v100.dict.gz"
 NSYS = ("r50_v100_nsys2022ddl_seq_pyprofmarkers.sqlite", "r50_v100_nsys2026ddl_opid_sizes_duplaunch.sqlite")
 
@@ -107,20 +104,6 @@ def test_resnet50_of_a_v100_without_its_kernels(tmp_path: Path) -> None:
 
 
 @real
-def test_the_law_of_tiles_on_a_v100() -> None:
-    """Every convolution of 3 × 3 and more that FFT_TILING was tried on: one launch a tile."""
-    found = cleaned(TUNED)
-    launches = found.kernels[found.kernels["name"] == "volta_gcgemm_32x32_nt"].groupby("instance").size()
-    seen = {}
-    for instance in found.instances:
-        inputs, weight = (*instance.input_shapes, (), ())[:2]
-        if instance.index in launches.index and weight and weight[2] >= 3:
-            seen[inputs[2:], weight[2:]] = launches[instance.index]
-            assert launches[instance.index] == fft_tiles(inputs[2:], weight[2:]), instance
-    assert {((224, 224), (7, 7)): 81, ((56, 56), (3, 3)): 4, ((28, 28), (3, 3)): 1}.items() <= seen.items()
-
-
-@real
 def test_an_mi300_with_checkpointing() -> None:
     """Convolutions alone: 108.814 forward, 101.733 recomputed, 210.55 backward, of three steps."""
     found = cleaned(MI300)
@@ -137,17 +120,6 @@ def test_an_mi300_with_checkpointing() -> None:
     kernels = found.kernels
     assert 0 < found.unexplained_time_ratio < 0.3  # kernels without a recorded launch
     assert (kernels["link"] == "none").sum() == 968
-
-
-@real
-def test_a_transformer_on_an_h100() -> None:
-    """Three steps of one layer, batch 16 · 128 tokens, width 512, 8 heads, 2048 inside."""
-    tokens = 3 * 16 * 128
-    inside = 2 * tokens * 512 * 2048 * 2
-    attention = 2 * tokens * 512 * (3 + 1) * 512 + 2 * 2 * tokens * 128 * 512
-    found = cleaned(H100)
-    assert flop(found, "matmul", "forward", "repaired") == inside
-    assert flop(found, "attention", "forward", "repaired") == attention
 
 
 # --- a recording of our own ------------------------------------------------------------------------------------------

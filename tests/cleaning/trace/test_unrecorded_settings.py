@@ -121,15 +121,6 @@ def test_calls_of_equal_operands_are_counted_by_what_is_inside_each(name: str, t
         assert "wrong_number" not in [reason for reason, *_ in found.faults]
 
 
-def test_equal_calls_are_counted_by_what_is_inside_each() -> None:
-    made = MadeUp()
-    for inner in (3, 5):
-        at = made.call("aten::einsum", None, Tensor((2, 3, 5), (2, 3, 5)), settings=False)
-        made.call("aten::bmm", Tensor(2, inner, inner), Tensor(2, inner, inner), parent=at, settings=False)
-    found = clean(*made.tables()).instances
-    assert [each.expected_flop for each in found] == [2 * 2 * 3**3, 2 * 2 * 5**3]
-
-
 # --- a convolution and its gradients ---------------------------------------------------------------------------------
 
 
@@ -151,31 +142,4 @@ def test_the_gradient_of_the_output_tells_its_size() -> None:
     assert step((2, 4, 99, 99))[0].reason == "aten::conv2d: what was recorded of its output does not agree"
 
 
-def test_gradients_that_were_asked_for_are_unknown_where_parts_have_none() -> None:
-    *_, backward = step(HALF, convolutions=2)
-    assert backward.expected_flop is None
-    assert backward.reason == "aten::convolution_backward: the recording does not say which gradients were asked for"
-
-
 # --- products inside stand -------------------------------------------------------------------------------------------
-
-
-def nested(*inner: tuple[Sizes, Sizes]) -> Any:
-    """The gradients of a convolution, whose output has the sizes HALF, without settings around matrix products."""
-    made = MadeUp()
-    operands = (Tensor(*X), Tensor(*HALF), Tensor(*W))
-    at = made.call("aten::cudnn_convolution_backward", *operands, phase="backward", settings=False)
-    for left, right in inner:
-        made.call("aten::mm", Tensor(*left), Tensor(*right), parent=at, settings=False)
-    return clean(*made.tables()).instances[0]
-
-
-def test_products_inside_tell_how_many_gradients() -> None:
-    one = ((8, 36), (36, 64))  # 2 · 8 · 36 · 64 = HALF_FLOP
-    assert nested(one).units == 1
-    assert nested(one, one).units == 2
-    broken = nested(one, one, one)
-    assert (broken.expected_flop, broken.reason) == (
-        None,
-        "aten::cudnn_convolution_backward: the products inside do not agree with its sizes",
-    )

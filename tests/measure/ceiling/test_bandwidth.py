@@ -2,14 +2,13 @@
 
 import itertools
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from analysis.profile.machine import machine_of
-from measure.ceiling import bandwidth, launch_overhead
+from measure.ceiling import bandwidth
 from measure.ceiling.ceilings import Bench
 from measure.ceiling.quick import measure_machine
 from measure.ceiling.trials import Move
@@ -75,23 +74,6 @@ def test_within_a_cache_calls_in_a_row_are_timed_as_one(monkeypatch):
     bandwidth.row(its, BLANK, Move("copy", 1 << 20, "memory"), 1)
     assert len(calls) == 2 * 128 + 2
     assert flushes == [1]  # before the timed call alone
-
-
-def test_the_last_cache_is_the_largest(tmp_path: Path):
-    for index, size in enumerate(("48K", "32K", "1024K", "32M")):
-        (tmp_path / f"index{index}").mkdir()
-        (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
-    assert bandwidth.last_cache_bytes("cpu", tmp_path) == 32 << 20
-    assert bandwidth.last_cache_bytes("cpu", tmp_path / "nothing") is None
-
-
-def test_a_launch_is_device_time_and_a_call_is_the_hosts():
-    launch = launch_overhead.row(bench(ticking()), BLANK, "launch", 1)
-    assert launch.best_s == pytest.approx(0.002 / 500)  # between events
-    call = launch_overhead.row(bench(ticking()), BLANK, "call", 1)
-    assert call.best_s == pytest.approx(1.0 / 500)  # one look at the host's clock to the next
-    assert (launch.operation, call.operation) == ("launch", "call")
-    assert (launch.bytes_per_s, launch.flop_per_s, launch.repeats) == (None, None, 20)
 
 
 def test_what_a_profile_needs_within_seconds(monkeypatch):

@@ -12,7 +12,7 @@ from measure.ceiling import ceilings as ceiling_ceilings
 from measure.ceiling import trials
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.ceilings import Bench, measure_ceilings
-from measure.ceiling.trials import Trial, shapes
+from measure.ceiling.trials import Trial
 from measure.device.apply_precision import read_flags
 from measure.timing.clocks import CpuClock
 from results.errors import Unavailable
@@ -213,13 +213,6 @@ def test_the_fastest_kernel_of_the_unit_is_the_ceiling():
 # --- shapes ---
 
 
-def test_products_have_equal_flop_and_follow_the_rate():
-    # 10 ms at 200 GFLOP/s: 2e9 = 2 s**3, s = 1000, the nearest power of two is 1024
-    products = [t for t in shapes("cpu", 200e9) if t.operation == "matmul"]
-    assert [t.sizes for t in products] == [(1024, 1024, 1024), (2048, 2048, 256), (4096, 2048, 128), (512, 512, 4096)]
-    assert {t.flop for t in products} == {2 * 1024**3}
-
-
 @pytest.mark.parametrize("part", ["forward", "grad_input", "grad_weight"])
 def test_a_convolutions_shape_is_what_runs(part):
     bench = Bench("cpu", torch.float32, CpuClock(), 1.0)
@@ -243,14 +236,6 @@ def test_a_row_holds_the_median_of_its_calls():
     assert found.flop_per_s == pytest.approx(12000 / 0.004)
 
 
-def test_a_spent_budget_is_a_row_with_a_reason():
-    clock = Ticking(0.001)
-    clock.now_s = 5.0
-    found = Bench("cpu", torch.float32, clock, 5.0).row(row(None), Trial("matmul", (8, 8, 8)), 3)
-    assert (found.status, found.flop_per_s) == ("unavailable", None)
-    assert "spent" in found.reason
-
-
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
@@ -269,27 +254,6 @@ def test_a_kernel_that_cannot_run_is_a_row(monkeypatch, fault, status):
     found = bench.row(row(None), Trial("matmul", (8, 8, 8)), 3)
     assert (found.status, found.flop_per_s) == (status, None)
     assert found.reason == str(fault).splitlines()[0]
-
-
-def test_a_broken_device_is_no_row(monkeypatch):
-    bench = Bench("cpu", torch.float32, Ticking(0.001), 5.0)
-
-    def prepared(trial):
-        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700)
-
-    monkeypatch.setattr(bench, "prepared", prepared)
-    with pytest.raises(torch.AcceleratorError):
-        bench.row(row(None), Trial("matmul", (8, 8, 8)), 3)
-
-
-def test_operands_are_random_and_repeat_without_touching_the_sweeps_generator():
-    torch.manual_seed(7)
-    before = torch.get_rng_state()
-    one, other = (Bench("cpu", torch.float32, CpuClock(), 1.0)._normal(200, 200) for _ in range(2))
-    assert torch.equal(one, other)
-    assert float(one.std()) == pytest.approx(1, abs=0.02)
-    assert int((one == 0).sum()) == 0
-    assert torch.equal(before, torch.get_rng_state())
 
 
 # --- the whole ---
@@ -321,13 +285,6 @@ def test_flags_that_do_not_take_are_invalid_rows(monkeypatch):
     assert [(r.operation, r.status, r.reason, r.flop_per_s) for r in rows] == [
         (operation, "invalid", "a: expected b, found c", None) for operation in ("matmul", "convolution")
     ]
-
-
-def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(Unavailable, match="tf32 on cpu"):
-        measure_ceilings("s", "cpu", PRECISIONS["tf32"], CpuClock(), 1.0)
-    with pytest.raises(ValueError, match="budget above 0"):
-        measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 0.0)
 
 
 @pytest.mark.gpu

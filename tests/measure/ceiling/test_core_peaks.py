@@ -66,16 +66,6 @@ def test_rows_of_units_and_instructions() -> None:
     assert len(issue_rows(BLANK, ("fp32",), 1, 0.1, fastest=True)) == 1
 
 
-@pytest.mark.usefixtures("here")
-def test_instructions_without_a_row_are_timed_and_have_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = Cores(frozenset({"avx512_bf16"}), "Golden Cove server", "", ALLOWED)
-    monkeypatch.setattr(core_peaks, "cores", lambda: unknown)
-    (row,) = issue_rows(BLANK, ("bf16",), 2, 0.1)
-    assert (row.status, row.derived_flop_per_s) == ("ok", None)
-    assert row.reason.startswith("note: no derived peak: analysis/devices/vector_units.csv has no row for avx512_bf16")
-    assert row.flop_per_s == pytest.approx(2 * 3.8e9 * 0.5 * 32 * 2)
-
-
 def test_buffers_fit_their_level_and_no_smaller_one() -> None:
     caches = {"L1d": (48 << 10, 2), "L2": (2 << 20, 2), "L3": (30 << 20, 16)}
     found = dict(core_peaks._buffers(caches, 2, 64 << 30))

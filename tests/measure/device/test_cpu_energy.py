@@ -87,16 +87,6 @@ def test_a_counter_that_may_have_gone_round_unseen_is_not_believed(tmp_path, gap
     assert ("may go round" in device.reasons.get("energy_j", "")) != known
 
 
-def test_a_round_of_unknown_length_is_not_guessed(tmp_path):
-    put(tmp_path, package(0, 5_000_000, range_uj=None))
-    device = cpu(tmp_path, [0.0, 1.0, 2.0])
-    assert device.poll().energy_j == 5.0
-    put(tmp_path, package(0, 1_000_000, range_uj=None))
-    assert device.poll().energy_j is None
-    assert device.poll().energy_j is None
-    assert "went round" in device.reasons["energy_j"]
-
-
 def test_energy_that_only_root_may_read_is_absent_with_the_reason(tmp_path, monkeypatch):
     put(tmp_path, {**package(0, 5_000_000), **package(1, 6_000_000)})
     forbid(monkeypatch, tmp_path / "sys/class/powercap/intel-rapl:1/energy_uj")
@@ -117,16 +107,6 @@ def forbid(monkeypatch, path: Path) -> None:
         return read(self, *arguments, **more)
 
     monkeypatch.setattr(Path, "read_text", refused)
-
-
-def test_a_machine_that_says_nothing(tmp_path):
-    device = cpu(tmp_path)
-    assert not device.polls
-    assert device.poll() == Reading(time_s=1.0)
-    assert device.processes() is None
-    state = device.preflight()
-    assert (state["clock_hz"], state["clock_max_hz"], state["energy_source"]) == (None, None, None)
-    assert "no package" in state["absent"]["energy_j"]
 
 
 def test_temperature_and_clocks_of_a_processor(tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from measure.device import environment, product_instructions
-from measure.device.cpu_identity import Allowance, allowance, cache_bytes, processor
-from measure.device.product_instructions import EMULATED, REFERENCE, UNKNOWN, instructions, log, of_implementation
+from measure.device import environment
+from measure.device.cpu_identity import Allowance, allowance, processor
+from measure.device.product_instructions import EMULATED, REFERENCE, UNKNOWN, log, of_implementation
 from results.errors import Unavailable
 
 XEON = """processor\t: {}
@@ -111,22 +111,7 @@ def test_the_quota_of_the_control_group(root: Path, monkeypatch: pytest.MonkeyPa
     assert allowance().quota == 1.5
 
 
-def test_caches_by_level(root: Path) -> None:
-    levels = (("1", "Data", "48K", "0"), ("1", "Instruction", "32K", "0"), ("2", "Unified", "2048K", "0"))
-    for index, (level, kind, size, shared) in enumerate((*levels, ("3", "Unified", "30M", "0-7"))):
-        folder = f"sys/devices/system/cpu/cpu0/cache/index{index}"
-        for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
-            write(root, f"{folder}/{name}", text)
-    assert cache_bytes() == {"L1d": (48 << 10, 1), "L2": (2 << 20, 1), "L3": (30 << 20, 8)}
-
-
-CONVOLUTION = (
-    "onednn_verbose,v1,primitive,exec,cpu,convolution,{},forward_training,src:{}:a:blocked:acdb::f0 "
-    "wei:{}:a:blocked:Acdb64a::f0 bia:f32:a:blocked:a::f0 dst:f32:a:blocked:acdb::f0,attr-scratchpad:user,"
-    "alg:convolution_direct,mb4_ic64oc64_ih28oh28kh3sh1dh0ph1_iw28ow28kw3sw1dw0pw1,18.7"
-)
 MKL = "MKL_VERBOSE oneMKL 2024.0 Product build 20240605 for Intel(R) 64 architecture {} enabled processors, Lnx 2.60GHz"
-SGEMM = "MKL_VERBOSE SGEMM(T,N,256,64,256,0x7ffd,0x55f5,256,0x55f5,256,0x7ffd,0x55f5,256) 14.83ms CNR:OFF Dyn:1 NThr:2"
 
 
 @pytest.mark.parametrize(
@@ -149,26 +134,6 @@ SGEMM = "MKL_VERBOSE SGEMM(T,N,256,64,256,0x7ffd,0x55f5,256,0x55f5,256,0x7ffd,0x
 )
 def test_an_implementation_and_a_dtype_name_instructions(implementation: str, dtype: str, found: str) -> None:
     assert of_implementation(implementation, dtype) == found
-
-
-def test_lines_of_both_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product_instructions, "_mkl_instructions", [])
-    lines = [
-        "onednn_verbose,v1,info,cpu,isa:Intel AVX10.1 and Intel AMX with bfloat16 and 8-bit integer support",
-        "onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:bf16::blocked:abcd::f0 dst:f32::a,,,4,1",
-        CONVOLUTION.format("brg_conv_fwd:avx10_1_512_amx", "bf16", "bf16"),
-        CONVOLUTION.format("jit:avx512_core", "f32", "f32"),
-        CONVOLUTION.format("ref:any", "f32", "f32"),
-        SGEMM,
-    ]
-    assert instructions(lines) == {
-        "convolution/bfloat16": ("amx_bf16",),
-        "convolution/float32": ("avx512f", "reference"),
-        "matmul/float32": ("unknown",),
-    }
-    told = MKL.format("Intel(R) Advanced Vector Extensions 512 (Intel(R) AVX-512)")
-    assert instructions([told, SGEMM]) == {"matmul/float32": ("avx512f",)}
-    assert instructions([SGEMM]) == {"matmul/float32": ("avx512f",)}  # MKL says it once in a process
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")

@@ -3,14 +3,13 @@
 import sys
 import time
 import typing
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
 from analysis.devices.telemetry import Reading
-from measure.device import environment, telemetry
+from measure.device import telemetry
 from measure.device.telemetry import Adapter, DeviceFacts, open_device, state_before
-from measure.device.torch_build import torch_build
 from results.errors import Unavailable
 from runners.workers.telemetry import TelemetryWatch
 from tests.support.fakes.polls import polled
@@ -120,18 +119,6 @@ def test_the_vendor_that_torch_was_built_for_is_asked(two_vendors, device, build
     assert open_device(device, lambda field: "1" if field in build else None) == opened
 
 
-def test_every_reason_is_told_where_nothing_opens(two_vendors):
-    two_vendors["red"] = "no red"
-    assert open_device("cuda", lambda field: None) == "blue 0"
-    two_vendors["blue"] = "no blue"
-    with pytest.raises(Unavailable, match=r"^red: no red; blue: no blue$"):
-        open_device("cuda", lambda field: None)
-    with pytest.raises(Unavailable, match=r"^no blue$"):
-        open_device("cuda", lambda field: "1" if field == "blue" else None)
-    with pytest.raises(Unavailable, match="'abacus:1': expected one of cuda"):
-        open_device("abacus:1")
-
-
 def test_an_adapter_opens_a_device_with_every_member():
     """Of the class that its function gives: methods and constants, and what is set where it is made."""
     protocol = telemetry.DeviceTelemetry
@@ -142,18 +129,3 @@ def test_an_adapter_opens_a_device_with_every_member():
     for name, adapter in telemetry.ADAPTERS.items():
         device = typing.get_type_hints(telemetry._load(adapter))["return"]
         assert members - {*dir(device), *device.__init__.__code__.co_names} == set(), name
-
-
-@pytest.mark.parametrize(
-    ("text", "cuda", "hip"),
-    [
-        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n", "12.8", None),
-        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4.4'\n", None, "6.4.4"),
-    ],
-)
-def test_the_build_is_read_from_torchs_files(monkeypatch, tmp_path, text, cuda, hip):
-    (tmp_path / "version.py").write_text(text)
-    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: spec)
-    assert (torch_build("cuda"), torch_build("hip")) == (cuda, hip)
-    assert environment.torch_cuda_build() == cuda

@@ -59,20 +59,6 @@ def test_driver_version(machine: Path, text: str, version: str | None) -> None:
     assert environment.driver_version() == version
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "kind"),
-    [
-        (".dockerenv", "", "docker"),
-        ("run/.containerenv", "", "podman"),
-        ("proc/1/cgroup", "12:pids:/kubepods/burstable/pod1\n", "kubepods"),
-        ("proc/1/cgroup", "0::/init.scope\n", None),
-    ],
-)
-def test_container(machine: Path, path: str, text: str, kind: str | None) -> None:
-    put(machine, path, text)
-    assert environment.container() == kind
-
-
 def test_host_facts_of_a_known_machine(machine: Path) -> None:
     put(machine, "proc/meminfo", "MemTotal:       2097152 kB\nMemFree: 1 kB\n")
     put(machine, "etc/os-release", 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12"\n')
@@ -81,12 +67,6 @@ def test_host_facts_of_a_known_machine(machine: Path) -> None:
     assert facts.host_memory_bytes == 2 * 1024**3
     assert facts.os == "Debian GNU/Linux 12"
     assert facts.governor == "powersave"
-
-
-def test_an_empty_machine_gives_none_and_no_exception(machine: Path) -> None:
-    facts = environment.host_facts()
-    absent = ("container", "cpu_physical", "cpu_quota", "cpu_isa", "host_memory_bytes", "governor", "driver")
-    assert [getattr(facts, key) for key in absent] == [None] * len(absent)
 
 
 def test_only_variables_that_matter_are_kept_and_no_secret_or_uuid(
@@ -106,20 +86,6 @@ def test_only_variables_that_matter_are_kept_and_no_secret_or_uuid(
         "OMP_NUM_THREADS": "4",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     }
-
-
-def test_a_card_has_one_hash_in_the_spellings_of_nvml_and_torch() -> None:
-    uuid = "01234567-89ab-cdef-0123-456789abcdef"
-    assert hashed(f"GPU-{uuid}") == hashed(uuid.upper())
-    assert uuid[:8] not in hashed(uuid)
-    assert len(hashed(uuid)) == 16
-
-
-def test_overrides_are_listed_while_set(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert environment.overrides() == []
-    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert environment.overrides() == ["NVIDIA_TF32_OVERRIDE=0", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"]
 
 
 def test_an_absent_cuda_device_has_every_key_and_says_why() -> None:

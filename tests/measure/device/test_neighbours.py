@@ -31,17 +31,6 @@ def test_others_are_all_work_but_ours_over_all_processors(tmp_path: Path) -> Non
     assert watch.used_ratio() == pytest.approx(0.2)
 
 
-def test_no_account_is_unknown_and_more_than_all_is_all(tmp_path: Path) -> None:
-    assert Neighbours(tmp_path / "absent").used_ratio() is None
-    (tmp_path / "odd").write_text("cpu words\n")
-    assert Neighbours(tmp_path / "odd").used_ratio() is None
-    stat, wall = tmp_path / "stat", iter([0.0, 1.0])
-    account(stat)
-    watch = Neighbours(stat, lambda: 0.0, lambda: next(wall))
-    account(stat, user=1000)
-    assert watch.used_ratio() == 1.0
-
-
 def test_windows_are_taken_together_and_one_of_unknown_use_makes_all_unknown() -> None:
     """0.02 s of others in 0.4 s of processors, 0.01 s less than none by the ticks in 0.2 s: 0.01 of 0.6 s."""
     assert ratio_of([Used(0.02, 0.4), Used(-0.01, 0.2)]) == pytest.approx(0.01 / 0.6)

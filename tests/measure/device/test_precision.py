@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analysis.devices.precisions import PRECISIONS, expected_cuda
-from measure.device import apply_precision, processes
+from measure.device import apply_precision
 from measure.device.apply_precision import apply, check, read_flags, session, supported
 from results.errors import Unavailable
 
@@ -41,17 +41,6 @@ def test_fp32_on_cuda_is_ieee_in_convolutions_too():
     assert flags["cudnn.conv.fp32_precision"] == flags["cuda.matmul.fp32_precision"] == "tf32"
 
 
-def test_a_cpu_never_rounds_float32():
-    # amp-bf16 lets TF32 round float32 on CUDA; oneDNN would read the same flag on a CPU
-    apply(PRECISIONS["amp-bf16"], "cpu")
-    assert read_flags()["mkldnn.matmul.fp32_precision"] == "ieee"
-    apply(PRECISIONS["amp-bf16"], "cuda")
-    assert check(read_flags(), PRECISIONS["amp-bf16"], "cpu") == [
-        "mkldnn.matmul.fp32_precision: expected ieee or none, found tf32",
-        "float32_matmul_precision: expected highest, found high",
-    ]
-
-
 @pytest.mark.parametrize("flag", sorted(expected_cuda(PRECISIONS["fp32"])))
 def test_every_flag_that_matters_is_checked(flag):
     apply(PRECISIONS["fp32"], "cuda")
@@ -59,20 +48,6 @@ def test_every_flag_that_matters_is_checked(flag):
     (said,) = check(flags, PRECISIONS["fp32"], "cuda")
     assert said.startswith(f"{flag}: expected ")
     assert said.endswith("found surprise")
-
-
-def test_benchmark_and_deterministic_are_set_and_checked():
-    apply(PRECISIONS["fp32"], "cpu", cudnn_benchmark=False, deterministic=True)
-    flags = read_flags()
-    assert flags["cudnn.benchmark"] is False
-    assert flags["deterministic_algorithms"] is True
-    assert check(flags, PRECISIONS["fp32"], "cpu", cudnn_benchmark=False, deterministic=True) == []
-    assert check(flags, PRECISIONS["fp32"], "cpu", cudnn_benchmark=True, deterministic=False) == [
-        "cudnn.benchmark: expected True, found False",
-        "cudnn.deterministic: expected False, found True",
-        "deterministic_algorithms: expected False, found True",
-    ]
-    assert torch.utils.deterministic.fill_uninitialized_memory is False  # it would add a kernel to every torch.empty
 
 
 def test_deterministic_products_get_their_workspace(monkeypatch):
@@ -94,29 +69,6 @@ def test_a_session_leaves_the_process_as_it_was():
         assert flags["deterministic_algorithms"] is True
         raise KeyError
     assert read_flags() == before
-
-
-def test_mixed_setters_are_reported_and_do_not_raise():
-    # in a process of its own: once mixed, legacy reads raise for good
-    code = """
-import torch
-from analysis.devices.precisions import expected_cuda
-from analysis.devices.precisions import PRECISIONS
-from measure.device.apply_precision import apply, check, read_flags
-apply(PRECISIONS["fp32"], "cuda")
-torch.backends.cuda.matmul.fp32_precision = "tf32"
-torch.backends.mkldnn.conv.fp32_precision = "bf16"
-flags = read_flags()
-assert flags["float32_matmul_precision"].startswith("unreadable: "), flags
-said = check(flags, PRECISIONS["fp32"], "cuda")
-assert said[0] == "cuda.matmul.fp32_precision: expected ieee or none, found tf32", said
-assert said[1].startswith("float32_matmul_precision: expected highest, found unreadable"), said
-assert "mkldnn.conv.fp32_precision: expected ieee or none, found bf16" in check(flags, PRECISIONS["fp32"], "cpu")
-"""
-    process = processes.context(processes.PRELOAD).Process(target=exec, args=(code,))
-    process.start()
-    process.join(120)
-    assert process.exitcode == 0, "what it raised is on stderr"
 
 
 def test_an_override_in_the_environment_is_seen_in_the_flags():
@@ -185,11 +137,6 @@ def test_overrides_refuse_what_they_override(monkeypatch, override):
 def test_a_cpu_has_no_tf32_and_no_fp16_units(monkeypatch, native, names):
     monkeypatch.setattr(apply_precision, "_cpu_has_bf16", lambda: native)
     assert accepted("cpu") == names
-
-
-def test_rounding_in_onednn_is_refused_on_a_cpu():
-    assert accepted("cpu", {"DNNL_DEFAULT_FPMATH_MODE": "BF16"}) == []
-    assert "fp32" in accepted("cpu", {"DNNL_DEFAULT_FPMATH_MODE": "STRICT"})
 
 
 @pytest.mark.gpu

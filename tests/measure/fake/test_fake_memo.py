@@ -12,14 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.harness.isolation import count_isolated
 from measure.dispatch.schemas import plan_of
-from measure.fake.building import built_on_meta, modules_on_meta
+from measure.fake.building import modules_on_meta
 from measure.fake.cache import SELF
 from measure.fake.mode import FakeMode, fake_mode
 from measure.operations.tracer import clear_cache
 from results.errors import Unavailable
-from runners.workers.any_model import FACTORY, FAST
 from tests.measure.operations.traced_nets import NETS
 from tests.support.nets.small_steps import Calls, fake_trace, parts, run
 
@@ -193,41 +191,8 @@ def test_a_step_gets_what_torch_answers(net: str) -> None:
     assert recorded == fake_trace(build)
 
 
-class Reads(nn.Module):
-    """Its construction reads a value."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(int(torch.ones(3).sum().item())))
-
-
 def test_what_modules_hold_has_no_values_and_inputs_have_theirs():
     with modules_on_meta():
         model, x = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), torch.ones(2, 8)
     assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {"meta"}
     assert float(x.sum()) == 16
-
-
-def test_a_model_that_reads_values_while_it_is_built_is_built_with_them():
-    assert {p.device.type for p in built_on_meta(Reads).parameters()} == {"cpu"}
-    assert {p.device.type for p in built_on_meta(lambda: nn.Linear(2, 2)).parameters()} == {"meta"}
-
-
-HUGE = """
-import torch
-from torch import nn
-def build():
-    return nn.Sequential(*(nn.Linear(2**17, 2**17, bias=False) for _ in range(4))), torch.ones(1, 2**17)
-"""
-
-
-def counted(model: str, hyper: dict[str, int]) -> list:
-    return count_isolated("exact", model, hyper, (1,), 60.0, factory=FACTORY, registry={"exact": (FAST, "")})
-
-
-def test_weights_that_no_machine_holds_are_counted(tmp_path):
-    """4 products of 2¹⁷ × 2¹⁷, of weights of 275 GB; the first layer's input asks for no gradient."""
-    (tmp_path / "huge.py").write_text(HUGE)
-    forward, backward, _ = counted(f"{tmp_path}/huge.py:build", {})
-    assert (forward.flop, backward.flop) == (4 * 2 * 2**34, 7 * 2 * 2**34)
-    assert forward.peak_memory_bytes < 1.5e9

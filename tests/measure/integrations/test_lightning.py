@@ -85,19 +85,6 @@ def test_what_the_throughput_monitor_divides_by_is_explained(backward, tmp_path)
         assert row.causes == {"the backward pass left out": -n}
 
 
-@pytest.mark.parametrize("stated", [None, 12345])
-def test_a_number_that_nobody_knows_the_source_of_is_unexplained_and_none_has_a_reason(stated, tmp_path):
-
-    module = _module()
-    module.flops_per_batch = stated
-    callback = UtilizationCallback(warm_up_steps=1, energy=False)
-    _train(module, callback, tmp_path)
-    (row,) = callback.result.frameworks
-    assert (row.flop_per_step, row.causes) == (stated, {} if stated else None)
-    assert row.unexplained_flop == (stated - 5 * LAYER if stated else None)
-    assert ("flops_per_batch" in row.reason) == (stated is None)
-
-
 def test_under_lightnings_precision_plugin_the_unit_is_bf16(tmp_path):
 
     callback = UtilizationCallback(warm_up_steps=1, energy=False)

@@ -112,19 +112,6 @@ def test_of_a_step_with_two_passes_by_convention():
     assert found.model_flop_per_step - found.causal_flop_per_step == 2 * 3 * 2 * 2 * 32 * pairs
 
 
-def test_of_padding_the_pairs_are_not_known():
-    """Its values are the loop's, and reading them would wait for the device."""
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=WORDS, **sizes))
-    batch = _words() | {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long)}
-    found = _metered(model, [batch], lambda output: output.loss)
-    assert found.causal_flop_per_step == found.model_flop_per_step  # no layer is causal
-    assert found.mask_exact_flop_per_step is None
-    assert "values are not known" in found.attention_reasons["mask_exact"]
-    assert "mask-exact not known" in str(found)
-
-
 def test_of_gpt2_with_checkpointed_layers():
     transformers = pytest.importorskip("transformers")
     model = _tiny_gpt2(transformers)
@@ -134,39 +121,11 @@ def test_of_gpt2_with_checkpointed_layers():
     _assert_equal(model, _words(), loss_of=lambda output: output.loss)
 
 
-def _bert(transformers, **sizes):
-    return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
-
-
-def test_of_bert():
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    _assert_equal(_bert(transformers, vocab_size=WORDS, **sizes), _words(), loss_of=lambda output: output.loss)
-
-
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
 def test_of_a_recurrent_network(kind):
     body = kind(16, 24, num_layers=2, batch_first=True, bidirectional=True)
     model = Calls(lambda m, x: m.head(m.body(x)[0]), body=body, head=torch.nn.Linear(48, WORDS))
     _assert_equal(model, torch.randn(BATCH, LENGTH, 16), torch.randn(BATCH, 5, 16))
-
-
-def low_rank(layer, rank=4):
-    """A frozen layer and what is trained beside it (LoRA, arXiv:2106.09685): W x + B A x."""
-    down = torch.nn.Linear(layer.in_features, rank, bias=False)
-    up = torch.nn.Linear(rank, layer.out_features, bias=False)
-    return Calls(lambda m, x: m.layer(x) + m.up(m.down(x)), layer=layer.requires_grad_(False), down=down, up=up)
-
-
-def test_of_a_model_with_low_rank_adapters():
-    width, rank = 32, 4
-    model = torch.nn.Sequential(*[low_rank(torch.nn.Linear(width, width), rank) for _ in range(2)])
-    x = torch.randn(BATCH, width)
-    _assert_equal(model, x)
-    big, small = 2 * BATCH * width * width, 2 * BATCH * width * rank
-    # forward: 2 × (big + 2 small). Gradients: weights of 4 adapters; inputs of both `up` and, in the second layer, of
-    # `layer` and `down`; none of the frozen weights, none of x
-    assert _metered(model, [x]).model_flop_per_step == 2 * (big + 2 * small) + 4 * small + 2 * small + big + small
 
 
 def test_of_tied_weights_and_accumulated_gradients():
@@ -200,15 +159,3 @@ def test_packed_sequences_cost_their_own_lengths(kind):
     found = meter.summary()
     assert found.model_flop_per_step * found.steps == seen == exact > 0
     assert found.steps == 5
-
-
-@pytest.mark.parametrize("given", [lambda batch: batch, lambda batch: (batch,)], ids=["alone", "in a tuple"])
-def test_packed_sequences_cost_what_their_lengths_say(given):
-    """An LSTM of 8 → 16 over lengths 5, 3 and 2: 10 rows, of which the first 3 follow no other."""
-    model = torch.nn.LSTM(8, 16)
-    batch = pack_sequence([torch.randn(length, 8) for length in (5, 3, 2)])
-    rows, gates = 10, 4 * 16
-    forward = 2 * rows * gates * (8 + 16)
-    backward = forward + 2 * (rows - 3) * gates * 16  # of the weights; of states, but for the first ones
-    counted = flopledger.count(model, given(batch))
-    assert (counted.forward_flop, counted.backward_flop) == (forward, backward)

@@ -101,15 +101,6 @@ def test_a_loop_that_goes_on_is_another_attempt(tmp_path):
     assert not data.problems
 
 
-def test_inputs_of_several_sizes_are_a_mean_and_say_so(tmp_path):
-    found = _train(tmp_path / "loop", sizes=(8, 3, 4))
-    (run,) = read_run(tmp_path / "loop").runs
-    timed = found.model_flop_per_s * found.step_time_s  # without steps that were observed
-    assert sum(run.executed.values()) == pytest.approx(timed, abs=1)
-    assert any("their inputs differ in size" in each for each in run.warnings)
-    assert run.batch_size == 5
-
-
 def test_what_is_known_of_a_loop_with_an_unknown_call_is_at_least(tmp_path):
     """The net of the test above and an operator without a rule after it, once a step."""
 
@@ -149,15 +140,3 @@ def test_ceilings_that_were_given_are_a_denominator(tmp_path):
     assert command.main([str(tmp_path / "loop")]) == 0
     rows = {each["denominator"]: each for each in _table(tmp_path / "loop" / "utilization.csv")}
     assert float(rows["ceiling"]["utilization_ratio"]) == pytest.approx(found.ceiling_utilization_ratio, rel=1e-9)
-
-
-def test_a_full_disk_at_the_end_is_a_warning(tmp_path, monkeypatch):
-    from results.errors import StoreFault
-    from results.store.store import Store
-
-    def full(*_rest):
-        raise StoreFault("no space left")
-
-    monkeypatch.setattr(Store, "commit", full)
-    with pytest.warns(RuntimeWarning, match="no space left"):
-        _train(tmp_path / "loop")

@@ -105,11 +105,6 @@ def test_steps_before_an_observation_that_differs_have_no_flop_and_the_summary_s
     assert meter.module_flop() is None
 
 
-def test_a_window_after_such_a_change_has_the_flop_of_the_model_that_is():
-    _, windows = deep(lambda number: 3 if number < 50 else 2, 200, window=100, hook_every=4)
-    assert [each.model_flop_per_step for each in windows] == [None, 5 * LAYER]
-
-
 def test_a_change_that_nothing_observed_is_marked_as_unverified():
     meter, _ = deep(lambda number: 3 if number < 10 else 2, 20)
     found = meter.summary()

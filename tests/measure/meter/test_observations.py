@@ -12,7 +12,7 @@ import torch
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, measured, meter_of, net, samples
+from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, measured, net, samples
 from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
@@ -118,36 +118,6 @@ def test_a_checkpoint_is_hardware_work_as_far_as_it_runs(stops):
     recomputed = (2 if stops else 3) * LAYER
     assert found.recompute_flop_per_step == recomputed
     assert found.hfu_ratio / found.utilization_ratio == pytest.approx(1 + recomputed / found.model_flop_per_step)
-
-
-def test_models_that_train_each_other_are_counted_apart_and_say_what_is_not_theirs():
-    """The generator: forward twice, one backward pass. The critic: three passes; frozen in the last, which gives the
-    gradients of its inputs alone."""
-    generator, critic = net(), net(2)
-    meters = [meter_of(generator), meter_of(critic)]
-    for _ in range(3):
-        with meters[0].step(), meters[1].step():
-            (critic(samples()).sum() - critic(generator(samples()).detach()).sum()).backward()
-            critic.requires_grad_(False)
-            critic(generator(samples())).sum().backward()
-            critic.requires_grad_(True)
-    makes, judges = (meter.summary() for meter in meters)
-    flop = (3 + 3 + 5) * LAYER, (2 * (2 + 3) + 2 + 2) * LAYER
-    assert (makes.model_flop_per_step, judges.model_flop_per_step) == flop
-    assert any(warning.startswith(f"{flop[1]:,} FLOP of a step {OUTSIDE}") for warning in makes.warnings)
-    assert any(warning.startswith(f"{flop[0]:,} FLOP of a step {OUTSIDE}") for warning in judges.warnings)
-
-
-def test_products_of_meta_tensors_as_of_another_meters_count_are_no_work():
-    model, shape = net(), torch.empty(WIDTH, WIDTH, device="meta")
-
-    def step(_number):
-        model(samples()).sum().backward()
-        shape.mm(shape)
-
-    found = measured(model, step)
-    assert found.model_flop_per_step == 8 * LAYER
-    assert not any(OUTSIDE in each for each in found.warnings)
 
 
 @pytest.mark.parametrize("way", ["a head", "forward", "a part", "a teacher"])
@@ -258,19 +228,6 @@ def test_a_call_inside_of_a_transform_has_no_count_and_the_meter_goes_on(transfo
     found = measured(model, step)
     assert (found.steps, found.model_flop_per_step) == (3, None)
     assert any("inside of a transform of torch.func" in warning for warning in found.warnings)
-
-
-def test_meters_that_end_in_the_order_in_which_they_began():
-    models = net(), net(2)
-    meters = [meter_of(model) for model in models]
-    for _ in range(3):
-        for meter in meters:
-            meter.begin()
-        (models[0](samples()) + models[1](samples())).sum().backward()
-        for meter in meters:
-            meter.update()
-    assert torch._C._len_torch_dispatch_stack() == 0
-    assert [meter.summary().model_flop_per_step for meter in meters] == [8 * LAYER, 5 * LAYER]
 
 
 def test_random_loops_are_what_they_are():

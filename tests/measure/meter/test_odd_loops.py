@@ -70,12 +70,6 @@ class Deep(torch.nn.Module):
         return x
 
 
-def test_an_early_exit_by_an_argument_is_another_kind_of_call():
-    model = Deep()
-    found = measured(model, lambda number: model(samples(), 1 + number % 3).sum().backward(), STEPS)
-    assert found.model_flop_per_step == (2 + 5 + 8) / 3 * LAYER
-
-
 @pytest.mark.parametrize(
     ("leaves", "reason"),
     [
@@ -116,27 +110,6 @@ def test_a_compiled_model_is_counted_and_never_verified():
     assert found.model_flop_per_step == 8 * LAYER
     assert (found.unverified_steps, found.unverified_since_step) == (3, 0)
     assert "compiled" in found.unverified_reason
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # Dynamo's, at a graph's end
-def test_a_function_that_calls_the_model_may_be_compiled():
-    model = net()
-    call = torch.compile(lambda batch: model(batch).sum(), backend="aot_eager")
-    found = measured(model, lambda _number: call(samples()).backward(), 8)
-    torch._dynamo.reset()
-    assert found.model_flop_per_step == 8 * LAYER
-
-
-def test_meters_of_a_model_and_of_a_part_of_it():
-    model = net()
-    outer, inner = map(meter_of, (model, model[1]))
-    for _ in range(STEPS):
-        with outer.step(), inner.step():
-            trained(model)
-    assert outer.summary().model_flop_per_step == 8 * LAYER
-    found = inner.summary()
-    assert found.model_flop_per_step == 3 * LAYER  # its weight's gradient and its input's
-    assert any(each.startswith(f"{5 * LAYER:,} FLOP of a step ran outside") for each in found.warnings)
 
 
 def test_a_model_becomes_what_it_becomes_without_a_meter():

@@ -32,12 +32,6 @@ def _found(items, calls=None):
     return meter.summary()
 
 
-def test_items_of_some_steps_are_no_rate_of_all():
-    found = _found([None, None, None, None], calls=[True, False, True, False])
-    assert found.items_per_s is None
-    assert any(reason.startswith(f"{NO_ITEMS}: those of 2 of 4 steps are not known") for reason in found.warnings)
-
-
 @pytest.mark.parametrize("items", [math.nan, math.inf, -3, "12"])
 def test_items_that_are_no_amount_are_not_known(items):
     found = _found([7, items])
@@ -50,12 +44,6 @@ def test_samples_and_what_the_caller_counts_are_not_added_up():
     found = _found([100, None, 100])
     assert found.items_per_s is None
     assert any(f"{NO_ITEMS}: they were given for 2 of 3 steps" in reason for reason in found.warnings)
-
-
-def test_given_items_are_a_rate_also_where_no_call_was_seen():
-    found = _found([6, 0, 6], calls=[True, False, True])
-    assert found.items_per_s == pytest.approx(12 / (3 * found.step_time_s))
-    assert not any(reason.startswith(NO_ITEMS) for reason in found.warnings)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +75,6 @@ def test_a_run_of_a_loop_with_unseen_steps_has_no_executed_flop_and_no_items(tmp
 def _ceiling(**changed):
     row = {"sitting": "s0", "device": "cpu", "precision": "fp32", "unit": "fp32", "operation": "matmul", "shape": "8"}
     return Ceiling(**{**row, "flop_per_s": 1e12, "status": "ok", **changed})
-
-
-def test_ceilings_of_another_kind_of_device_are_refused():
-    with pytest.raises(ValueError, match="got those of 'cuda:0'"):
-        meter_of(torch.nn.Linear(WIDTH, WIDTH), ceilings=[_ceiling(device="cuda:0")])
 
 
 @pytest.mark.parametrize("rate", [math.inf, math.nan, -1.0, 0.0])

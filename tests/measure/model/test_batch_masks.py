@@ -17,12 +17,10 @@ from tests.measure.model.masked_models import (
     LENGTH,
     NO_DROPOUT,
     PADDED,
-    POSITIONS,
     SMALL,
     WIDTH,
     model_of,
 )
-from tests.support.nets.masked_nets import Configured
 
 OF_PAIR = 2 * 2 * WIDTH
 """FLOP of a pair in one layer: a score and its use, 2 FLOP a multiply-add, all heads together as wide as the model."""
@@ -79,16 +77,6 @@ def test_without_values_of_a_mask_the_pairs_are_not_known_but_those_up_to_the_di
     assert found.by_convention("mask_exact") == (None, None)
     assert found.by_convention("causal") == known.by_convention("causal")
     assert "values are not known" in found.attention.reasons["mask_exact"]
-
-
-def test_a_mask_of_another_length_or_of_four_dimensions_says_nothing() -> None:
-    model, inputs = model_of("llama", attn_implementation="sdpa"), torch.zeros(1, LENGTH, dtype=torch.long)
-    whole = batch_mask(model, (inputs,), {"attention_mask": torch.ones(1, 1, LENGTH, LENGTH)})
-    assert whole.pairs("causal", LENGTH, LENGTH, 1) is None
-    shorter = batch_mask(model, (inputs,), {"attention_mask": torch.ones(1, 5)})
-    assert shorter.pairs("causal", 5, 5, 1) == [15, 1]
-    assert shorter.pairs("causal", LENGTH, LENGTH, 1) is None
-    assert not batch_mask(torch.nn.Linear(3, 3), (inputs,), {"attention_mask": inputs}).masks
 
 
 def test_a_mask_of_queries_by_keys_is_none_of_padding_though_its_rows_divide_the_heads_of_a_batch() -> None:
@@ -174,73 +162,6 @@ def test_the_pairs_of_t5_are_those_of_its_real_masks_in_each_of_its_three_attent
         dense = {(queries, keys): 2 * BATCH * queries * keys for queries, keys in PARTS.values()}  # of two layers
         less = of_pair * (sum(dense.values()) - sum(kept.values()))
         assert found.by_convention("mask_exact") == (found.forward_flop - less, found.backward_flop - 2 * less)
-
-
-class Calls(torch.nn.Module):
-    """A module of one's own around a model of transformers."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, words: torch.Tensor, attention_mask: torch.Tensor) -> Any:
-        return self.model(words, attention_mask=attention_mask)
-
-
-def test_a_mask_is_found_where_a_module_of_ones_own_calls_the_model() -> None:
-    model, inputs = model_of("llama", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
-    alone = flopledger.count(model, inputs, kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
-    assert alone != flopledger.count(model, inputs).by_convention("mask_exact")
-    assert flopledger.count(Calls(model), (inputs, PADDED)).by_convention("mask_exact") == alone
-
-
-class Anything(Calls):
-    """One that takes any number of arguments before its mask."""
-
-    def forward(self, *inputs: torch.Tensor, attention_mask: torch.Tensor) -> Any:
-        return self.model(inputs[0], attention_mask=attention_mask)
-
-
-def test_a_mask_is_none_of_the_arguments_without_a_name() -> None:
-    model, inputs = model_of("llama", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
-    alone = flopledger.count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
-    labels = torch.ones_like(inputs)
-    found = flopledger.count(Anything(model), (inputs, labels), kwargs={"attention_mask": PADDED})
-    assert found.by_convention("mask_exact") == alone
-
-
-class Both(Calls):
-    """A query and a passage in one call, each with a mask of its own."""
-
-    def forward(self, query: dict[str, torch.Tensor], passage: dict[str, torch.Tensor]) -> Any:
-        return self.model(**query), self.model(**passage)
-
-
-def test_of_two_masks_in_a_call_it_is_not_known_which_attention_has_which() -> None:
-    model, inputs = model_of("bert", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
-    alone = flopledger.count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
-    query, passage = ({"input_ids": inputs, "attention_mask": each} for each in (PADDED, PADDED.flip(0)))
-    assert flopledger.count(Both(model), (query, passage)).by_convention("mask_exact") == (None, None)
-    same = flopledger.count(Both(model), (query, query)).by_convention("mask_exact")
-    assert same == tuple(2 * flop for flop in alone if flop is not None)
-
-
-def test_whether_there_are_an_encoder_and_a_cache_is_asked_of_the_model_inside() -> None:
-    config = transformers.T5Config(
-        vocab_size=50, d_model=WIDTH, d_kv=8, d_ff=16, num_layers=1, num_heads=HEADS, decoder_start_token_id=0
-    )
-    sources = {"input_ids": torch.randint(3, 50, (BATCH, LENGTH)), "attention_mask": PADDED}
-    targets = {"labels": torch.randint(3, 50, (BATCH, TARGET)), BOTH[1]: TARGET_MASK, "use_cache": False}
-    packed = {"input_ids": torch.randint(3, 50, (BATCH, LENGTH)), "position_ids": POSITIONS}
-    for model, given in (
-        (transformers.T5ForConditionalGeneration(config).eval(), sources | targets),
-        (model_of("llama", attn_implementation="eager"), packed),  # which makes a cache
-    ):
-        alone, inside = (
-            flopledger.count(each, (), kwargs=given).by_convention("mask_exact") for each in (model, Configured(model))
-        )
-        assert None not in alone
-        assert inside == alone
 
 
 def test_padding_of_an_encoder_elsewhere_is_not_that_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:

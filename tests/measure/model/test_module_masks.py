@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from torch.nn import Linear
-from torch.nn.functional import scaled_dot_product_attention
 
 import flopledger
 from analysis.operators.attention_pairs import pairs_of
@@ -11,7 +9,6 @@ from measure.profile.step_profile import profile_step
 from reports.profile.data import document
 from reports.profile.terminal import terminal_text
 from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, MODELS, model_of
-from tests.support.nets.small_steps import Calls
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -41,21 +38,6 @@ def test_plain_products_of_a_causal_module_count_as_the_whole_operator_does() ->
     ]
     for convention in ("dense", "causal", "mask_exact"):
         assert len({count.by_convention(convention) for count in counts}) == 1, convention
-
-
-def test_a_mask_of_ones_own_is_not_known_and_one_that_is_asked_for_is() -> None:
-    def attend(**given: object) -> torch.nn.Module:
-        return Calls(lambda m, x: scaled_dot_product_attention(y := m.linear(x), y, y, **given), linear=Linear(8, 8))
-
-    mask = torch.ones(6, 6, dtype=torch.bool).tril()
-    models = attend(is_causal=True), attend(attn_mask=mask)
-    known, unknown = (flopledger.count(model, torch.randn(2, 4, 6, 8)) for model in models)
-    assert known.by_convention("causal")[0] == known.forward_flop - 2 * 2 * 2 * 4 * 8 * (36 - 21)
-    assert unknown.forward_flop == known.forward_flop
-    assert unknown.by_convention("mask_exact") == (None, None)
-    assert "the values of a mask are not known" in unknown.attention.reasons["causal"]
-    with pytest.raises(ValueError, match=r"expected one of dense, causal, mask_exact, hardware, got 'half'"):
-        known.by_convention("half")
 
 
 @pytest.mark.parametrize(("name", "how"), [("mistral", "no mask"), ("bert", "padding")])

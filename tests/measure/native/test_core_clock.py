@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from measure.native import kernels
-from measure.native.core_clock import ADDITIONS, LONG, SHORT, chain_code, chain_hz, core_clock_hz
+from measure.native.core_clock import ADDITIONS, LONG, SHORT, chain_code, chain_hz
 from measure.native.kernels import compiled_program, issue_rate, read_rate
-from measure.native.round_trip import MOST_LOOKS, ROUNDS, TRIES, ping_code, pong_code, round_trip_s, shortest_s
+from measure.native.round_trip import MOST_LOOKS, ROUNDS, ping_code, pong_code, round_trip_s
 from results.errors import Unavailable
 
 HERE = pytest.mark.skipif(
@@ -74,12 +74,6 @@ def test_a_clock_that_stands_still_gives_none() -> None:
         chain_hz(lambda _rounds: None, lambda: 5)
 
 
-@HERE
-def test_the_clock_of_this_core_is_one_that_cores_have(tmp_path: Path) -> None:
-    """Nothing under the root: it is timed. The most of five, since a neighbour may stretch each try."""
-    assert 0.5e9 < max(core_clock_hz(tmp_path) for _ in range(5)) < 7e9
-
-
 PLAIN = "asimd" if platform.machine() in ("aarch64", "arm64") else "sse2"
 """Instructions that every processor of the kind has."""
 
@@ -107,24 +101,6 @@ def test_reading_is_the_sum_over_threads(tmp_path: Path) -> None:
     assert (rate, passes) == (pytest.approx(2e9), 3)
 
 
-def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "program"
-    path.write_text("#!/bin/sh\necho 'the system refuses these registers: Operation not permitted' >&2\nexit 3\n")
-    path.chmod(0o755)
-    with pytest.raises(Unavailable, match="does not run here: the system refuses these registers"):
-        issue_rate(path, (0,), 0.1)
-    with pytest.raises(Unavailable, match="no burst"):
-        issue_rate(program(tmp_path, "chain 1 kernel 1\n"), (0,), 0.1)
-
-
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(Unavailable, match="no C compiler \\(no-such-compiler"), compiled_program(PLAIN):
-        pass
-    with pytest.raises(Unavailable, match="no kernel for mmx: expected one of sse2"), compiled_program("mmx"):
-        pass
-
-
 def test_the_kernel_counts_whole_instructions_a_clock() -> None:
     """A core of either kind issues one to four 128-bit operations a clock: whole numbers of them in the median,
     whoever takes turns with it."""
@@ -142,30 +118,6 @@ def test_the_kernel_counts_whole_instructions_a_clock() -> None:
 
 
 # --- the round trip of a cache line ---
-
-
-def test_the_shortest_try_counts() -> None:
-    """Tries of 400, 90, 200 and 91 ns a round trip."""
-    now_ns, each_ns = [0], iter((400, 90, 200, 91))
-
-    def ping(rounds: int) -> int:
-        now_ns[0] += rounds * next(each_ns)
-        return 0
-
-    assert shortest_s(ping, lambda: now_ns[0]) == pytest.approx(90e-9)
-    assert TRIES == 4
-
-
-def test_a_thread_that_does_not_answer_gives_none() -> None:
-    with pytest.raises(Unavailable, match="did not answer"):
-        shortest_s(lambda rounds: rounds)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="processors of a process are those of Linux")
-def test_one_processor_alone_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3})
-    with pytest.raises(Unavailable, match="one processor alone"):
-        round_trip_s()
 
 
 @pytest.mark.skipif(

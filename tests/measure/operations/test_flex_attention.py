@@ -76,20 +76,6 @@ def test_masks_that_differ_by_sequence_and_head_and_one_that_is_given() -> None:
     assert forward - exact == 2 * 2 * WIDTH * (BATCH * HEADS * 48**2 - int(whole.sum()))
 
 
-def test_heads_that_share_keys_count_as_those_that_do_not() -> None:
-    shared, apart = (
-        flopledger.count(Attend(block_mask("causal", 48), heads), torch.randn(BATCH, HEADS, 48, WIDTH))
-        for heads in (2, HEADS)
-    )
-    assert shared.forward_flop == apart.forward_flop
-    assert less(shared, "mask_exact") == less(apart, "mask_exact") == 48 * 47 // 2
-
-
-def test_without_a_mask_nothing_is_left_out() -> None:
-    found = flopledger.count(Attend(), torch.randn(BATCH, HEADS, 48, WIDTH))
-    assert less(found, "causal") == less(found, "mask_exact") == less(found, "hardware") == 0
-
-
 def test_a_mask_that_the_model_makes_is_not_known_and_one_whose_function_fails_has_its_blocks() -> None:
     inside = flopledger.count(Attend(lambda length: block_mask("causal", length)), torch.randn(1, HEADS, 48, WIDTH))
     assert inside.forward_flop == 2 * HEADS * 48 * WIDTH**2 + 2 * 2 * HEADS * WIDTH * 48**2

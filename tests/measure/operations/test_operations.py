@@ -18,11 +18,9 @@ from tests.support.nets.small_steps import (
     at_work,
     check_laws,
     fake_trace,
-    live_bytes,
     named,
     one,
     parts,
-    product,
     real_trace,
     run,
 )
@@ -71,51 +69,6 @@ def test_table_of_a_small_net() -> None:
     rest = work[len(ahead) + len(back) :]
     assert [o.name for o in rest] == OPTIMIZER * 5  # conv.weight, bn.weight, bn.bias, fc.weight, fc.bias
     assert {(o.phase, o.module) for o in rest} == {("optimizer", "")}
-    check_laws(recorded)
-
-
-def test_shapes_dtypes_names_and_attributes() -> None:
-    recorded = fake_trace(parts(Small))
-    conv = one(recorded, "aten.convolution")
-    assert dict(zip(conv.input_names, conv.input_shapes, strict=True)) == {
-        "input": (2, 3, 8, 8),
-        "weight": (4, 3, 3, 3),
-    }
-    assert (conv.output_shapes, conv.output_dtypes) == (((2, 4, 6, 6),), ("float32",))
-    assert conv.kind == "convolution"
-    assert conv.attributes == {
-        "stride": [1, 1],
-        "padding": [0, 0],
-        "dilation": [1, 1],
-        "transposed": False,
-        "output_padding": [0, 0],
-        "groups": 1,
-    }
-    back = one(recorded, "aten.convolution_backward")
-    assert back.attributes["output_mask"] == [False, True, False]  # the images need no gradient, there is no bias
-    assert back.output_shapes == ((4, 3, 3, 3),)
-    nll = one(recorded, "aten.nll_loss_forward")
-    assert nll.input_names == ("self", "target")  # the weight of the classes is None, and so absent
-    assert nll.input_dtypes == ("float32", "int64")
-    assert nll.attributes == {"reduction": 1, "ignore_index": -100}
-    mean = one(recorded, "aten.mean")
-    assert mean.attributes == {"dim": [2, 3], "keepdim": False, "overload": "dim"}  # dtype is left out
-    assert one(recorded, "aten.addmm").attributes == {"beta": 1, "alpha": 1}  # defaults, which a formula may need
-    decay = named(recorded, "aten.mul_", "optimizer")[0]
-    assert decay.attributes == {"other": 0.9}  # a number where the schema takes a tensor
-
-
-def test_tensors_in_lists_are_numbered() -> None:
-    def forward(_self: Any, x: torch.Tensor) -> torch.Tensor:
-        rows = torch.tensor([0, 1])
-        return torch.cat([x, x * 2], dim=1)[:, rows]
-
-    recorded = fake_trace(parts(lambda: Calls(lambda s, x: forward(s, s.fc(x)), fc=nn.Linear(3, 2)), (2, 3)))
-    cat, index = one(recorded, "aten.cat"), one(recorded, "aten.index")
-    assert cat.input_names == ("tensors[0]", "tensors[1]")
-    assert cat.attributes == {"dim": 1}
-    assert index.input_names == ("self", "indices[1]")  # indices[0] is None
-    assert index.input_shapes == ((2, 4), (2,))
     check_laws(recorded)
 
 
@@ -177,23 +130,6 @@ def test_running_statistics_are_not_written_in_evaluation() -> None:
     assert len(one(fake_trace(parts(make)), "aten.native_batch_norm").writes) == 3
 
 
-def test_liveness_by_hand() -> None:
-    """W 48 and x 32 bytes always; loss L 4, its gradient G 4 until backward ends; products of 2 · 3 elements 24."""
-    mode, built = product()
-    recorded = run(built, mode)
-    work = {o.name: live_bytes(recorded.storages, o.index) for o in at_work(recorded)}
-    assert work == {
-        "aten.mm": 80 + 4 + 4 + 24 + 48,  # backward (the later of two): L, G, gradient of the product, gradient of W
-        "aten.relu": 80 + 24 + 24,
-        "aten.sum": 80 + 24 + 4,  # the product is gone: relu keeps its result
-        "aten.ones_like": 80 + 24 + 4 + 4,
-        "aten.threshold_backward": 80 + 24 + 4 + 4 + 24,
-        "aten.add_": 80 + 4 + 48,  # L, and the gradient of W
-    }
-    assert live_bytes(recorded.storages, named(recorded, "aten.mm")[0].index) == 80 + 24
-    assert max(live_bytes(recorded.storages, o.index) for o in recorded.operations) == 160
-
-
 def test_only_references_end_a_storage() -> None:
     """What hangs in a cycle lives on, however often the collector would have run."""
 
@@ -231,18 +167,6 @@ def test_storages_that_grow_are_counted_at_their_largest() -> None:
         assert recorded.storages[number].nbytes == 40
         assert one(recorded, "aten.exp").writes == (number,)
         assert one(recorded, "aten.exp").attributes == {"overload": "out"}
-
-
-def test_nothing_is_recorded_after_the_end() -> None:
-    mode, built = product()
-
-    def step(mark: Callable[[str], None]) -> None:
-        built.step(mark)
-        built.inputs.exp()
-
-    recorded = trace_step(step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode)
-    assert not named(recorded, "aten.exp")
-    assert recorded == run(built, mode)
 
 
 def test_subclasses_show_what_they_hold() -> None:

@@ -3,13 +3,11 @@
 from typing import Any
 
 import pytest
-import sympy
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from analysis.operators.registry import total
-from measure.dispatch.sizes import plain, symbol
+from measure.dispatch.sizes import symbol
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, clear_cache, trace
 from results.errors import Unavailable
@@ -93,32 +91,6 @@ def test_data_dependent_operations_fall_back_to_real_tensors() -> None:
     assert one(recorded, "aten.nonzero").output_shapes == ((2, 1),)
 
 
-def test_real_constants_may_meet_fake_tensors() -> None:
-    constant = torch.ones(2)  # outside of the model, as a table that a function closes over
-    recorded = fake_trace(parts(lambda: Calls(lambda s, x: s.fc(x) + constant, fc=nn.Linear(3, 2)), (2, 3)))
-    check_laws(recorded)
-    added = one(recorded, "aten.add", "forward")
-    assert added.input_shapes == ((2, 2), (2,))
-    storage = recorded.storages[added.reads[1]]
-    assert (storage.nbytes, storage.role, storage.born_index, storage.died_index) == (8, "input", -1, None)
-
-
-def test_ctc_loss_is_traced_on_fake_tensors_where_its_lengths_are_tensors() -> None:
-    def recorded(*lengths: Any) -> Trace:
-        def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-            logits = self.fc(x).log_softmax(2)
-            return F.ctc_loss(logits, torch.ones(2, 3, dtype=torch.long), *lengths).expand(4, 2)
-
-        return fake_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 5)), (4, 2, 3)))
-
-    found = recorded(torch.full((2,), 4), torch.full((2,), 2))
-    states = (2, 4, 2 * 3 + 1)  # batch × frames × (2 · labels + 1), of as many labels as there is room for
-    assert one(found, "aten._ctc_loss", "forward").output_shapes == ((2,), states)
-    assert one(found, "aten._ctc_loss_backward", "backward").output_shapes == ((4, 2, 5),)
-    with pytest.raises(Unavailable):
-        recorded((4, 4), (2, 2))
-
-
 def test_symbolic_batch() -> None:
     """The count at a symbol, with a number in its place, is the count at that number."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -142,23 +114,6 @@ def test_symbolic_batch() -> None:
         numeric = total(fake_trace(parts(Small, (size, 3, 8, 8))).operations)
         assert counted.model_flop.subs(symbol_used, size) == numeric.model_flop
         assert counted.read_bytes.subs(symbol_used, size) == numeric.read_bytes
-
-
-def test_sizes_are_sympys_own() -> None:
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    size = symbol(ShapeEnv(), "n", 37)
-    n = sympy.Symbol("n", integer=True, positive=True)
-    for theirs, ours in (
-        (size, n),
-        (size * 3 + 1, 3 * n + 1),
-        (size // 4, sympy.floor(n / 4)),
-        (size % 5, sympy.Mod(n, 5)),
-        (torch.sym_max(size, 8), sympy.Max(n, 8)),
-    ):
-        assert plain(theirs) == ours
-    assert plain((size, 2)) == (n, 2)
-    assert type(plain(size - size)) is int
 
 
 def test_to_fake_keeps_what_a_module_is() -> None:

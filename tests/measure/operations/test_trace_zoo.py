@@ -60,22 +60,3 @@ def test_traces_on_fake_tensors(name: str) -> None:
     assert recorded.notes == ()
     check(recorded, parameters)
     assert trace(parts(name, 2)) == recorded
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", names("flow"))
-def test_optical_flow_traces(name: str) -> None:
-    recorded, _ = traced(parts(name, 1))
-    assert recorded.notes == ()
-    assert not_understood(recorded.operations) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", names("detection"))
-def test_detection_traces_on_real_tensors(name: str) -> None:
-    """Detectors match boxes by value, which fake tensors have not; one small real step takes their place."""
-    recorded, _ = traced(parts(name, 2, real_size=None if ENTRIES[name].fixed else 128))
-    assert recorded.notes == ("fake tensors cannot run aten._local_scalar_dense.default", "real tensors (cpu)")
-    assert not_understood(recorded.operations) == {}
-    storages = {s.id: s for s in recorded.storages}
-    assert all(storages[read].born_index < o.index for o in recorded.operations for read in o.reads)

@@ -89,37 +89,6 @@ def test_parts_in_order_give_the_last_rank_most_of_causal_attention():
     assert ledger.unexplained_flop == 0
 
 
-def test_attention_without_a_mask_is_all_run_over_replicas_that_share_the_weights():
-    ledger = found("dp=2,cp=2", 2, causal=False, balanced=False, replicas="fsdp")
-    assert ledger.sum_flop == ledger.single_flop
-    assert not ledger.skips
-    held = [ledger.works[place].parameters for place in ledger.grid.places()]
-    whole = sum(parameter.numel() for parameter in AttentionNet().parameters())
-    assert sum(held) == whole
-    groups = {(each.kind, each.group, each.size) for each in ledger.works[Coordinates(0, 0, 0)].collectives}
-    assert {("all_gather", "dp,cp", 4), ("reduce_scatter", "dp,cp", 4), ("all_gather", "cp", 2)} <= groups
-
-
-class Table(AttentionNet):
-    """And a product that does not follow the sequence."""
-
-    def forward(self, x):
-        return super().forward(x) + (self.head.weight @ self.head.weight.T).sum()
-
-
-def test_a_product_that_does_not_follow_the_sequence_is_replicated_over_the_context_axis():
-    ledger = found("dp=2,cp=2", 2, net=Table)
-    once = 2 * 3 * WIDTH * 3
-    named = {(each.phase, each.axis, each.times): each.flop for each in ledger.replicas if each.module == ""}
-    assert named == {
-        ("forward", "cp", 2): 2 * once,
-        ("backward", "cp", 2): 2 * 2 * once,
-        ("forward", "dp", 2): once,
-        ("backward", "dp", 2): 2 * once,
-    }
-    assert ledger.unexplained_flop == 0
-
-
 def executed_attention(rows):
     """Model FLOP of the fused attention that ran: rows of queries × keys × width, twice two products, backward four."""
     total = 0

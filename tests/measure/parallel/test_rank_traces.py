@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
-from analysis.parallel.rank_trace import LocalParameter, same_work
+from analysis.parallel.rank_trace import LocalParameter
 from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank
 from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, run_rank
@@ -53,36 +53,6 @@ def test_what_a_rank_does_whole_is_named_and_the_sum_holds():
     assert ledger.sum_flop == single + 2 * first + 3 * head
 
 
-class FixedProduct(BlockNet):
-    """A product of two parameters, whose size does not follow the batch."""
-
-    def forward(self, x):
-        return super().forward(x) + (self.head.weight @ self.first.weight).sum()
-
-
-def test_a_product_that_does_not_follow_the_batch_is_replicated_over_replicas():
-    ledger = found("dp=4", 4, FixedProduct, {})
-    fixed = 2 * 3 * 16 * 8  # head 3 × 16, first 16 × 8
-    assert {(each.module, each.phase, each.axis, each.times, each.flop) for each in ledger.replicas} == {
-        ("", "forward", "dp", 4, 3 * fixed),
-        ("", "backward", "dp", 4, 3 * 2 * fixed),
-    }
-    assert ledger.unexplained_flop == 0
-
-
-def test_work_that_no_axis_explains_is_shown():
-    """A plan whose ranks each do a part that the others do, too, or that nobody does."""
-    ledger = found("tp=2", 4)
-    whole = ledger.works[Coordinates(0, 0, 0)]
-    lost = type(ledger)(
-        ledger.grid,
-        {Coordinates(0, 0, 0): whole, Coordinates(0, 0, 1): type(whole)({}, 0, 0, 0, ())},
-        ledger.single_flop,
-        (),
-    )
-    assert lost.unexplained_flop == whole.total("forward", "backward") - ledger.single_flop != 0
-
-
 UNEVEN = {**BLOCK_PLAN, "head": "colwise_gather_output"}
 """The head's three outputs over two ranks: two and one."""
 
@@ -107,13 +77,6 @@ def test_uneven_shards_are_counted_apart_and_add_up():
     assert one.total("forward") - other.total("forward") == 2 * 4 * 16
     assert {each.module for each in ledger.replicas} == {"first"}
     assert ledger.unexplained_flop == 0
-
-
-def test_first_and_last_rank_tell_whether_all_do_the_same():
-    sizes, step = {"pp": 1, "dp": 1, "cp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
-    uneven = RankStep(BlockNet, (torch.ones(2, 8),), UNEVEN)
-    assert same_work(trace_rank(step, sizes, 0), trace_rank(step, sizes, 3))
-    assert not same_work(trace_rank(uneven, sizes, 0), trace_rank(uneven, sizes, 3))
 
 
 def test_shared_weights_are_gathered_twice_and_their_gradients_scattered_once():
@@ -152,40 +115,6 @@ def test_replicas_of_split_modules_reduce_each_layer_and_the_rest_at_once():
         [(1, 4 * (block + first))],
         [(1, 4 * (block + head))],
     ]
-
-
-def test_a_stage_whose_weights_replicas_share_is_gathered_once_and_scattered_once():
-    """Two stages of BlockNet, a block of 2·16·32 + 32 + 16 numbers each, with first or head, over two replicas of two
-    micro-batches. The head's three rows are padded to four; the second replica has one of them."""
-    ledger = found("dp=2,pp=2", 4, plan={}, replicas="fsdp")
-    block, first = 2 * 16 * 32 + 32 + 16, 8 * 16 + 16
-    for stage, numbers in enumerate((block + first, block + 4 * 16 + 4)):
-        for replica in range(2):
-            collectives = ledger.work(Coordinates(stage, replica, 0)).collectives
-            assert {each.kind: (each.calls, each.nbytes) for each in collectives if each.group == "dp"} == {
-                "all_gather": (1, 4 * numbers),
-                "reduce_scatter": (1, 4 * numbers),
-            }
-    held = [ledger.work(place).parameters for place in ledger.grid.places()]
-    assert held == [(block + first) // 2] * 2 + [block // 2 + rows * (16 + 1) for rows in (2, 1)]
-    assert ledger.work(Coordinates(1, 0, 0)).state_bytes == 4 * 4 * held[2]
-    assert ledger.unexplained_flop == 0
-
-
-class Spare(BlockNet):
-    """Six rows that no stage multiplies with."""
-
-    def __init__(self):
-        super().__init__()
-        self.spare = torch.nn.Linear(4, 6, bias=False)
-
-
-def test_a_weight_that_gets_no_gradient_is_gathered_with_its_stage_and_not_scattered():
-    """It is with the last stage: 4 · 6 numbers."""
-    ledger = found("dp=2,pp=2", 4, Spare, {}, "fsdp")
-    for stage, more in enumerate((0, 4 * 4 * 6)):
-        sums = {each.kind: each.nbytes for each in ledger.work(Coordinates(stage, 0, 0)).collectives}
-        assert sums["all_gather"] - sums["reduce_scatter"] == more
 
 
 def test_a_replica_s_part_of_shared_weights_is_what_that_rank_has():

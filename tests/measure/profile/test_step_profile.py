@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import flopledger
-from measure.operations.tracer import trace_step
 from measure.profile.model_guard import ModelFailed
 from measure.profile.step_profile import StepDescription, profile_ready, profile_step
 from measure.timing.clocks import CpuClock
@@ -20,8 +19,6 @@ from results.records.step_profile import StepModule, StepOperation, StepProfile
 from tests.measure.profile.left_behind import Fails, functions, state
 from tests.support.nets.small_steps import Calls
 from tests.support.nets.step_nets import NETS
-from workloads.catalogue.base import Batch
-from workloads.training.step import TrainingStep
 
 
 def check_laws(profile: StepProfile) -> None:
@@ -107,19 +104,6 @@ def test_time_is_that_of_the_operation_that_took_it():
     assert others < PAUSE_S
 
 
-def test_time_on_the_host_is_waited_before_the_next_operation():
-    def think(x: torch.Tensor) -> torch.Tensor:
-        time.sleep(PAUSE_S)
-        return x
-
-    profile = profile_step(slow(think), torch.ones(2, 4), mode="forward", steps=2)
-    check_laws(profile)
-    product = named(profile, "aten.t")[-1]  # the first operation of the second layer
-    assert product.module == "second"
-    assert product.waited_s >= PAUSE_S
-    assert profile.between_s["forward"] >= PAUSE_S > sum(row.time_s for row in profile.operations)
-
-
 def test_the_rows_of_a_linear_layer():
     """2 · 3 · 4 · 5 FLOP forward and as many for the weight's gradient, since the input asks for none."""
     profile = profile_step(nn.Sequential(nn.Linear(4, 5)), torch.ones(3, 4), steps=1)
@@ -149,17 +133,6 @@ def test_the_rows_of_a_linear_layer():
     )
 
 
-def test_shared_parameters_and_modules_are_counted_once():
-    a, b = nn.Linear(4, 4), nn.Linear(4, 4)
-    b.weight = a.weight
-    model = Calls(lambda m, x: m.b(m.again(m.a(x))), a=a, again=a, b=b)
-    profile = profile_step(model, torch.ones(2, 4), steps=1)
-    check_laws(profile)
-    rows = [(m.module, m.own_parameters, m.parameters) for m in profile.modules]
-    assert rows == [("", 0, 24), ("a", 20, 20), ("again", 0, 20), ("b", 4, 20)]
-    assert profile.parameters == 24  # one weight of 16, two biases of 4
-
-
 # --- what is asked ---
 
 
@@ -176,17 +149,6 @@ def test_an_optimizer_trains_and_its_work_is_a_phase():
     assert phases == ["forward", "loss", "backward", "optimizer"]
     assert not torch.equal(model.weight, before)
     assert len(optimizer.state) == 2
-
-
-def test_autocast(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(
-        "measure.device.apply_precision.supported", lambda *_: None
-    )  # whether this CPU is fast at it is no matter
-    profile = profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="amp-bf16", steps=1)
-    check_laws(profile)
-    row = next(row for row in profile.operations if row.kind == "matmul")
-    assert (row.unit, row.dtype) == ("bf16", "bfloat16")
-    assert all(row.time_s is not None for row in profile.operations)
 
 
 @pytest.mark.parametrize("ignored", [nn.Conv2d, "Conv2d", "stem"])
@@ -228,24 +190,6 @@ def test_what_cannot_be_asked():
             profile_step(wrong, batch)
     with pytest.raises(ValueError, match="meta"):
         profile_step(nn.Linear(4, 4, device="meta"), torch.ones(2, 4, device="meta"))
-
-
-def test_a_ready_step():
-    """As the runners' own: a workload's training step on real tensors, of which one is taken for the table."""
-    model = nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    batch = Batch((torch.ones(2, 4),), torch.tensor([0, 1]))
-    step = TrainingStep(model, F.cross_entropy, optimizer, [batch], "cpu")
-    profile = profile_ready(
-        step, model, StepDescription("mine", 2, "cpu"), optimizer=optimizer, inputs=batch.inputs, steps=2
-    )
-    check_laws(profile)
-    assert flop(profile) == 2 * (2 * 2 * 4 * 3)
-    assert profile.notes[0] == "real tensors (cpu)"
-    assert all(row.time_s is not None for row in profile.operations)
-    given = trace_step(step, model=model, optimizer=optimizer, inputs=batch.inputs)
-    again = profile_ready(step, model, StepDescription("mine", 2, "cpu"), trace=given, steps=1)
-    assert [row.name for row in again.operations] == [row.name for row in profile.operations]
 
 
 def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: pytest.MonkeyPatch):

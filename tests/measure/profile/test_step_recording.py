@@ -90,11 +90,6 @@ def test_an_operation_without_a_call_has_no_time():
     assert found.notes == ("1 of 5 operations have no time, being in no recorded step: aten.convolution × 1",)
 
 
-def test_ignored_operations_are_no_part_of_the_step():
-    (step,) = recorded(with_kernels()[0], ignored=[2]).steps
-    assert (step.left_out_s, step.step_s) == pytest.approx((420e-9, (1103 - 420) * 1e-9))
-
-
 class Two(Recording):
     """Two steps, the second a microsecond later; its backward pass has another call of the same name, or none."""
 
@@ -110,13 +105,6 @@ class Two(Recording):
                 begins = start + 310 + 50 * place
                 by = self.host("aten::convolution_backward", begins, begins + 40)
                 self.kernel("dgrad", begins + 200, begins + 230, by=by)
-
-
-def test_two_steps_are_two_times():
-    found = read(Two(1), [row for row in table() if row.index in (0, 2)], cuda=True)
-    assert [step.own_s for step in found.steps] == [pytest.approx({0: 10e-9, 2: 30e-9})] * 2
-    assert [step.step_s for step in found.steps] == [1000e-9] * 2
-    assert found.notes == ()
 
 
 def test_what_a_step_lacks_has_no_time_in_any():

@@ -33,13 +33,6 @@ def recorded():
     return found, len(calls)
 
 
-def test_every_part_is_there_and_each_step_was_prepared(recorded):
-    found, calls = recorded
-    assert (len(found.warm_up), len(found.plain), calls) == (1, 2, 6)
-    assert all(step.time_s > 0 for step in (*found.warm_up, *found.plain))
-    assert found.energy_j is None
-
-
 def test_operations_lie_within_the_step_and_are_the_same_in_each(recorded):
     steps = typed_steps(recorded[0].profile, cuda=False)
     assert len(steps) == 3

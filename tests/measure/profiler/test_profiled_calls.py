@@ -21,17 +21,6 @@ def test_calls_of_both_threads_are_in_the_phase_of_their_time():
     ]
 
 
-def test_of_two_calls_that_begin_together_the_longer_is_the_parent():
-    recording = Recording()
-    for name, end in (("aten::innermost", 15), ("aten::outer", 30), ("aten::inner", 20)):
-        recording.host(name, 10, end)
-    assert [(row.name, row.parent) for row in recording.rows()] == [
-        ("aten::outer", None),
-        ("aten::inner", 0),
-        ("aten::innermost", 1),
-    ]
-
-
 def test_a_gradient_leads_to_its_forward_call_across_threads():
     rows = a_step_on_cuda()[0].rows()
     assert [row.forward_index for row in rows] == [None, None, None, 0, None]
@@ -88,16 +77,6 @@ def test_a_kernel_of_a_frame_that_is_no_call_is_the_next_calls_above():
     assert [row.device_time_s for row in recording.rows(cuda=True)] == [3e-8, 3e-8, 3e-8, 0, 0]
 
 
-def test_only_the_last_step_counts():
-    recording, _ = a_step_on_cuda()
-    recording.range("step", 5000, 6000)
-    recording.range("forward", 5000, 5500)
-    recording.host("aten::relu", 5100, 5200, sequence_nr=900)
-    recording.host("aten::after", 6000, 6001)
-    (row,) = recording.rows()
-    assert (row.name, row.phase, row.index, row.start_s, row.sequence_nr) == ("aten::relu", "forward", 0, 1e-7, 0)
-
-
 def test_a_recording_without_our_step_is_unavailable():
     recording = Recording()
     recording.events().clear()
@@ -138,13 +117,6 @@ def said(*calls: tuple[str, int, int, int]) -> Recording:
 )
 def test_the_call_that_made_a_node(calls, number, expected):
     assert linked(said(*calls), number) == expected
-
-
-def test_the_numbers_of_two_threads_are_apart():
-    recording = said(("aten::relu", 0, 9, 7))
-    recording.host("aten::exp", 20, 30, sequence_nr=7, start_thread_id=ENGINE)
-    assert linked(recording, 7) == "aten::relu"
-    assert [row.sequence_nr for row in recording.rows()] == [0, 0, 0]
 
 
 def test_what_the_engine_adds_up_belongs_to_its_node_and_what_it_stores_to_none():
@@ -199,9 +171,3 @@ def test_lists_of_tensors_have_sizes_where_events_have_none():
     assert row.input_shapes == ((5,), ((1, 2), (3,)), ())
     assert row.input_dtypes == ("float", "TensorList", "Scalar")
     assert row.concrete_inputs == (None, None, 0)
-
-
-def test_without_any_kernel_device_times_are_unknown():
-    rows, notes = to_operations(a_step_on_cuda()[0], "batch", cuda=True)
-    assert [row.device_time_s for row in rows] == [None] * 5
-    assert "no kernels" in notes[0]

@@ -126,15 +126,6 @@ def test_measuring_goes_on_until_the_ratio_is_narrow_too():
     assert paired_ceiling((*timing.blocks, *samples), BATCHES).half_width_ratio <= 0.03
 
 
-def test_a_ratio_that_stays_wide_is_the_reason():
-    timing, samples = timed_beside((0.11, 0.9, 0.4))
-    assert timing.status == "not_converged"
-    width = paired_ceiling((*timing.blocks, *samples), BATCHES).half_width_ratio
-    assert timing.reason == (
-        f"stopped at the cap of 60 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
-    )
-
-
 def test_a_machine_that_wanders_has_a_utilization_but_no_step_time() -> None:
     """Steps and calls take up to a half longer, slowly more and less; a pair of them by the same factor."""
     host, protocol = Host(), Protocol.for_device("cpu")
@@ -162,12 +153,3 @@ def test_a_machine_that_wanders_has_a_utilization_but_no_step_time() -> None:
     )
     steady, _ = timed_beside((0.1,))
     assert step_time_warning(steady, protocol) == steadiness_warning(steady, None) == ""
-
-
-def test_a_slow_machine_slows_both_and_the_ratio_ends_the_measuring():
-    """Halves of a ratio that move together have no part in its width."""
-    timing, samples = timed_beside((0.1,), (0.5,))
-    found = paired_ceiling((*timing.blocks, *samples))
-    assert found.half_width_ratio == pytest.approx(0.0, abs=1e-9)
-    assert found.utilization({"fp32": 100}).ratio == pytest.approx(0.2)
-    assert found.utilization({"fp32": 7}).ratio == pytest.approx(0.2 * 7 / 100), "no width depends on the work"

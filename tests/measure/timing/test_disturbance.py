@@ -77,13 +77,6 @@ def test_a_group_that_keeps_no_pressure_is_not_given_that_of_all(root: Path) -> 
     assert absent(on_cpu=False)["group_pressure_s"] == NO_PRESSURE
 
 
-def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:
-    before = disturbance()
-    (root / "proc/self/task/12/schedstat").unlink()
-    (root / "proc/self/task/12").rmdir()
-    assert disturbance().since(before).run_wait_s is None
-
-
 def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
     monkeypatch.setattr("measure.native.core_clock._loaded", lambda _code: (None, "no code"))
@@ -194,18 +187,6 @@ def test_where_most_blocks_wait_all_are_used_as_soon_as_they_meet_the_rules(monk
     assert disturbance_warning(timing).startswith(f"disturbed: {share} blocks waited for a processor and are used: ")
 
 
-def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of 2 s, and 2.11 s with a wait: the first five meet the rules (lag1) after 10.22 s. Three were undisturbed;
-    those that follow all wait, and at twice that time the rules are met by all."""
-    machine = Machine(held=(), step_s=2.0)
-    machine.extra_s = 0.11
-    machine.held = {1, 3, *range(5, 1000)}
-    timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0, target_ci_ratio=0.05, interval_rule=LAG1))
-    assert (timing.status, timing.aside) == ("ok", ())
-    needed_s = 3 * 2.0 + 2 * 2.11
-    assert machine.now_s + 2.11 > 2 * needed_s >= machine.now_s - 2.11
-
-
 def test_a_wait_of_the_host_is_not_in_the_time_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     timing = timed(Machine(held=range(0, 1000, 2), device_s=0.5), monkeypatch)
     assert (timing.aside, timing.summary.mean) == ((), pytest.approx(0.5))
@@ -228,37 +209,12 @@ def test_blocks_of_the_rarer_placement_are_measured_again(monkeypatch: pytest.Mo
     assert disturbance_warning(timing) == ""
 
 
-def test_a_placement_that_comes_to_stay_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three blocks near, the others far: five of these follow the one in which it changed."""
-    timing = timed(Machine(held=(), apart=range(3, 1000)), monkeypatch)
-    assert (timing.status, len(timing.blocks), timing.summary.mean) == ("ok", 5, pytest.approx(0.625))
-    assert [block.wall_s for block in timing.aside] == [0.5, 0.5, 0.5, 0.625]
-
-
 def block(wall_s: float, wait_s: float | None, steps: int = 10) -> Sample:
     return Sample(part="measure", steps=steps, start_s=0.0, wall_s=wall_s, run_wait_s=wait_s)
 
 
 def of(*blocks: Sample) -> Timing:
     return Timing(blocks, summarise([1.0]), "ok", "", None, None)
-
-
-def test_disturbed_blocks_that_are_used_are_counted_with_both_means() -> None:
-    """Two blocks of 10 steps in 0.2 s, 20 ms a step, one of 10 in 0.5 s that waited for 0.2 s: 90 ms ÷ 3 of all."""
-    calm, held = block(0.2, 0.009), block(0.5, 0.2)
-    assert disturbance_warning(of(calm, held, calm)) == (
-        "disturbed: 1 of 3 blocks waited for a processor and are used: mean of the others 20 ms, of all 30 ms a step"
-    )
-    assert disturbance_warning(of(held, replace(held, run_wait_s=0.3))) == (
-        "disturbed: 2 of 2 blocks waited for a processor and are used: 50 ms a step, 25 ms without their waits"
-    )
-    two_threads = replace(held, run_wait_s=0.6)
-    assert disturbance_warning(of(two_threads)).endswith("are used: 50 ms a step")
-    aside = replace(of(held), aside=(replace(held, part="disturbed"),))
-    assert disturbance_warning(aside) == "disturbed: 2 of 2 blocks waited for a processor and are not used"
-    assert disturbance_warning(of(calm, calm)) == ""
-    assert disturbance_warning(of(calm, block(0.5, None))) == ""
-    assert disturbance_warning(of(calm, block(0.5, None), held)).startswith("disturbed: 1 of 3 blocks waited")
 
 
 def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
@@ -316,8 +272,3 @@ def test_from_a_tenth_and_ten_thousand_faults_a_step_on(system_s, faults, said):
         )
         kept = page_fault_warning(ProcessUse(faults, 10.0 - system_s, system_s), 10, "retain")
         assert kept == "page_faults: 10000 a step, and 10% of the processor time was the system's"
-
-
-def test_nothing_ran():
-    assert ProcessUse(0, 0.0, 0.0).system_ratio == 0
-    assert page_fault_warning(ProcessUse(10**6, 0.0, 0.0), 0) == ""

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from measure.timing import suspension
-from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.blocks import measure_blocks
 from measure.timing.clocks import CpuClock
-from measure.timing.phases import measure_phases, measure_stretch
+from measure.timing.phases import measure_stretch
 from measure.timing.protocols import Protocol
-from measure.timing.suspension import SUSPENDED, SuspensionWatch
+from measure.timing.suspension import SUSPENDED
 from results.errors import Unavailable
 
 ROOT = Path(__file__).parents[3]
@@ -74,24 +73,6 @@ def test_time_that_a_suspension_took_is_in_no_limit() -> None:
     assert sum(block.wall_s for block in timing.blocks) >= 3.0
 
 
-def test_a_warm_up_goes_on_after_a_suspension() -> None:
-    clock = Clock()
-    warm = warm_up(Stepper(clock, 4), clock, QUICK)
-    assert warm.steady
-    assert warm.step_s == pytest.approx(0.010)
-    assert [block.part for block in warm.suspended] == [SUSPENDED]
-    assert {block.part for block in warm.blocks} == {"warmup"}
-
-
-def test_phases_of_a_suspended_block_are_marked() -> None:
-    clock = Clock()
-    protocol = replace(QUICK, phase_blocks=3, phase_cap_s=100.0, lead_in_steps=0)
-    blocks = measure_phases(Stepper(clock, 1), clock, protocol, step_s=0.010)
-    assert [block.part for block in blocks if block.wall_s > 12] == [SUSPENDED]
-    assert all(block.wall_s < 12 for block in blocks if block.part == "phase")
-    assert sum(block.part == "phase" for block in blocks) > 0
-
-
 def test_a_stretch_has_no_time_if_it_was_suspended() -> None:
     clock = Clock()
     with pytest.raises(Unavailable, match="the process was suspended within its 20 steps"):
@@ -102,13 +83,6 @@ def test_a_process_that_is_stopped_all_the_time_is_named() -> None:
     clock = Clock()
     with pytest.raises(Unavailable, match="suspended in each of 5 tries of a block of 3 steps"):
         measure_blocks(Stepper(clock, *range(1, 100)), clock, QUICK, step_s=0.010)
-
-
-def test_a_machine_that_slept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept_s = [5.0, 5.0, 5.0 + suspension.ASLEEP_S / 2, 65.0, 65.0]
-    monkeypatch.setattr(suspension, "asleep_s", lambda: slept_s.pop(0))
-    watch = SuspensionWatch()
-    assert [watch.was_suspended() for _ in range(4)] == [False, False, True, False]
 
 
 PROGRAM = """

@@ -43,22 +43,6 @@ def timed(*costs: tuple[float, float], step_s: float, protocol: Protocol = CUDA,
 # --- protocol ---
 
 
-def test_the_time_left_shrinks_the_caps_and_nothing_else():
-    short = Protocol.for_device("cuda", time_left_s=8.5)  # a tenth of 60 + 20 + 5
-    assert (short.cap_s, short.warm_cap_s, short.phase_cap_s) == pytest.approx((6, 2, 0.5))
-    assert short.longest_s == pytest.approx(8.5)
-    assert (short.epoch_cap_s, short.profile_cap_s) == pytest.approx((2, 0.2))
-    whole = {"cap_s": 60, "warm_cap_s": 20, "phase_cap_s": 5, "epoch_cap_s": 20, "profile_cap_s": 2, "cap_blocks": 12}
-    assert replace(short, **whole) == CUDA
-    assert Protocol.for_device("cuda", time_left_s=1000) == CUDA
-
-
-@pytest.mark.parametrize("options", [{"target_ci_ratio": 0.0}, {"target_ci_ratio": 5.0}, {"time_left_s": -1.0}])
-def test_impossible_rules_are_refused(options):
-    with pytest.raises(ValueError, match="expected a"):
-        Protocol.for_device("cpu", **options)
-
-
 # --- one block ---
 
 
@@ -86,16 +70,6 @@ def test_a_device_that_waits_for_its_host_is_host_bound():
         assert timing.summary.mean == pytest.approx(0.01)
         assert timing.sync_wait_ratio == pytest.approx(ratio)
         assert timing.host_bound is (ratio < 0.05)
-
-
-def test_without_device_time_the_wall_is_the_time():
-    timing = timed((0.0, 0.5), step_s=0.5, protocol=CPU, has_device=False)
-    block = timing.blocks[0]
-    assert (block.steps, block.device_s, block.sync_wait_s) == (1, None, None)
-    assert block.wall_s == pytest.approx(0.5)
-    assert step_time_s(block) == block.wall_s
-    assert (timing.sync_wait_ratio, timing.host_bound) == (None, None)
-    assert timing.status == "ok"
 
 
 def test_a_device_clock_that_stands_still_is_a_contradiction():
@@ -171,13 +145,6 @@ def test_a_step_of_seconds_has_twice_the_time_for_twelve_blocks(
         assert timing.reason.startswith(f"stopped at {cap} with ")
 
 
-def test_a_wrong_estimate_of_the_step_is_put_right_after_one_block():
-    for estimate_s, steps in ((0.1, 3), (0.00103, 204)):  # ceil(0.21 / each), then ceil(0.21 / 0.0103)
-        timing = timed((0.0001, 0.0103), step_s=estimate_s)
-        assert [b.steps for b in timing.blocks[:3]] == [steps, 21, 21]
-        assert timing.summary.mean == pytest.approx(0.0103)
-
-
 # --- warm-up ---
 
 
@@ -208,14 +175,6 @@ def test_warm_up_waits_for_a_falling_step_time():
     assert falling.steady
     assert sum(b.steps for b in falling.blocks) > 40 > sum(b.steps for b in constant.blocks) >= 10
     assert falling.step_s == pytest.approx(times[-1][1])
-
-
-def test_warm_up_that_never_settles_stops_at_its_cap():
-    clock = FakeClock()
-    steps = Steps(clock, *[(0.0, s) for i in range(100) for s in [0.5 + 0.1 * (i % 2)] * 1])
-    blocks, steady, _ = warm_up(steps, clock, replace(CUDA, warm_block_s=0.4))
-    assert not steady
-    assert clock.now_s - 1000 - blocks[0].wall_s <= CUDA.warm_cap_s
 
 
 # --- a stretch ---

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from measure.trace.attribution import phases
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.nesting import NODE, OPERATOR
 from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
@@ -158,20 +156,6 @@ def test_our_own_ranges_win() -> None:
     phase = {row.launch_start_ns: row.phase for row in found.kernels.itertuples()}
     assert phase[250] == "forward"  # without a call, but launched in the range
     assert found.steps == 1
-
-
-def test_a_module_inside_of_a_node_is_recalculated() -> None:
-    made = training_step()
-    calls = made.calls.copy()
-    calls.loc[calls["start_ns"] == 520, "sequence_nr"] = -1
-    calls.loc[calls["start_ns"] == 520, "name"] = "aten::relu"  # by itself nothing says forward
-    made = dataclasses.replace(made, calls=calls)
-    phase = {row.start_ns: row.phase for row in attribute(made).calls.itertuples()}
-    assert (phase[520], phase[525], phase[600]) == ("backward", "backward", "backward")
-    inside = annotations(("nn.Module: ReLU_0", 515, 570), thread=ENGINE)
-    made = dataclasses.replace(made, ranges=pd.concat([made.ranges, inside], ignore_index=True))
-    phase = {row.start_ns: row.phase for row in attribute(made).calls.itertuples()}
-    assert (phase[520], phase[525], phase[600]) == ("recompute", "recompute", "backward")
 
 
 def test_flows_tell_direction_where_nothing_else_does() -> None:
@@ -332,36 +316,3 @@ def test_a_live_recording_equals_what_profiles_make_of_it(tmp_path: Path) -> Non
         assert row.concrete_inputs == operation.concrete_inputs
         assert row.time_ns == round(operation.time_s * 1e9)
     assert {"recompute", "loss", "optimizer"} <= set(last["phase"])
-
-
-def test_names_of_ranges_are_those_that_are_opened() -> None:
-    """`measure.trace` imports nothing that imports torch, so it has names of its own."""
-    from measure.profiler import events, module_ranges
-    from measure.timing import profiler_ranges
-
-    assert f"{profiler_ranges.DOMAIN}." == phases.OWN
-    assert module_ranges.MODULE == phases.OWN_MODULE
-    assert events._OPERATOR.pattern == OPERATOR.pattern
-
-
-@pytest.mark.parametrize(
-    ("name", "node"),
-    [
-        ("autograd::engine::evaluate_function: ConvolutionBackward0", True),
-        ("ConvolutionBackward0", True),
-        ("CudnnConvolutionBackward", True),
-        ("torch::autograd::AccumulateGrad", True),
-        ("struct torch::autograd::AccumulateGrad", True),
-        ("torch::autograd::CopyBackwards", True),
-        ("MeanBackward1", True),
-        ("TBackward", True),
-        ("TBackward0", True),
-        ("Backward", False),
-        ("CheckpointFunctionBackward", True),
-        ("aten::convolution_backward", False),
-        ("aten::conv2d", False),
-        ("detach", False),
-    ],
-)
-def test_names_of_the_backward_passs_frames(name: str, node: bool) -> None:
-    assert (NODE.fullmatch(name) is not None) is node

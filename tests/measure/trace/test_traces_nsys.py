@@ -56,16 +56,6 @@ def test_kernels_find_call_phase_and_forward_call(tmp_path: Path) -> None:
     assert recording.steps == 1
 
 
-def test_duplicate_launch_rows_change_nothing(tmp_path: Path) -> None:
-    plain = nsys.read(step().write(tmp_path / "plain.sqlite"))
-    doubled = step()
-    doubled.launch(1, 90, 140, name="cudaLaunchKernel")  # the backtrace's wrapper, longer
-    doubled.launch(2, 531, 532, ENGINE, name="cudaFuncGetAttributes")  # shorter, and launches nothing
-    found = nsys.read(doubled.write(tmp_path / "doubled.sqlite"))
-    assert found.kernels.equals(plain.kernels)
-    assert any(problem.startswith("2 rows of launches share") for problem in found.problems)
-
-
 def test_copies_and_fills_are_kernels_of_their_kind(tmp_path: Path) -> None:
     made = step()
     made.launch(5, 140, 150, name="cudaMemcpyAsync_v3020")
@@ -117,15 +107,6 @@ def test_a_range_without_an_end_ends_with_the_capture(tmp_path: Path, kernel_end
 def test_emit_nvtx_names_are_taken_apart(text: str, expected: tuple[Any, ...]) -> None:
     found = nvtx_ranges.parse(text)
     assert (found.name, found.sequence_nr, found.op_id, found.sizes) == expected
-
-
-def test_markers_are_literals_and_never_run(tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    assert nvtx_ranges.parse_marker(f"{{'mod': open({str(ran)!r}, 'w'), 'op': 'x', 'args': []}}") is None
-    assert not ran.exists()
-    assert nvtx_ranges.parse_marker("{'mod': 'm', 'op': 'x'}") == {"mod": "m", "op": "x"}
-    assert nvtx_ranges.parse_marker("{'cut': ") is None
-    assert nvtx_ranges.parse_marker("forward") is None
 
 
 def marker(op: str, *arguments: dict[str, Any], mod: str = "torch.nn.functional") -> str:
@@ -248,12 +229,6 @@ def test_what_is_no_export_is_refused_with_how_to_make_one(tmp_path: Path, what:
     assert text.startswith(f"{path}: ")
     assert reason in text
     assert "\n" not in text
-
-
-def test_the_binary_report_is_no_export_and_is_told_as_such(tmp_path: Path) -> None:
-    binary(tmp_path / "report.nsys-rep")
-    with pytest.raises(ValueError, match=r"not its export; record: nsys profile .* nsys export --type=sqlite"):
-        detect(tmp_path / "report.nsys-rep")
 
 
 @pytest.mark.parametrize(("name", "node"), [("cudaGraphLaunch_v10000", None), ("cudaGraphLaunch", 4), ("unknown", 4)])

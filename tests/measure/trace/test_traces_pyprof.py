@@ -18,7 +18,7 @@ from measure.trace.readers import pyprof, pyprof_arguments
 from measure.trace.readers.read import detect
 from results.errors import Unavailable
 from results.records.operations import ProfiledOperation
-from tests.measure.trace.made_up_dicts import DICT_LINES, FIRST, FUNCTIONAL, line
+from tests.measure.trace.made_up_dicts import DICT_LINES, FUNCTIONAL
 
 HEADER = """
     Idx SeqId AltSeqId TId Layer Trace Direction Sub Module Op Kernel Params Sil(ns) TC Device Stream Grid Block FLOPs
@@ -214,16 +214,6 @@ def test_a_gradient_of_a_window_that_fits_nowhere_has_no_sizes(changed: str) -> 
     assert forward is None or pyprof_arguments.of_gradient("conv2d", forward, of_input=True) is None
 
 
-def test_params_that_say_nothing_give_no_sizes() -> None:
-    for op, text in (
-        ("conv2d", "na=na,"),
-        ("conv2d", CONV.replace("g=1", "g=0")),
-        ("linear", "M=5,N=2,fp32,"),
-        ("x", ""),
-    ):
-        assert pyprof_arguments.of_params(op, text) is None
-
-
 # --- dicts -----------------------------------------------------------------------------------------------------------
 
 
@@ -255,18 +245,6 @@ def test_dicts_give_calls_with_all_arguments(tmp_path: Path, put: Callable[[Path
     assert "no FLOPs in the file itself (-c flops)" in recording.problems
 
 
-def test_no_text_is_ever_run(tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    run = f"open({str(ran)!r}, 'w')"
-    path = tmp_path / "net.dict"
-    path.write_text(DICT_LINES + f"{{'kShortName': {run}, 'op': []}}\n")
-    with pytest.raises(ValueError, match=r"line 6 is cut or no dict"):
-        pyprof.read(path)
-    path.write_text(line("conv_a", [1], "fprop", FIRST.replace("'conv2d'", run)))
-    assert len(pyprof.read(path).kernels) == 1
-    assert not ran.exists()
-
-
 # --- what is no recording --------------------------------------------------------------------------------------------
 
 
@@ -278,21 +256,6 @@ def refused(path: Path, match: str) -> None:
     assert "python -m pyprof." in str(found.value)
 
 
-@pytest.mark.parametrize(
-    ("columns", "match"),
-    [
-        ("Idx Op Kernel FLOPs", r"no column Params \(-c params\)"),
-        ("Idx Params Kernel FLOPs", r"no column Op \(-c op\)"),
-        ("Idx Op Params Sil(ns)", r"no column Kernel \(-c kernel\)"),
-        ("Idx Kernel", r"no column Op and no column Params \(-c op,params\)"),
-    ],
-)
-def test_a_missing_column_is_named(tmp_path: Path, columns: str, match: str) -> None:
-    path = tmp_path / "pyprof.csv"
-    path.write_text(table(STEP_ROWS, columns.split()))
-    refused(path, match)
-
-
 def test_a_table_cut_anywhere_is_refused_or_ends_with_a_line(tmp_path: Path) -> None:
     path, whole = tmp_path / "pyprof.csv", table(STEP_ROWS)
     lines = whole.count("\n")
@@ -302,16 +265,6 @@ def test_a_table_cut_anywhere_is_refused_or_ends_with_a_line(tmp_path: Path) -> 
             assert len(pyprof.read(path).kernels) < lines
             continue
         refused(path, r"line \d+ (is cut|has \d+ fields instead of 20: the file is cut)")
-
-
-def test_cut_dicts_and_cut_gzip_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "net.dict"
-    path.write_text(DICT_LINES[:-20])
-    refused(path, "line 5 is cut or no dict")
-    path.write_bytes(gzip.compress(DICT_LINES.encode())[:-12])
-    refused(path, "gzip data are cut")
-    path.write_text("{'op': ['x']}\n")
-    refused(path, "line 1 lacks kShortName")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reports.ceiling import figures as ceiling_figures
-from reports.ceiling.text import CeilingAnswer, bests, document
+from reports.ceiling.text import bests, document
 from tests.support.made_up import made_up_ceilings
 
 
@@ -64,7 +64,3 @@ def test_points_are_the_rows():
     assert "1024x1024x1024" not in names  # less work: it stands in the other picture
     assert "gradient of input, 512x512x14x14, 512 kernels 3x3" in names
     assert len(names) == len(set(names)) == 1 + 4 + 1 + 3 + 4 + 4
-
-
-def test_nothing_measured_draws_nothing():
-    assert ceiling_figures.figures(CeilingAnswer(device="cpu", device_name="", rows=())) == {}

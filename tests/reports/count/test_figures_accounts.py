@@ -5,13 +5,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import waterfall_figure
-from reports.count.waterfall_figure import MOST_CAUSES, UNEXPLAINED, lane
+from reports.count.waterfall_figure import MOST_CAUSES, lane
 from results.records.accounts import Account, AccountCause
 
 
@@ -47,11 +45,6 @@ def test_steps_undo_each_cause_the_convention_first_then_the_largest() -> None:
     ]
 
 
-def test_what_is_left_is_the_last_step_and_leads_to_the_exact_count_as_well() -> None:
-    found = steps(cause("c", "bias_counted", 40), native=1057, unexplained_flop=17)
-    assert found == [("bias_counted", 1057, 1017, 1), (UNEXPLAINED, 1017, 1000, 1)]
-
-
 def test_many_causes_are_merged_from_the_smallest_up_and_their_sum_is_exact() -> None:
     parts = [-500, 64, 32, 16, 8, 4, 2, 1]  # the first five stay, 4 + 2 + 1 = 7 are one step
     names = [CONVENTION, *(f"cause{i}" for i in range(7))]
@@ -61,16 +54,6 @@ def test_many_causes_are_merged_from_the_smallest_up_and_their_sum_is_exact() ->
     assert (
         len(steps(*(cause("c", n, f) for n, f in list(zip(names, parts, strict=True))[:6]), native=624)) == MOST_CAUSES
     )
-
-
-def test_causes_of_other_counters_passes_batches_and_models_are_not_its() -> None:
-    others = [
-        cause("d", "bias_counted", 1),
-        cause("c", "bias_counted", 1, phase="backward"),
-        cause("c", "bias_counted", 1, batch_size=4),
-        cause("c", "bias_counted", 1, model="other"),
-    ]
-    assert steps(*others, native=1000) == []
 
 
 @given(st.lists(st.integers(-(10**15), 10**15), max_size=12), st.integers(-50, 50))
@@ -84,42 +67,8 @@ def test_the_way_has_no_gap_and_ends_at_the_exact_count(parts: list[int], left: 
     assert ends[-1] == 1000
 
 
-def bars(figure: Figure, panel: int) -> list[tuple[float, float, float, str]]:
-    """(row, begin, end, colour) of each bar of a panel."""
-    found = [p for p in figure.axes[panel].patches if isinstance(p, Rectangle)]
-    return [
-        (
-            round(p.get_y() + p.get_height() / 2, 3),
-            round(p.get_x(), 6),
-            round(p.get_x() + p.get_width(), 6),
-            to_hex(p.get_facecolor()),
-        )
-        for p in found
-    ]
-
-
-def look(kind: str) -> str:
-    return to_hex(waterfall_figure._look(kind)[0])
-
-
 def drawn(accounts: list[Account], causes: list[AccountCause]) -> dict[str, Figure]:
     return waterfall_figure.waterfalls(accounts, causes)
-
-
-def test_bars_stand_where_the_numbers_say() -> None:
-    causes = [cause("c", CONVENTION, -500), cause("c", "normalization_counted", 40), cause("c", "conv_lost", -20)]
-    (figure,) = drawn([account("c", 520)], causes).values()
-    # rows: exact at 0, the counter at 1.6, a step at each row below it
-    native, converts, adds, takes = (look(kind) for kind in ("native", "converts", "adds", "takes"))
-    assert bars(figure, 1) == [
-        (0.0, 0.0, 1.0, to_hex("0.1")),
-        (1.6, 0.0, 0.52, native),
-        (2.6, 0.52, 1.02, converts),
-        (3.6, 1.02, 0.98, takes),
-        (4.6, 0.98, 1.0, adds),
-    ]
-    # magnified by 1 / 0.02: 1.02 is at +1, 0.98 at −1; the convention comes from (0.52 − 1) / 0.02 = −24
-    assert bars(figure, 2) == [(2.6, -24.0, 1.0, converts), (3.6, 1.0, -1.0, takes), (4.6, -1.0, 0.0, adds)]
 
 
 def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_named() -> None:

@@ -53,27 +53,6 @@ def test_the_form_is_whole_and_identifiers_are_unique(found: StepProfile) -> Non
     assert {f"#{name}" for name in ids} >= links
 
 
-def test_names_are_text() -> None:
-    read = Reader(page(hostile()))
-    assert HOSTILE in read.text
-    assert sum(tag == "script" for tag, _ in read.tags) == 1
-    assert not [attributes for tag, attributes in read.tags if "onerror" in attributes]
-
-
-def test_the_tables_have_a_row_each(whole: str) -> None:
-    """5 modules, 8 kinds of operation, 6 kernels, and a header for each table."""
-    read = Reader(whole)
-    assert len(read.rows) == 5 + 8 + 6 + 3
-    body = next(row for row in read.rows if row[0].startswith("body: Sequential"))
-    # a rate over the time of its share, waits included: 24,000 FLOP ÷ (21 ms + 1.5 ms)
-    assert [" ".join(cell.split()) for cell in body[1:]] == [
-        "80.0 80 %", "4.00 k", "24.0 k 80 %", "11.0 kB", "7.00 ms 82 %", "14.0 ms 88 %", "1.50 ms", "1.07 M", "0.267",
-        "arithmetic",
-    ]  # fmt: skip
-    kernel = next(row for row in read.rows if row[0].startswith("mm head"))
-    assert kernel[1:6] == ["normalisation", "backward", "2", "5.00 kB", "1.50 kB"]
-
-
 LONG = StepModule(
     module="body.2", type="AModuleOfAVeryLongNameIndeed" * 3, settings="[red]1[/red], kernel_size=(3, 3)" * 9
 )

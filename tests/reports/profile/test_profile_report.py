@@ -1,7 +1,5 @@
 """What is told of a profiled step: every number by hand, from `made_up_profile`."""
 
-import csv
-import io
 import json
 import math
 import xml.etree.ElementTree as ElementTree
@@ -12,14 +10,13 @@ import pytest
 from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
 from reports.profile import figures
-from reports.profile.explanation import explained, kernels
-from reports.profile.figures import WIDTH, boxes, icicle
+from reports.profile.explanation import explained
+from reports.profile.figures import icicle
 from reports.profile.tree import aggregated_text, operations_text, tree_text
 from reports.shared import figure_style
-from results.records.step_profile import Machine, StepModule
+from results.records.step_profile import StepModule
 from tests.support.made_up.made_up_profile import (
     FUSED_MS,
-    IMAGE,
     MACHINE,
     MODEL_FLOP,
     MODULES,
@@ -85,14 +82,6 @@ def test_the_tree_has_every_module_with_all_below_it() -> None:
     assert [each.index("(") for each in text.splitlines() if each.lstrip().startswith("(")] == [2, 4, 4, 2]
 
 
-def test_depth_cuts_the_tree_and_the_rankings() -> None:
-    text = tree_text(PROFILE, depth=1)
-    assert ("(body)" in text, "Conv2d" in text) == (True, False)
-    assert "(body)" not in tree_text(PROFILE, depth=0)
-    assert "(body)" not in tree_text(PROFILE, detailed=False)
-    assert "depth 2" not in aggregated_text(PROFILE, 1)
-
-
 def test_classes_add_up_and_the_first_few_are_named() -> None:
     """A second linear layer at depth 1 with 30 parameters: together 50, after Sequential's 80."""
     more = StepModule(module="other", type="Linear", own_parameters=30, parameters=30)
@@ -108,19 +97,6 @@ def test_recomputation_has_a_rate_beside_the_measured_one() -> None:
     text = tree_text(found)
     assert line(text, "backward with") == "backward with 0.75 × forward again 16.5 ms, 1.67 MFLOP/s"
     assert line(text, "step with") == "step with 0.75 × forward again 28.0 ms, 1.34 MFLOP/s"
-
-
-def test_what_was_recorded_as_calculated_again_is_told_by_itself() -> None:
-    """A convolution of 8 kFLOP runs again for 1 ms of the backward pass: 20 + 8 kFLOP in 17.5 ms; no model FLOP."""
-    again = replace(OPERATIONS[0], index=9, phase="recompute", time_s=1 * MS, waited_s=0.0)
-    found = profile(operations=(*OPERATIONS, again), step_times_s=(0.029,))
-    text = tree_text(found)
-    assert line(text, "calculated again") == "calculated again in it 8.00 kFLOP = 0.800 × forward"
-    assert line(text, "backward latency") == "backward latency 17.5 ms, 1.14 MFLOP/s"
-    assert line(text, "backward with") == "backward with what ran again 17.5 ms, 1.60 MFLOP/s"
-    assert line(text, "a step") == "a step 30.0 kFLOP"
-    step = profile_data.document(found)["step"]
-    assert (step["model_flop"], step["recompute_flop"], step["conserved"]) == (30_000, 8_000, True)
 
 
 def test_the_parts_of_a_model_on_several_devices_are_multiplied() -> None:
@@ -168,13 +144,6 @@ def test_the_document_has_what_the_issue_names() -> None:
     assert timed + found["between_operations_time_s"] == pytest.approx(step["time_s"])
 
 
-def test_the_datasheet_is_told_where_nothing_was_measured() -> None:
-    sheet = Machine(device="cuda", datasheet_by_unit={"fp32": 8e6}, datasheet_bytes_per_s=1e9)
-    step = profile_data.document(profile(machine=sheet))["step"]
-    assert step["denominator"] == "datasheet"
-    assert step["utilization_ratio"] == pytest.approx(UTILIZATION / 2)
-
-
 def test_unknown_is_null_and_says_why() -> None:
     step = profile_data.document(untimed())["step"]
     unknown = (
@@ -192,30 +161,7 @@ def test_unknown_is_null_and_says_why() -> None:
     assert profile_data.document(untimed())["modules"][1]["bound"] is None
 
 
-def test_tables_read_back() -> None:
-    modules = list(csv.DictReader(io.StringIO(profile_data.modules_csv(PROFILE))))
-    assert [row["module"] for row in modules] == ["", "body", "body.0", "body.1", "head"]
-    assert modules[0]["model_flop"] == str(MODEL_FLOP)
-    rows = list(csv.DictReader(io.StringIO(profile_data.operations_csv(PROFILE))))
-    assert [row["bound"] for row in rows[:5]] == ["arithmetic", "memory", "", "arithmetic", "launch"]
-    assert rows[1]["group"] == "0"
-    assert json.loads(rows[0]["input_shapes"])[0] == list(IMAGE)
-
-
 # --- fusion ----------------------------------------------------------------------------------------------------------
-
-
-def test_kernels_of_fusion_beside_their_operations() -> None:
-    """The linear layer's backward and the normalisation's in one: 2000 + 3000 B one by one, 1500 fused; 1 + 1.5 ms."""
-    found = {kernel.leader.index: kernel for kernel in kernels(PROFILE)}
-    mine = found[5]
-    assert [each.index for each in mine.operations] == [5, 6]
-    assert (mine.unfused_bytes, mine.fused_bytes) == (5000, 1500)
-    assert (mine.unfused_s, mine.fused_s, mine.time_s) == pytest.approx((2.5 * MS, 1 * MS, 8 * MS))
-    assert set(list(found)[:2]) == {5, 7}  # 8 ms each
-    assert list(found)[2:] == [0, 8, 3, 4]  # 7, 1.5, 1, 0.5 ms
-    ungrouped = profile(operations=tuple(replace(each, group=None) for each in OPERATIONS))
-    assert kernels(ungrouped) == []
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -231,19 +177,6 @@ def test_a_low_bound_is_explained_as_one() -> None:
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
-
-
-def test_the_icicle_is_as_wide_as_times() -> None:
-    """28 ms are the whole: body 21, head 3, the loss 0.5, the optimizer 1.5, between 2."""
-    found = {box.label: box for box in boxes(PROFILE, tree(PROFILE))}
-    widths = {label: box.width / WIDTH * 28 for label, box in found.items()}
-    expected = {"Net": 28, "body Sequential": 21, "0 Conv2d": 12, "1 BatchNorm2d": 9, "head Linear": 3}
-    assert widths == pytest.approx(expected | {"loss": 0.5, "optimizer": 1.5, "between operations": 2})
-    starts = {label: box.start / WIDTH * 28 for label, box in found.items()}
-    assert starts["1 BatchNorm2d"] == pytest.approx(12)
-    assert starts["loss"] == pytest.approx(24)
-    assert found["1 BatchNorm2d"].bound == "memory"
-    assert [found[label].depth for label in ("Net", "head Linear", "0 Conv2d")] == [0, 1, 2]
 
 
 def test_the_icicle_is_svg_with_nothing_of_the_model_as_markup() -> None:
@@ -271,10 +204,6 @@ def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> N
     assert knee == pytest.approx((2.0, 4e6))  # 4e6 FLOP/s ÷ 2e6 B/s
     assert left[1] == pytest.approx(2e6 * left[0])
     assert right[1] == 4e6
-
-
-def test_nothing_to_draw_is_no_figure() -> None:
-    assert figures.roofline(untimed()) is None
 
 
 def test_an_operation_without_a_time_adds_none_to_the_step() -> None:

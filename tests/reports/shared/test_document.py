@@ -4,19 +4,12 @@ import base64
 import hashlib
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 
-from reports.shared import html
-from reports.shared.html import TEMPLATES, PageVerdict, Section, cited, document, visible_text
+from reports.shared.html import TEMPLATES, PageVerdict, Section, document, visible_text
 from reports.shared.html_tables import Table, sort_value
-from results.store.manifest import Manifest
-from setup import DATA
-from tests.support.fakes.page_reader import Reader
-from tests.support.made_up import made_up_page
 
-ROOT = Path(__file__).parents[3]
 STYLE = (TEMPLATES / "page.css").read_text(encoding="utf-8")
 
 
@@ -79,16 +72,6 @@ def test_a_cell_is_sorted_by_the_number_that_it_begins_with(text: str, value: st
     assert sort_value(text) == value
 
 
-def test_numbers_carry_what_they_are_sorted_by_and_words_do_not() -> None:
-    table = Table("c", ("name", "time"), (("a", "38.1 ms"), ("b", "–")), frozenset(("name",)))
-    read = Reader(document("t", PageVerdict("s"), [Section("x", "X", (table,)), Section("y", "Empty", ("", None, ()))]))
-    assert [cell.get("data-v") for cell in read.of("td")] == ["0.0381", ""]
-    assert all("data-v" not in cell for cell in read.of("th"))
-    assert read.faults == []
-    assert "Empty" not in read.text
-    assert [attributes.get("class") for attributes in read.of("table")] == ["sortable cards"]
-
-
 # --- text ----------------------------------------------------------------------------------------------------------
 
 
@@ -111,27 +94,4 @@ def test_only_our_script_may_run() -> None:
     assert "default-src 'none'" in whole
 
 
-def test_all_files_of_a_page_are_in_the_package() -> None:
-    """A wheel without style or script makes no page."""
-    (pattern,) = [text for text in DATA["reports"] if "templates/" in text]
-    kept = {path.name for path in (ROOT / "reports").glob(pattern)}
-    assert kept >= {"page.css", "dense.css", "tables.js", "profile.js", "report.html.j2"}
-
-
 # --- how to cite ---------------------------------------------------------------------------------------------------
-
-
-def test_a_run_is_cited_with_its_version_date_and_device() -> None:
-    manifest = Manifest(name="h200_a & b", created_at="", harness_version="0.1.0+gabc")
-    run = cited(manifest, [made_up_page.sitting(), made_up_page.sitting("s2", started_at="2026-02-03T00:00:00Z")])
-    note = "measured 2026-01-02 to 2026-02-03 on NVIDIA H200"
-    assert run.sentence == f"{html.AUTHORS}. {html.TITLE}, version 0.1.0+gabc. Run h200_a & b, {note}, 2026."
-    assert run.bibtex.splitlines() == [
-        "@misc{flopledger-h200-a-b,",
-        "  author = {{The flopledger contributors}},",
-        f"  title = {{{html.TITLE}}},",
-        "  version = {0.1.0+gabc},",
-        "  year = {2026},",
-        rf"  note = {{Run h200\_a \& b, {note}}}",
-        "}",
-    ]

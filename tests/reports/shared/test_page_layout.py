@@ -9,15 +9,11 @@ Near names and broken words, which every error and every table of the terminal i
 import hashlib
 import random
 import re
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from reports.shared.layout import Column, Hanging, Styled, TextTable, csv_of, page, strong
-from reports.shared.numbers import cell_name, own_lines, shared_variant
 from results.digests import hashed
-from results.errors import one_line
 from results.names import nearest
 from results.printable import pieces
 
@@ -66,25 +62,9 @@ def test_the_least_important_column_goes_first_and_is_named() -> None:
     assert page([one], 12).splitlines()[0].split() == ["a"]
 
 
-def test_words_are_wrapped_before_a_column_is_left_out() -> None:
-    one = TextTable([Column("a", rank=1), Column("b", wraps=True, least=10)], [["12", "one two three four"]])
-    assert page([one], 14) == " a b\n──────────────\n12 one two\n   three four\n"
-
-
 def test_numbers_end_alike_and_words_begin_alike() -> None:
     one = TextTable([Column("n"), Column("w")], [["1", "a"], ["1,234 B", "bcd"], ["–", "x"]], rule=False)
     assert page([one]).splitlines() == ["      n  w", "      1  a", "1,234 B  bcd", "      –  x"]
-
-
-def test_where_no_table_has_room_each_row_is_a_list() -> None:
-    one = TextTable([Column("first"), Column("second")], [["a" * 12, "b" * 12], ["c", "d"]])
-    assert page([one], 20) == f"first   {'a' * 12}\nsecond  {'b' * 12}\n\nfirst   c\nsecond  d\n"
-
-
-def test_commands_to_a_terminal_are_written_out() -> None:
-    shown = page(["a \x1b[31m", Hanging("l\x07", "b\x1b"), TextTable([Column("h")], [["c\x1b]0;d"]])], colour=False)
-    assert "\x1b" not in shown
-    assert "\\x1b]0;d" in shown
 
 
 def test_three_near_names_the_best_first() -> None:
@@ -120,48 +100,6 @@ def test_rows_as_csv_have_no_formula_and_no_null() -> None:
     ]
     assert csv_of(rows) == 'name,right,at,value\n\'=HYPERLINK(1),true,"[1,2]",\n"a,b",0.1,-1,\n'
     assert csv_of([]) == ""
-
-
-def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:
-    variants = (
-        "layout=channels_last, image_size=96, lr=1",
-        "image_size=96",
-        "compile=true, image_size=96, inputs=2, 3",
-    )
-    views: Any = [
-        SimpleNamespace(
-            run=SimpleNamespace(model="net", batch_size=4, precision="fp32", repeat=0, items_per_step=4),
-            variant=variant,
-        )
-        for variant in variants
-    ]
-    shared = shared_variant(views)
-    assert shared == "image_size=96"
-    assert [cell_name(view, shared) for view in views] == [
-        "net b4 fp32, layout=channels_last, lr=1",
-        "net b4 fp32",
-        "net b4 fp32, compile=true, inputs=2, 3",
-    ]
-    assert [own_lines(view, shared) for view in views] == [["channels_last", "lr=1"], [], ["compile", "inputs=2, 3"]]
-    assert shared_variant(views[:1]) == variants[0]
-    assert shared_variant([]) == ""
-    tokens: Any = SimpleNamespace(run=SimpleNamespace(batch_size=4, items_per_step=512), variant="lr=1")
-    assert shared_variant([*views[:1], tokens]) == "layout=channels_last, image_size=96, lr=1"
-    assert shared_variant([views[1], tokens]) == "image_size=96"
-
-
-@pytest.mark.parametrize(
-    ("text", "longest", "shown"),
-    [
-        ("two  words\n", 9, "two words"),
-        ("four words of text", 12, "four words …"),
-        ("aaa bbbbbbbbbbbbbbbbbb", 10, "aaa bbbbb…"),  # what stays is less than half: the word is cut
-        ("aaaa bbbbbbbbbbbbbbbbb", 8, "aaaa …"),
-    ],
-)
-def test_one_line_is_cut_between_words_or_in_a_long_one(text: str, longest: int, shown: str) -> None:
-    assert one_line(text, longest) == shown
-    assert len(shown) <= longest
 
 
 def test_a_digest_has_16_digits_and_is_one_for_both_forms_of_a_uuid() -> None:

@@ -1,8 +1,6 @@
 """What a person is shown: quantities, verdicts, the closing sentence, the table, and figures that hide nothing."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +10,12 @@ import pytest
 
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
-from reports.shared.numbers import digits, other_ceilings, percent, si, si_time, unpaired_sentence, verdict
+from reports.shared.numbers import digits, other_ceilings, unpaired_sentence, verdict
 from reports.sweep.figures import gallery, utilization
 from reports.sweep.headline import closing
-from reports.sweep.table import documents, to_csv, to_text
+from reports.sweep.table import to_csv, to_text
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
-from results.records.rows import header
 from tests.support.figure_texts import covered, texts
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
@@ -90,15 +87,6 @@ def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
 )
 def test_three_significant_digits_without_exponents(value: float, text: str) -> None:
     assert digits(value) == text
-
-
-def test_prefixes_percent_and_durations() -> None:
-    assert si(66.9e12, "FLOP/s") == "66.9 TFLOP/s"
-    assert si(999.9e9, "FLOP/s") == "1.00 TFLOP/s"
-    assert si(12.0, "B") == "12.0 B"
-    assert (percent(1.9e-16), percent(1e-6), percent(0.0)) == ("< 0.0001 %", "0.00010 %", "0 %")
-    assert (percent(0.4123), percent(0.0723), percent(1.5), percent(0.0004)) == ("41 %", "7.2 %", "150 %", "0.040 %")
-    assert (si_time(1.2345), si_time(0.0381), si_time(0.000412)) == ("1.23 s", "38.1 ms", "412 µs")
 
 
 # --- verdicts ----------------------------------------------------------------------------------------------------
@@ -182,18 +170,6 @@ def test_headline_is_the_best_numerator_exact_batch_epoch_theory_one() -> None:
 # --- the closing sentence ----------------------------------------------------------------------------------------
 
 
-def test_best_and_worst_model_and_what_bytes_say() -> None:
-    cells = [
-        view(fraction(0.60, model="resnet18"), intensity=30.0),
-        view(fraction(0.30, model="vgg16"), intensity=50.0),
-        view(fraction(0.06, model="mobilenet_v2"), intensity=2.0),
-    ]
-    assert closing(cells).sentence == (
-        "At fp32, batch 8, resnet18 uses 60 % of the datasheet peak and mobilenet_v2 6.0 %, 10 times less: "
-        "mobilenet_v2 does 2.0 FLOP for each byte its operations read and write, resnet18 30 (15 times more)."
-    )
-
-
 def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
     cells = [view(fraction(0.6), intensity=10.0), view(fraction(0.2, model="vgg16"), intensity=40.0)]
     assert "which bytes do not explain" in closing(cells).sentence
@@ -202,35 +178,6 @@ def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
 def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
     said = closing([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))]).sentence
     assert said == "At fp32, batch 8, vgg16 and resnet18 cannot be distinguished: the intervals overlap."
-
-
-def test_a_cell_without_an_interval_is_not_told_apart() -> None:
-    """One block has no interval: what it gives may be anything."""
-    single = fraction(0.05, model="vgg16", utilization_low_ratio=None, utilization_high_ratio=None)
-    said = closing([view(fraction(0.6)), view(single)]).sentence
-    assert said == "At fp32, batch 8, resnet18 and vgg16 cannot be distinguished: an interval is missing."
-
-
-def test_models_are_compared_at_one_precision_and_batch_only() -> None:
-    cells = [
-        view(fraction(0.9, model="a", batch_size=64)),
-        view(fraction(0.5, model="b", batch_size=8)),
-        view(fraction(0.1, model="c", batch_size=8)),
-    ]
-    assert closing(cells).sentence.startswith(
-        "At fp32, batch 8, b uses 50 % of the datasheet peak and c 10 %, 5.0 times"
-    )
-
-
-def test_one_cell_and_none() -> None:
-    assert closing([view(fraction(0.4, "ceiling"))]).sentence == (
-        "resnet18 at batch 8 in fp32 uses 40 % of the session's measured peak: at all of it its step would take 400 ms "
-        "instead of 1.00 s."
-    )
-    assert "doubt that peak" in closing([view(fraction(1.3, "ceiling"))]).sentence
-    assert closing([failed()]).sentence == "No cell was measured: out of memory."
-    assert closing([]).sentence == "No cell was measured: the run holds none."
-    assert "no peak is known" in closing([view(fraction(None, status="unavailable"))]).sentence
 
 
 def test_no_headline_rests_on_a_cell_that_did_not_converge() -> None:
@@ -297,40 +244,11 @@ vgg16 b512 fp32: out of memory: tried to allocate 61 GiB
     assert text == expected
 
 
-def work_time(**more: object) -> WorkTime:
-    values: dict[str, Any] = {"cell_id": "c", "attempt": 1, "model": "resnet18", "batch_size": 8, "precision": "fp32"}
-    values |= {"device": "cuda", "work": "epoch", "items": 10_000, "steps": 1250, "time_s": 12.5}
-    return WorkTime(**{**values, **more})
-
-
 def told(*views: View, times: Iterable[WorkTime] = ()) -> list[str]:
     """The second table's lines, as words."""
     text = to_text(dataclasses.replace(built(*views), work_times=tuple(times)))
     _, _, rest = text.partition("Used, by method")
     return [" ".join(line.split()) for line in rest.splitlines()[1:]]
-
-
-def test_the_second_table_is_there_for_methods_with_profiles_alone() -> None:
-    assert "Used, by method" not in to_text(built(view(fraction(0.4), methods=("theory", "exact"))))
-    methods = ("theory", "batch", "epoch", "exact")
-    rows = [fraction(0.4), fraction(0.41, method="theory"), fraction(0.405, method="batch")]
-    rows += [fraction(0.9, "ceiling", method="epoch")]
-    lines = told(view(*rows, methods=methods), times=[work_time(profiled_time_s=15.0)])
-    assert "model batch precision theory batch epoch exact images takes profiled whole" in lines
-    assert "resnet18 8 fp32 41 % 40 % – 40 % 10000 12.5 s 15.0 s –" in lines  # epoch has no ratio of the datasheet
-    lines = told(view(*rows[:1], methods=("one", "exact")))
-    assert "model batch precision one exact" in lines
-    assert "resnet18 8 fp32 – 40 %" in lines
-
-
-def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
-    rows = [fraction(0.5, warnings=("a, b", 'c "d"')), fraction(None, reason="no peak")]
-    read = [Utilization.from_row(row) for row in csv.DictReader(io.StringIO(to_csv(rows, Utilization)))]
-    assert read == rows
-    first, second = documents(rows)
-    assert list(first) == list(header(Utilization))
-    assert (first["utilization_ratio"], first["warnings"]) == (0.5, ("a, b", 'c "d"'))
-    assert second["utilization_ratio"] is None
 
 
 # --- figures -----------------------------------------------------------------------------------------------------
@@ -367,13 +285,6 @@ def test_points_are_the_ratios_of_the_file_in_percent(tmp_path: Path) -> None:
     assert figure.get_supxlabel() == "utilization, % of the datasheet peak; bars: 95 % interval"
     (legend,) = figure.legends
     assert [t.get_text() for t in legend.get_texts()] == ["fp32, of 100 TFLOP/s", "tf32, of 100 TFLOP/s"]
-
-
-def test_bars_are_the_intervals(tmp_path: Path) -> None:
-    figure = drawn(tmp_path, [fraction(0.4)])["utilization_by_model"]
-    ((_, _, (bar,)),) = [c.lines for c in figure.axes[0].containers]
-    (segment,) = bar.get_segments()
-    assert [x for x, _ in segment] == pytest.approx([100 * 0.4 / 1.01, 100 * 0.4 / 0.99])
 
 
 def test_cells_that_failed_are_words_not_zeros(tmp_path: Path) -> None:

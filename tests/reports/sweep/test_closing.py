@@ -39,14 +39,6 @@ def test_a_single_repeated_cell_is_all_of_its_repeats(ratios: tuple[float, float
     assert "vgg11 b8 fp32 × 2 " in basis(found, views)
 
 
-def test_batches_are_compared_by_the_mean_of_repeats() -> None:
-    """Repeats of 38 and 42 % against 5 %: t of one degree of freedom gives 21 to 76 %, which do not touch 5 %."""
-    views = [cell("vgg11", 0.38), cell("vgg11", 0.42, repeat=1), cell("vgg11", 0.05, batch=32)]
-    found = closing(views)
-    assert {view.run.cell_id for view in found.cells} == {"vgg11-8-0", "vgg11-8-1", "vgg11-32-0"}
-    assert "40 %" in found.sentence
-
-
 def test_models_are_told_apart_by_what_windows_differ_by() -> None:
     """42 and 38 % within 2 %: apart within their windows; where windows differ by 10 %, they are not."""
     views = [cell("vgg11", 0.42), cell("vgg13", 0.38)]
@@ -58,19 +50,3 @@ def test_models_are_told_apart_by_what_windows_differ_by() -> None:
     found = closing(wide)
     assert found.sentence == "At fp32, batch 8, vgg11 and vgg13 cannot be distinguished: the intervals overlap."
     assert "vgg11 b8 fp32 37.8 to 46.2 %, vgg13 b8 fp32 34.2 to 41.8 %." in basis(found, wide)
-
-
-def test_the_interval_of_repeats_is_between_them_whatever_that_of_any_window_is() -> None:
-    """40, 41 and 42 %: t of two degrees is 4.303, the deviation of their logarithms 2.44 %; e^(4.303 · 2.44 % ÷ √3)."""
-    views = [
-        cell("vgg11", ratio, repeat=repeat, windows_low_ratio=0.01, windows_high_ratio=0.99)
-        for repeat, ratio in enumerate((0.40, 0.41, 0.42))
-    ]
-    assert "vgg11 b8 fp32 × 3 38.6 to 43.6 %." in basis(closing(views), views)
-
-
-def test_an_interval_that_has_no_end_or_is_none_says_so() -> None:
-    views = [cell("vgg11", 0.4, utilization_high_ratio=None)]
-    assert "vgg11 b8 fp32 39.2 % or more." in basis(closing(views), views)
-    views = [cell("vgg11", 0.4, utilization_high_ratio=None, utilization_low_ratio=None)]
-    assert "vgg11 b8 fp32 unknown (a single block)." in basis(closing(views), views)

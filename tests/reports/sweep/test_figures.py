@@ -1,7 +1,6 @@
 """Every figure, from rows by hand and of a published run: right numbers in the right place, words for gaps."""
 
 import random
-import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -13,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from analysis.devices.peaks import stand_in_warning
 from cleaning.reconcile.run import build
 from reports.shared import figure_style
-from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery, utilization
+from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery
 from reports.sweep.figures import counters as figures_counters
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
@@ -32,19 +31,6 @@ from results.store.store import read_profile
 from runners.report.derived import derived_tables
 from tests.support.figure_texts import covered
 
-NAMES = {
-    "utilization_by_model",
-    "utilization_by_batch",
-    "utilization_by_method",
-    "utilization_by_method_post2021",
-    "forward_flops_by_counter",
-    "backward_flops_by_counter",
-    "flops_per_image_by_batch",
-    "flops_by_operation",
-    "backward_forward_by_model",
-    "backward_forward_by_operation",
-    "epoch_time_by_batch",
-}
 RUN = Path(__file__).parents[3] / "results/published/amd-epyc-2-cores-2026-11-29"
 CELL = {"cell_id": "c", "attempt": 1, "model": "m", "batch_size": 8, "precision": "fp32"}
 
@@ -122,31 +108,7 @@ def test_each_method_has_a_lane_with_its_ratio_in_percent_and_its_interval(frame
     assert "utilization, % of the datasheet peak, 67.0 TFLOP/s\ntrained in fp32" in figure.get_supxlabel()
 
 
-def test_a_method_without_a_ratio_is_a_word_in_its_lane_and_never_zero(frame: Any) -> None:
-    (figure,) = figures_methods.by_method(frame(fraction(0.4), fraction(None, "one", status="timeout"))).values()
-    assert words(figure).count("ran past its limit") == 1
-    assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([40])
-
-
 # --- utilization by model ----------------------------------------------------------------------------------------
-
-
-def test_cells_over_ceilings_of_two_sessions_are_series_of_their_own(frame: Any) -> None:
-    rows = [
-        fraction(
-            0.4, cell_id=f"{variant} {batch}", denominator="ceiling", batch_size=batch, variant=variant,
-            peak_flop_per_s=peak,
-        )
-        for variant, peak in (("", 237e9), ("layout=channels_last", 322e9))
-        for batch in (8, 64)
-    ]  # fmt: skip
-    for figure in utilization.figures(frame(*rows)).values():
-        (legend,) = figure.legends
-        assert [text.get_text() for text in legend.get_texts()] == ["fp32, of 237 GFLOP/s", "fp32, of 322 GFLOP/s"]
-        assert "another session" in figure.get_supxlabel()
-    for figure in utilization.figures(frame(*(replace(row, peak_flop_per_s=322e9) for row in rows))).values():
-        assert len(figure.legends[0].get_texts()) == 1
-        assert "another session" not in figure.get_supxlabel()
 
 
 # --- counters ----------------------------------------------------------------------------------------------------
@@ -170,13 +132,6 @@ def test_a_wrong_backward_can_be_read_beside_a_right_one(frame: Any) -> None:
     x_of = axes.transAxes.inverted().transform(axes.transData.transform([(1.0, 0), (1.003, 0), (far, 0)]))[:, 0]
     assert x_of[1] - x_of[0] > 0.03  # 0.3 % is visible beside 0
     assert x_of[0] < 0.5 < x_of[2] < 1
-
-
-def test_a_counter_that_could_not_count_is_a_word(frame: Any) -> None:
-    figure = figures_counters.by_counter(frame(agreement("fvcore", 1.0, 1.0), agreement("ptflops", None, None)))
-    (drawn,) = figure.values()
-    assert words(drawn).count("ran past its limit") == 1
-    assert marks(drawn.axes[1]) == []
 
 
 # --- FLOP per image by batch size --------------------------------------------------------------------------------
@@ -221,19 +176,6 @@ def test_a_sum_that_leaves_products_out_is_a_triangle_that_says_at_least(frame: 
     assert "at least" in words(figure)
 
 
-def test_the_line_is_the_affine_law_of_the_cleaned_counts(frame: Any) -> None:
-    """5 b + 6 GFLOP: 11, 8, 5.75 a sample at batch 1, 2, 8."""
-    rows = [counted(b, 0, (5 * b + 6) * 10**9, work=w) for b, w in ((1, "one"), (8, "batch"), (2, "last"))]
-    (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
-    (line,) = [line for line in figure.axes[0].lines if line.get_marker() == "None"]
-    assert line.get_xdata()[[0, -1]] == pytest.approx([1, 8])
-    assert line.get_ydata() == pytest.approx([5 + 6 / b for b in line.get_xdata()])
-    rows.append(counted(4, 0, 26 * 10**9 + 1, cell_id="d"))  # one FLOP too much
-    (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
-    assert [line for line in figure.axes[0].lines if line.get_marker() == "None"] == []
-    assert "on no line" in words(figure)
-
-
 # --- FLOP by operation -------------------------------------------------------------------------------------------
 
 
@@ -249,18 +191,6 @@ def test_a_bar_is_what_both_agree_on_and_what_cleaning_changed() -> None:
     assert "unknown" in figures_profiles.bar_of(None, None)
 
 
-def drawn_flop(figure: Figure, scale: float) -> dict[str, float]:
-    """Colour of a verdict → FLOP of all bars that have it."""
-    sums: Counter[str] = Counter()
-    for axes in figure.axes:
-        for bars in axes.containers:
-            assert isinstance(bars, BarContainer)
-            for patch in bars:
-                colour = patch.get_edgecolor() if patch.get_hatch() else patch.get_facecolor()
-                sums[to_hex(colour)] += patch.get_width() * scale
-    return dict(sums)
-
-
 def product(index: int, phase: str, found: int | None, cleaned: int | None, name: str) -> CleanedOperation:
     more = {"source": "torch_profiler", "work": "one", "kind": "convolution", "verdict": "right"}
     forward = None if phase == "forward" else index
@@ -268,25 +198,6 @@ def product(index: int, phase: str, found: int | None, cleaned: int | None, name
         cell_id="c", attempt=1, index=index, name="aten::conv2d", phase=phase, module=name, forward_index=forward,
         found_flop=found, cleaned_flop=cleaned, **more,
     )  # fmt: skip
-
-
-def test_bars_are_coloured_right_over_and_under(frame: Any) -> None:
-    """Forward 100 counted twice, 50 whose shapes give no count, 30 right; of 240 backward nobody counted 100 and 80."""
-    layers = {"conv1": (200, 100, None, 100), "conv2": (50, None, None, 80), "fc": (30, 30, 60, 60)}
-    rows = [
-        product(index, phase, *counts, name)
-        for index, (name, (found, cleaned, found_back, back)) in enumerate(layers.items())
-        for phase, counts in {"forward": (found, cleaned), "backward": (found_back, back)}.items()
-    ]
-    (figure,) = figures_profiles.by_operation(frame(*rows), {"c": "m"}).values()
-    looks = hexes(figure_style.verdict_looks())
-    assert drawn_flop(figure, 1e3) == pytest.approx(
-        {looks["right"]: 100 + 30 + 60, looks["over"]: 100, looks["under"]: 100 + 80, looks["unknown"]: 50}
-    )
-    assert "shapes give no count" in words(figure)
-    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert names == list(layers)  # in the order of execution
-    assert figure.axes[0].get_ylim()[0] > figure.axes[0].get_ylim()[1]
 
 
 @pytest.mark.parametrize("module", ["layer{}", "layer{}.conv"])
@@ -370,26 +281,6 @@ def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
 # --- several recorders -------------------------------------------------------------------------------------------
 
 
-def test_three_states_of_a_recording_beside_our_own_count(frame: Any) -> None:
-    states = {"deduplicated_flop": 24 * 10**9, "exact_flop": 32 * 10**9, "source": "kineto"}
-    rows = [
-        counted(8, 48 * 10**9, 32 * 10**9, **states),
-        counted(8, 48 * 10**9, 32 * 10**9, **{**states, "cell_id": "d"}),
-        counted(8, None, None, "backward", source="kineto", status="unavailable"),
-        counted(1, 10**9, 10**9, work="one", source="kineto"),
-        counted(8, 1, 1),
-    ]
-    (figure,) = cleaning_stages.states(frame(*rows), {}).values()
-    forward, backward = figure.axes
-    assert sorted(hollow(forward, yes=True)) == [(3 * 10**9, 0), (6 * 10**9, 0)]
-    assert hollow(forward, yes=False) == [(4 * 10**9, 0)]
-    strokes = [line.get_xdata() for line in forward.lines if len({*line.get_xdata()}) == 1 < len(line.get_xdata())]
-    assert [list(stroke) for stroke in strokes] == [[4 * 10**9] * 2]
-    assert words(figure).count("not available") == 1
-    assert marks(backward) == []
-    assert cleaning_stages.states(frame(counted(8, 1, 1)), {}) == {}
-
-
 # --- the gallery -------------------------------------------------------------------------------------------------
 
 
@@ -409,12 +300,6 @@ def whole(run: Path) -> dict[str, Figure]:
     return gallery.figures(run)
 
 
-def test_a_whole_run_has_every_figure_and_no_window_stays_open(whole: dict[str, Figure]) -> None:
-    assert {*whole} >= NAMES
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    assert pyplot is None or pyplot.get_fignums() == []
-
-
 def test_no_text_of_a_run_covers_another_or_leaves_the_page(whole: dict[str, Figure]) -> None:
     assert {name: boxes for name, figure in whole.items() if (boxes := covered(figure))} == {}
 
@@ -425,12 +310,6 @@ def test_missing_and_empty_tables_make_fewer_figures(tmp_path: Path, run: Path) 
     assert gallery.figures(tmp_path) == {}
     (tmp_path / "work_times.csv").write_bytes((run / "work_times.csv").read_bytes())
     assert set(gallery.figures(tmp_path)) == {"epoch_time_by_batch"}
-
-
-def test_a_file_that_is_another_table_is_refused_with_its_name(tmp_path: Path) -> None:
-    (tmp_path / "work_times.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"work_times\.csv: column cell_id is missing"):
-        gallery.figures(tmp_path)
 
 
 def test_the_same_tables_make_the_same_bytes(run: Path) -> None:

@@ -15,7 +15,7 @@ from cleaning.reconcile.view import Built
 from reports.shared.numbers import percent
 from reports.sweep.headline import headline_rows
 from reports.sweep.table import to_csv, to_text
-from results.records.answers import Headline, Utilization
+from results.records.answers import Headline
 from results.store.reading import read_run
 from results.store.store import read_operations, read_profile
 
@@ -37,15 +37,6 @@ def test_there_is_one_row_for_each_cell_of_the_run(frame: pd.DataFrame) -> None:
     runs = pd.read_csv(RUN / "runs.csv")
     assert Counter(frame["cell_id"]) == Counter(runs["cell_id"].unique())
     assert not frame["utilization_ratio"].isna().any(), "all cells of this run were measured"
-
-
-def test_the_obvious_pivot_is_of_one_numerator_over_one_denominator(built: Built, frame: pd.DataFrame) -> None:
-    every = pd.read_csv(io.StringIO(to_csv(built.utilization, Utilization)))
-    exact = every.query("method == 'exact' and denominator == 'paired_ceiling'")
-    asked = {"index": "model", "columns": "batch_size", "values": "utilization_ratio"}
-    pd.testing.assert_frame_equal(frame.pivot_table(**asked), exact.pivot_table(**asked))
-    mixed = every.pivot_table(**asked)
-    assert (frame.pivot_table(**asked) - mixed).abs().max().max() > 0.001, "which the mean over all rows is not"
 
 
 def test_the_numbers_are_those_of_the_terminal(built: Built, frame: pd.DataFrame) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.view import Built, View
-from reports.shared.html_tables import Names, Table
-from reports.shared.numbers import merged, skeleton
+from reports.shared.html_tables import Table
 from reports.sweep import page_cells, page_counts
 from reports.sweep.page import page
 from reports.sweep.table import warning_lines
-from results.records.counts import Agreement, CleaningLog, ProfileCount
+from results.records.counts import CleaningLog
 from results.records.samples import Ceiling
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
@@ -62,10 +61,6 @@ def row_of(table: Table | None, *start: str) -> dict[str, str]:
     return dict(zip(table.columns, row, strict=True))
 
 
-def names(views: list[View] | tuple[View, ...]) -> Names:
-    return Names(views)
-
-
 # --- the form ------------------------------------------------------------------------------------------------------
 
 
@@ -74,23 +69,6 @@ def test_tags_are_balanced_and_identifiers_unique(whole: str) -> None:
     assert found.faults == []
     ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(ids) == len(set(ids)) > 10
-
-
-def test_every_reference_inside_the_page_has_its_target(whole: str) -> None:
-    found = Reader(whole)
-    ids = {attributes["id"] for _, attributes in found.tags if "id" in attributes}
-    links = {attributes["href"] for attributes in found.of("a")}
-    assert {f"#{name}" for name in ids} >= links
-    assert len(links) > 8
-
-
-def test_nothing_is_loaded_from_anywhere(whole: str) -> None:
-    found = Reader(whole)
-    assert {tag for tag, _ in found.tags} & {"link", "iframe", "object", "embed", "base", "form"} == set()
-    for tag, attributes in found.tags:
-        assert not [name for name in attributes if name.startswith("on") or name in ("srcset", "action", "background")]
-        assert all(attributes.get(name, "data:image/svg+xml,").startswith("data:image/svg+xml,") for name in ("src",))
-        assert attributes.get("href", "#").startswith("#"), tag
 
 
 def test_a_reader_without_eyes_finds_language_headings_scopes_and_texts_for_images(whole: str) -> None:
@@ -138,68 +116,6 @@ def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
     assert (lost["step ms"], lost["why not more"]) == ("–", "out of memory")
 
 
-def test_an_interval_without_an_upper_end_says_so() -> None:
-    """The interval of the time reaches zero: no utilization is too high. Without one a single block was timed."""
-    run = made_up_page.run_of("alexnet", 1, "fp32")
-    open_end = made_up_page.fraction(run, "exact", "flopledger", "ceiling", 0.5, utilization_high_ratio=None)
-    none = dataclasses.replace(open_end, method="batch", utilization_low_ratio=None)
-    views = [View(run, (open_end, none))]
-    row = row_of(page_cells.methods(views, names(views)), "alexnet")
-    assert (row["exact"], row["batch"]) == ("50.0 %\n49.0 or more", "50.0 %")
-
-
-def test_counters_are_told_by_their_ratio_and_by_how_far_they_are_off() -> None:
-    def row(counter: str, batch: int, off: int, **more: Any) -> Agreement:
-        values: dict[str, Any] = {"cell_id": f"c{batch}", "attempt": 1, "model": "resnet18", "batch_size": batch}
-        values |= {"counter": counter, "phase": "forward", "exact_flop": 10**9, "difference_flop": off}
-        return Agreement(**{**values, "ratio": 1 + off / 10**9, **more})
-
-    rows = [row("own", 1, 0), row("own", 64, 0), row("near", 1, 3), row("far", 1, -(10**8)), row("far", 64, 2 * 10**8)]
-    none = {"ratio": None, "difference_flop": None, "status": "timeout", "reason": "took more than 300 s"}
-    rows += [row("lost", 1, 0, **none)]
-    found = row_of(page_counts.agreement(rows, "forward"), "resnet18")
-    assert found == {
-        "model": "resnet18",
-        "own": "1",
-        "near": "1.000\n+3.00 FLOP at batch 1",
-        "far": "0.9000 to 1.200\n+200 MFLOP at batch 64",
-    }
-    assert page_counts.agreement(rows, "backward") is None
-    gaps = {f"aten::c{number}": number for number in range(6)}
-    rows += [row("blind", 1, -9, not_understood=gaps), row("note", 1, -9, reason="note: b", not_understood={"sort": 1})]
-    table = page_counts.disagreement([*rows, row("own", 2, 0, not_understood=gaps)])
-    assert table is not None
-    assert {line[0]: line[2:4] for line in table.rows} == {
-        "near": ("differs", "it counts too much and does not say where"),
-        "far": ("differs", "it counts too much and does not say where"),
-        "lost": ("ran past its limit", "took more than 300 s"),
-        "blind": ("differs", "it has no rule for aten::c0, aten::c1, aten::c2, aten::c3 and 2 more"),
-        "note": ("differs", "note: b; it has no rule for sort"),
-    }
-
-
-def test_profiles_are_told_by_image(built: Built) -> None:
-    row = row_of(page_counts.profile_counts(built.profile_counts), "resnet18")
-    assert row["forward\nfound"] == "3.60 GFLOP"
-    assert row["backward\nfound"] == "2.37 GFLOP"  # 7.1 ÷ 3
-    assert row["backward\ncleaned"] == row["backward\nexact"] == "7.10 GFLOP"
-    assert (row["products"], row["filled"]) == ("20 + 20", "0 + 20")
-    view = built.views[0]
-    gap = ProfileCount(
-        **{name: getattr(view.run, name) for name in ("cell_id", "attempt", "model", "batch_size", "precision")},
-        device="cuda",
-        source="torch_profiler",
-        work="one",
-        items=1,
-        phase="forward",
-        status="unavailable",
-        reason="no profile of one was recorded",
-    )
-    assert page_counts.profile_counts([gap]) is None
-    why = row_of(page_counts.missing_profiles([gap], names(built.views)), "one")
-    assert (why["reason"], why["cells"]) == ("no profile of one was recorded", "resnet18 b1 fp32")
-
-
 def test_a_step_with_many_reasons_names_the_commonest_and_adds_up_the_rest() -> None:
     shared: dict[str, Any] = {"step": "s", "file": "f", "cell_id": "c", "attempt": 1, "subject": "x", "field": "flop"}
     log = [
@@ -212,30 +128,6 @@ def test_a_step_with_many_reasons_names_the_commonest_and_adds_up_the_rest() -> 
     assert table.rows[0][2:] == ("reason T", "1", "20", "+20.0 FLOP")
     assert table.rows[-1][2:] == ("8 other reasons, each rarer", "1", "36", "+36.0 FLOP")  # 1 + 2 + … + 8
     assert sum(int(row[4]) for row in table.rows) == len(log)
-
-
-def test_texts_that_differ_in_numbers_alone_are_one() -> None:
-    caps = ["stopped at 6 s with ±9.62%, from 23 blocks", "stopped at 6 s with ±71.64%, from 9 blocks"]
-    assert merged(caps) == "stopped at 6 s with ±9.62 to 71.64%, from 9 to 23 blocks"
-    assert merged(["aten::conv2d × 2"]) == "aten::conv2d × 2"
-    assert skeleton("conv2d × 2, fp32, 3x3") == "conv2d × #, fp32, 3x3"  # digits inside words are no numbers
-    with pytest.raises(ValueError, match="numbers alone"):
-        merged(["conv2d × 2", "conv3d × 2"])
-
-
-def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built: Built) -> None:
-    assert page_cells.theories(built.views, names(built.views)) is None  # two counters fit beside each other
-    run = made_up_page.run_of("vgg11", 8, "fp32")
-    sources = {"a": 0.40, "b": 0.40, "c": 0.41, "d": 0.5}
-    rows = [made_up_page.fraction(run, "theory", source, "datasheet", ratio) for source, ratio in sources.items()]
-    rows += [made_up_page.fraction(run, "exact", "flopledger", "datasheet", 0.39)]
-    views = [View(run, tuple(rows))]
-    row = row_of(page_cells.methods(views, names(views)), "vgg11")
-    assert row["theory\n4 counters"] == "40.0 to 50.0 %"
-    assert row["exact"] == "39.0 %\n38.2 to 39.8"
-    apart = row_of(page_cells.theories(views, names(views)), "vgg11")
-    assert [apart[f"theory\n{source}"][:4] for source in sources] == ["40.0", "40.0", "41.0", "50.0"]
-    assert "exact" not in apart
 
 
 # --- data that is no friend ----------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from reports.shared.numbers import half_width, percent, used_half_width, verdict
-from reports.sweep.figures.utilization import chosen
 from reports.sweep.table import to_text
 from runners.report import command
 from tests.support.made_up import made_up_evidence
@@ -64,15 +63,6 @@ def test_the_ceiling_beside_the_steps_is_the_headline(tmp_path: Path) -> None:
         assert "of the ceiling" not in verdict(view), "which would be another measured ceiling than that of the number"
     table = pd.read_csv(tmp_path / "run" / "headline.csv")
     assert list(table["denominator"]) == ["paired_ceiling"] * 2
-
-
-def test_cells_without_one_stay_in_the_figure(tmp_path: Path) -> None:
-    command.rebuild(made_up_evidence.write(tmp_path / "run", made=paired(only_first=True)))
-    rows = pd.read_csv(tmp_path / "run" / "utilization.csv")
-    assert set(rows.dropna(subset=["utilization_ratio"])["denominator"]) == {"paired_ceiling", "ceiling"}
-    points = chosen(pd.read_csv(tmp_path / "run" / "utilization.csv").assign(variant="", device_name=""))
-    assert set(points["batch_size"]) == {8, 16}, "each divided by what all of them have"
-    assert set(points["denominator"]) == {"ceiling"}
 
 
 def test_the_width_is_the_ratios_own(tmp_path: Path) -> None:

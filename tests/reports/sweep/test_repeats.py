@@ -41,11 +41,5 @@ def test_the_scatter_is_that_of_all_cells_of_the_run() -> None:
         assert repeats_by_cell(asked, views)[views[0].run.cell_id, 1] == found
 
 
-def test_a_single_cell_and_one_over_another_peak_are_no_repeats() -> None:
-    views = [cell(0.14, 0), cell(0.16, 1, "datasheet"), cell(0.3, 2, batch=8)]
-    assert repeats_of(views, views) == []
-    assert repeats_by_cell(views, views) == {}
-
-
 def of_repeat(view: View) -> View:
     return replace(view, fractions=tuple(replace(row, repeat=view.run.repeat) for row in view.fractions))

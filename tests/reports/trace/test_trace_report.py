@@ -4,23 +4,20 @@ import csv
 import io
 import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from analysis.devices import peaks
-from analysis.trace.missing import Missing
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
-from reports.trace.rates import GROUPS, overall_ratio, rates
+from reports.trace.rates import GROUPS, rates
 from reports.trace.timeline import Trace
 from results.records.operations import Kernel
 from results.records.rows import header
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
 
-ROOT = Path(__file__).parents[3]
 V100 = peaks.lookup("Tesla V100-SXM2-16GB")
 A100 = peaks.lookup("NVIDIA A100-SXM4-40GB")
 
@@ -164,25 +161,6 @@ def test_kernels_become_rows_that_read_back_as_their_records() -> None:
     assert lonely.device == 0
 
 
-def test_what_no_kernel_was_counted_for_is_unknown_and_not_0() -> None:
-    lost = made_up_trace.instance(0, "forward", G, 1, raw_flop=None)
-    assert (trace_text.times(lost), trace_text.times(replace(lost, raw_flop=0))) == ("–", "0 ×")
-
-
-def test_every_reason_has_a_row_in_the_documents() -> None:
-    """And every reason that cleaning gives has a sentence."""
-    said = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
-    table = said.partition("### The reasons")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
-    assert dict(rows) == trace_text.REASONS
-    given: set[str] = set()
-    for file in ("double_counts", "undercounts"):
-        source = (ROOT / "cleaning" / "trace" / f"{file}.py").read_text(encoding="utf-8")
-        given |= set(re.findall(r"^\* `(\w+)`", source.partition("from __future__")[0], re.MULTILINE))
-    assert len(given) > 10
-    assert given | {"no_sizes"} == set(trace_text.REASONS)
-
-
 # --- what has no total -----------------------------------------------------------------------------------------------
 
 
@@ -223,17 +201,6 @@ def test_products_that_are_in_no_total_have_a_line_and_a_field_of_their_own() ->
     assert told["optimizer"]["unknown_calls"]["repaired"] == 1
 
 
-def test_what_totals_are_of_is_said_at_them() -> None:
-    """Whether a missing call would leave a gap in the numbers of calls."""
-    trace = replace(made_up_trace.trace(), numbered=False, after_last_s=None)
-    words = "of the calls recorded; they are not numbered, so that a missing call may not be noticed"
-    told = trace_text.document(trace)
-    assert (told["totals_are"], told["numbered"], told["after_last_s"]) == (words, False, None)
-    lost = (Missing("forward", 1, "1 numbered call is not in the file"),)
-    cut = replace(trace, numbered=True, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "missing": lost}))
-    assert trace_text.document(cut)["totals_are"] == "of the calls recorded; some are missing"
-
-
 def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text() -> None:
     text = trace_text.to_text(partial(), V100)
     for row in ("raw .* at least 10.500 G  11.000 G +–$", "repaired .* at least 6.0000 G  11.000 G +–$"):
@@ -256,12 +223,6 @@ def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_m
     )
 
 
-def test_without_a_call_that_is_counted_there_is_no_rate() -> None:
-    lost = made_up_trace.instance(0, "forward", None, 1, kernel_time_s=9e-3)
-    (line,) = trace_text.rate_lines(made_up_trace.trace((lost,)), V100)
-    assert line.startswith("no rate: no product has a count")
-
-
 # --- rates -----------------------------------------------------------------------------------------------------------
 
 
@@ -270,13 +231,6 @@ def one(flop: int, time_s: float, dtype: str = "float", kernel: str = "implicit_
         (made_up_trace.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=(dtype, dtype)),)
     )
     return trace.cleaned.instances, trace.cleaned.kernels.assign(name=kernel)
-
-
-def test_a_rate_is_flop_over_the_time_of_their_kernels() -> None:
-    (rate,) = rates(*one(7_850_000_000, 1e-3), V100)  # half of 15.7 TFLOP/s
-    assert (rate.unit, rate.ratio, rate.mark) == ("fp32", pytest.approx(0.5), "")
-    assert overall_ratio([rate]) == pytest.approx(0.5)
-    assert overall_ratio([]) is None
 
 
 @pytest.mark.parametrize(
@@ -308,19 +262,3 @@ def test_faster_than_tensor_units_can_be_is_an_error_and_says_which() -> None:
     assert "above_one" in trace_text.to_text(half(200 * G), V100)
     assert trace_text.impossible(half(200 * G), None) == []
     assert trace_text.impossible(half(124 * G), V100) == []
-
-
-def test_on_fp32_it_is_a_fast_algorithm() -> None:
-    trace = made_up_trace.trace((made_up_trace.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3),))
-    assert trace_text.impossible(trace, V100) == []
-    assert "fast_algorithm" in trace_text.to_text(trace, V100)
-
-
-def test_it_is_no_error_where_kernels_are_missing_or_times_are_rounded() -> None:
-    whole = half(200 * G)
-    lost = replace(whole, cleaned=made_up_trace.trace(whole.cleaned.instances).cleaned)
-    assert trace_text.impossible(lost, V100) == []
-    text = " ".join(trace_text.to_text(lost, V100).split())
-    assert "above_one: 1 of 1 operations are above the peak, some of the 1 kernels without an operation" in text
-    assert trace_text.impossible(half(249 * 10**6, time_s=1e-6), V100) == []  # in up to 2 µs: 124.5 TFLOP/s
-    assert trace_text.impossible(half(251 * 10**6, time_s=1e-6), V100) != []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.profile.machine import machine_of
-from measure.ceiling.trials import ESSENTIAL, moves, sweep
+from measure.ceiling.trials import moves, sweep
 from measure.device.environment import DeviceProperties, Environment, TorchFacts
 from results.records.samples import Ceiling
 from runners.ceiling import command as ceiling_command
@@ -18,7 +18,6 @@ from runners.ceiling.search import Search
 from runners.workers.devices import ProbeResult
 from runners.workers.worker import WorkerFault
 from tests.support.fakes.commands import refused, running
-from tests.support.made_up import made_up_ceilings
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,24 +96,6 @@ def run(monkeypatch, capsys):
 # --- the search ---
 
 
-def test_what_a_profile_needs_is_asked_for_first():
-    worker = Scripted()
-    found = search(worker)
-    found.run(("fp32", "amp-bf16"), (1, 2), 60.0)
-    rows = found.rows
-    kinds = [(row.precision, row.threads) for row in rows if row.operation in ("matmul", "convolution")]
-    parts = [("fp32", 1), ("amp-bf16", 1), ("fp32", 2), ("amp-bf16", 2)]
-    assert kinds[: 4 * ESSENTIAL] == [part for part in parts for _ in range(ESSENTIAL)]
-    assert [row.operation for row in rows[4 * ESSENTIAL :]][:5] == ["call", "copy", "triad", "copy", "triad"]
-    assert {row.family for row in rows[-16:]} == {"cache"}
-    assert len(rows) == 4 * len(sweep("cpu", 200e9)) + 2 * (1 + 12)
-    assert {row.unit for row in rows if row.precision == "amp-bf16"} == {"bf16"}
-    assert {(row.device, row.device_name, row.status) for row in rows} == {("cpu", "Some CPU", "ok")}
-    shares = [arguments[2] for task, arguments in worker.asked if task in ("kernel", "copy", "launch")]
-    assert shares[0] == pytest.approx(60 / len(rows), rel=0.05)
-    assert shares[-1] == pytest.approx(60, rel=0.05)  # what nobody used is the last one's
-
-
 def test_faults_are_rows_and_the_search_goes_on():
     worker = Scripted(
         {"kernel": lambda w: WorkerFault("crashed", "the worker died of SIGSEGV") if w.count("kernel") == 2 else None}
@@ -129,12 +110,6 @@ def test_faults_are_rows_and_the_search_goes_on():
 
 
 # --- the command ---
-
-
-def test_threads_are_torchs_own_number_unless_said(run):
-    worker = Scripted()
-    assert run(worker, "--budget", "60", "--precisions", "fp32")[0] == 0
-    assert {row[1][0].threads for row in worker.asked if row[0] == "kernel"} == {2}
 
 
 @pytest.mark.parametrize(
@@ -187,20 +162,6 @@ def test_ctrl_c_keeps_what_was_measured(run, tmp_path: Path):
 
 
 # --- files ---
-
-
-def test_the_file_reads_back_and_makes_a_machine(tmp_path: Path):
-    seen = made_up_ceilings.cpu(1, 2)
-    ceiling_command.write_files(seen, tmp_path)
-    assert ceiling_command.read_ceilings(tmp_path / "ceilings.csv") == list(seen.rows)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "ceilings.csv",
-        *(f"ceilings_{name}.{end}" for name in ("bandwidth", "products", "shapes") for end in ("png", "svg")),
-    ]
-    machine = machine_of(ceiling_command.read_ceilings(tmp_path / "ceilings.csv"), "cpu", "Some CPU", threads=1)
-    assert machine.peak_by_unit == pytest.approx({"fp32": 50e9})
-    published = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-29" / "ceilings.csv"
-    assert {row.operation for row in ceiling_command.read_ceilings(published)} == {"matmul", "convolution", "issue"}
 
 
 def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):

@@ -7,7 +7,6 @@ from measure.ceiling.ceilings import Bench
 from measure.ceiling.trials import Move, Trial
 from measure.device import apply_precision as precision
 from measure.timing.clocks import clock_for
-from results.errors import Unavailable
 from results.records.samples import Ceiling
 from runners.ceiling import search as ceiling_tasks
 
@@ -36,26 +35,12 @@ def test_a_product_in_fp8_is_that_of_its_rounded_operands():
     assert set(bench.prepared(Trial("matmul", (16, 32, 64), unit="fp8"))().flatten().tolist()) == {64.0}
 
 
-def test_each_row_has_its_number_of_threads(threads: int):
-    ceiling_tasks.kernel(blank(threads=threads + 1), Trial("matmul", (8, 8, 8)), 1.0)
-    assert torch.get_num_threads() == threads + 1
-    ceiling_tasks.launch(blank("", threads), "call", 1.0)
-    assert torch.get_num_threads() == threads
-    ceiling_tasks.copy(blank(""), Move("copy", 1 << 20, "memory"), 1.0)
-    assert torch.get_num_threads() == threads  # None leaves it alone
-
-
 def test_copies_and_launches_are_rows():
     copied = ceiling_tasks.copy(blank(""), Move("triad", 1 << 20, "memory"), 1.0)
     assert (copied.operation, copied.moved_bytes, copied.status) == ("triad", 3 << 20, "ok")
     assert ceiling_tasks.launch(blank(""), "call", 1.0).best_s > 0
     assert ceiling_tasks.views("cuda:1") == ("launch", "call")
     assert {move.family for move in ceiling_tasks.copies("cpu")} == {"memory", "cache"}
-
-
-def test_what_the_device_lacks_is_refused():
-    with pytest.raises(Unavailable, match="tf32 on cpu"):
-        ceiling_tasks.plan(blank("tf32"))
 
 
 def test_flags_that_do_not_take_are_refused(monkeypatch):

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from reports.characterize import figures_mix
 from reports.characterize.answer import look
 from reports.characterize.sections import to_text
-from results.records.characterization import FILES, RecordedStep
+from results.records.characterization import FILES
 from runners.characterize import command
-from runners.characterize import task as characterize_task
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up.made_up_characterization import together
 
@@ -48,12 +46,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     return command.main([*arguments, "--format", "json"]), out
 
 
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is drawn: that takes seconds, and other tests see to it."""
-    monkeypatch.setattr(figures_mix, "figures", lambda _seen: {})
-
-
 def test_two_workloads_are_recorded_and_every_file_written(recorded):
     code, out = recorded
     assert code == 0
@@ -78,16 +70,6 @@ def test_the_document_has_exactly_the_promised_keys(recorded):
         assert sum(workload["groups"].values()) + workload["unclassified_ratio"] == pytest.approx(1)
         assert workload["unclassified_ratio"] <= 0.01
     assert document["workloads"][1]["parameters"] == 2 * 16 * 16
-
-
-def test_groups_and_time_between_are_the_step(recorded):
-    data = command.read_rows(recorded[1])
-    for step in data.steps:
-        if step.part == "profiled":
-            spent = sum(row.time_s for row in data.times if (row.recording, row.step) == (step.recording, step.step))
-            assert spent == pytest.approx(step.operations_s, rel=1e-6)
-            assert spent < step.time_s
-        assert step.cpu_s > 0
 
 
 def test_it_is_told_again_without_torch(recorded):
@@ -142,56 +124,6 @@ def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
 )
 def test_what_cannot_be_asked_is_one_line(arguments, words, capsys):
     refused(running(command.main, capsys)(*arguments), words)
-
-
-def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys, no_figures):
-    data = together()
-    nets, others = (replace(data, **one_half) for one_half in (_half(data, {0, 1, 2}), _half(data, {3, 4})))
-    command.write_rows(nets, tmp_path / "nets")
-    command.write_rows(others, tmp_path / "others")
-    given = [str(tmp_path / "nets"), str(tmp_path / "others")]
-    assert command.main([*given, "--out", str(tmp_path / "all"), "--format", "json"]) == 1  # "lost" was not recorded
-    told = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in told["workloads"]] == ["net", "talk", "lost"]
-    lost = told["workloads"][-1]
-    assert (lost["step_time_s"], lost["groups"]["A"]) == (None, None)
-    assert len(told["linkage"]) == 1
-    assert command.read_rows(tmp_path / "all") == data
-    words = "expected recordings that differ, got net recorded the same way in"
-    refused(running(command.main, capsys)(*given, given[0]), words)
-
-
-def _half(data, numbers):
-    return {
-        name: tuple(row for row in rows if row.recording in numbers)
-        for name, rows in vars(data).items()
-    }  # fmt: skip
-
-
-def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
-    lengths = [9.0, 1.3, 50.0, 1.1, 0.9, 0.2, 1.2, 9.0]
-    steps = [RecordedStep(recording=0, part="profiled", step=place, time_s=time) for place, time in enumerate(lengths)]
-    plain = [RecordedStep(recording=0, part="plain", step=place, time_s=1.15) for place in range(8)]
-    assert characterize_task._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
-    assert characterize_task._usual(steps[:1]) == [0]
-
-
-def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys, no_figures):
-    """Of the same number of threads, the best of a unit: 100 FLOP in 2 s, of 200 FLOP a second."""
-    data = together()
-    command.write_rows(replace(data, costs=(replace(data.costs[0], unit="fp32"),)), tmp_path / "run")
-    header = (
-        "sitting,device,precision,unit,operation,shape,layout,repeats,median_s,flop,flop_per_s,status,reason,threads"
-    )
-    rows = [f"s0,cpu,fp32,fp32,matmul,1x1x1,,3,1,{speed},{speed},ok,,{threads}" for speed, threads in
-            ((200, 1), (100, 1), (900, 2))]  # fmt: skip
-    (tmp_path / "ceilings.csv").write_text("\n".join([header, *rows, ""]))
-    arguments = [str(tmp_path / "run"), "--ceilings", str(tmp_path / "ceilings.csv"), "--out", str(tmp_path / "told")]
-    assert command.main(arguments) == 1  # "lost" was not recorded
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[-2:] for line in lines if line[:2] == ["net", "D"]] == [["25", "%"]]
-    (row,) = csv.DictReader(io.StringIO((tmp_path / "told" / "group_costs.csv").read_text()))
-    assert float(row["utilization_ratio"]) == pytest.approx(0.25)
 
 
 def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp_path, capsys):

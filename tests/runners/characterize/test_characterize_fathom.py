@@ -42,16 +42,6 @@ def test_variants_and_scales_are_names_of_the_catalogue(arguments: tuple[str, ..
     assert list(characterize_plan.models_of(options)) == expected
 
 
-def test_each_workload_has_its_own_batch_and_optimizer():
-    options = command.parser().parse_args(["--models", "deepq,residual@small,resnet18"])
-    first = {each.recording.workload: each.recording for each in characterize_plan.requests(options, ["cpu"])}
-    assert [(one.batch_size, one.optimizer) for one in first.values()] == [(32, ""), (4, ""), (8, "")]
-    training = [each.recording for each in characterize_plan.requests(options, ["cpu"]) if each.recording.optimizer]
-    assert [(one.workload, one.optimizer, one.variant) for one in training] == [
-        ("deepq", "own", "as_coded"), ("residual@small", "own", "as_coded"), ("resnet18", "sgd", ""),
-    ]  # fmt: skip
-
-
 @pytest.mark.slow
 def test_the_eight_are_placed_and_their_largest_groups_are_the_papers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path

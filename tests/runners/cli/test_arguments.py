@@ -13,9 +13,6 @@ import pytest
 
 from runners.__main__ import COMMANDS, installed
 from runners.cli.arguments import Parser, choice_error, names, number, sizes, with_own_names
-from runners.count import command
-from runners.profile import command as profile_command
-from runners.sweep import options as sweep_options
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,13 +68,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         parser().parse_args(arguments)
     out, err = capsys.readouterr()
     assert (ended.value.code, out, err) == (2, "", line + "\n")
-
-
-def test_what_is_right_is_read() -> None:
-    read = parser().parse_args(
-        ["--format", "csv", "--batch-sizes", "64", "--share", "0.5", "--models", "resnet50,resnet18,resnet50"]
-    )
-    assert (read.format, read.batch_sizes, read.share, read.models) == ("csv", 64, 0.5, ("resnet50", "resnet18"))
 
 
 def test_a_long_list_is_shortened_and_the_nearest_still_found() -> None:
@@ -151,21 +141,6 @@ def test_a_shell_is_told_how_a_line_goes_on(line: str, expected: set[str], tmp_p
     code = "from runners.__main__ import console; console()"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked, **answer}, cwd=ROOT, check=True)
     assert set((tmp_path / "answer").read_text().split()) == expected
-
-
-def test_a_sweep_takes_one_model_and_batch_by_their_singular() -> None:
-    found = sweep_options.parser().parse_args(
-        ["--model", "vgg11", "--batch-size=4", "--precision", "fp32", "--method", "exact"]
-    )
-    assert (found.models, found.batch_sizes, found.precisions, found.methods) == (
-        ("vgg11",), (4,), ("fp32",), ("exact",),
-    )  # fmt: skip
-
-
-def test_a_command_that_takes_models_by_place_takes_them_by_name() -> None:
-    found = command.parser().parse_args(["--batch-sizes", "2", "--models", "vgg11,net.py:build", "--counter=exact"])
-    assert (found.models, found.batch_size, found.counters) == (["vgg11", "net.py:build"], 2, ("exact",))
-    assert profile_command.parser().parse_args(["--model", "vgg11", "--precisions", "fp32"]).model == "vgg11"
 
 
 def test_what_follows_two_dashes_is_no_option() -> None:

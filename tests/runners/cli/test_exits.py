@@ -98,14 +98,6 @@ def test_an_equal_file_is_left_alone_and_another_replaced_whole(tmp_path: Path) 
     assert [entry.name for entry in path.parent.iterdir()] == ["c.csv"]
 
 
-def test_a_file_that_cannot_be_written_is_a_store_fault(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "taken", tmp_path / "file" / "below"):
-        with pytest.raises(StoreFault, match=r"(taken|below) could not be written: .*; the rest stays$"):
-            output.put(path, "x", "; the rest stays")
-
-
 @pytest.mark.parametrize(
     ("argv", "then", "code", "said"),
     [

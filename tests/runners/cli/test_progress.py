@@ -35,28 +35,6 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_log_has_a_line_for_each_cell_with_the_time_left(clock, capsys):
-    stream = io.StringIO()
-    with Progress(5, stream) as said:
-        clock["s"] += 10.0
-        said.stage(CELL, "measuring")
-        said.done(run(duration_s=9.6))
-        clock["s"] += 90.0
-        said.done(run("timeout", "killed at its limit of 90 s", None))
-        said.say("a line of its own")
-        for _ in range(3):
-            said.done(run())
-    assert stream.getvalue().splitlines() == [
-        "[1/5] resnet18 batch 8 fp32: ok; 10 s, about 40 s left",  # one in 10 s, four to go
-        "[2/5] resnet18 batch 8 fp32: timeout (killed at its limit of 90 s); , about 2 min left",  # 50 s each, three
-        "a line of its own",
-        "[3/5] resnet18 batch 8 fp32: ok; 12 s, about 67 s left",  # 100 / 3 each, two
-        "[4/5] resnet18 batch 8 fp32: ok; 12 s, about 25 s left",
-        "[5/5] resnet18 batch 8 fp32: ok; 12 s, none left",
-    ]
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_terminal_has_a_line_with_the_stage_the_count_and_the_time_left(capsys):
     stream = Terminal()
     with Progress(3, stream) as said:

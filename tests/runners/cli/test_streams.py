@@ -15,7 +15,7 @@ import pytest
 from results.printable import printable
 from results.records.answers import Utilization
 from results.store.tables import read_records
-from results.text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
+from results.text_files import json_value, read_text, toml_tables
 from runners.ceiling import command
 
 ROOT = Path(__file__).parents[3]
@@ -80,16 +80,6 @@ def test_a_closed_stdout_stops_nothing():
     assert shell(">&-") == (0, b"", "β × 3\n".encode())
 
 
-def test_files_do_not_take_the_place_of_a_closed_stderr(tmp_path):
-    file = tmp_path / "kept"
-    code = (
-        CODE
-        + f"def main():\n    import os\n    f = open({str(file)!r}, 'w')\n    os.write(2, b'noise')\n    return 0\n"
-    )
-    assert shell("2>&- <&-", code=CODE + code + "sys.exit(exit_code(main))")[0] == 0
-    assert file.read_bytes() == b""
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -106,31 +96,11 @@ def test_what_steers_a_terminal_is_written_out(text, shown):
 DEEP = "[" * 100_000
 
 
-def test_a_table_has_the_names_of_its_first_line():
-    assert csv_rows('a,b\r\n1,"x\u2028y"\r\n\r\n2,\r\n') == [{"a": "1", "b": "x\u2028y"}, {"a": "2", "b": ""}]
-    assert csv_rows("") == csv_rows("a,b\n") == []
-    assert csv_lines("a\n\nb") == [["a"], [], ["b"]]
-
-
-@pytest.mark.parametrize("row", ["1", "1,2,3"])
-def test_a_row_of_another_width_is_refused(row):
-    with pytest.raises(ValueError, match=rf"row 2: expected 2 fields, got {row.count(',') + 1}"):
-        csv_rows(f"a,b\n1,2\n{row}\n")
-
-
 @pytest.mark.parametrize("read", [json_value, toml_tables])
 def test_brackets_without_end_are_refused(read):
     text = DEEP if read is json_value else f"a = {DEEP}"
     with pytest.raises(ValueError, match="nested too deeply"):
         read(text)
-
-
-def test_gzip_is_known_by_its_first_bytes_and_its_size_is_limited(tmp_path, monkeypatch):
-    (tmp_path / "a.csv").write_bytes(gzip.compress(b"a,b\n" * 10_000))
-    assert read_text(tmp_path / "a.csv") == "a,b\n" * 10_000
-    monkeypatch.setenv("FLOPLEDGER_LIMITS", "memory_bytes=1000")
-    with pytest.raises(ValueError, match="memory_bytes=N raises the limit"):
-        read_text(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize(

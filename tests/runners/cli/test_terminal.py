@@ -19,7 +19,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from results.printable import letters
 from runners.__main__ import installed
 from tests.support.fakes.commands import module_of
 
@@ -153,12 +152,6 @@ def test_a_table_fits_and_says_what_it_means(case: str, outputs: Callable[[str, 
     assert "\x1b" not in text, "a pipe gets no colours"
     assert not [line for line in text.splitlines() if line != line.rstrip()]
     assert re.search(CASES[case][1], text, re.MULTILINE)
-
-
-@pytest.mark.parametrize("case", ["report", "doctor peaks", "project paper", "count", "characterize", "ceiling"])
-def test_a_narrow_page_is_as_wide_as_was_asked_for(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert [line for line in printed(CASES[case][0], "table").splitlines() if letters(line) > 60] == []
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -120,24 +120,6 @@ class TestAnswers:
         assert found["calflops", "backward"]["native_value"] == str(2 * (FORWARD + 16))  # and ReLU's 16 elements
         assert {row["unexplained_flop"] for row in rows} == {"0"}
 
-    def test_csv_of_causes(self, run, nets):
-        code, out, _ = run(f"{nets}small", "--input", 12, "--counters", "thop", "--format", "csv", "--detail")
-        assert code == 0
-        rows = list(csv.DictReader(io.StringIO(out)))
-        assert [(row["cause"], row["kind"], row["module"], row["flop"]) for row in rows] == [
-            ("multiply_add_as_1", "matmul", "0", "-96"),
-            ("multiply_add_as_1", "matmul", "2", "-24"),
-        ]
-
-    def test_the_law_of_the_exact_count(self, run, nets):
-        """Of a sample 240 FLOP forward and 288 backward, and nothing that does not grow with the batch."""
-        code, out, _ = run(f"{nets}small", "--input", 12, "--law", "--counters", "exact", "--format", "csv")
-        assert code == 0
-        rows = list(csv.DictReader(io.StringIO(out)))
-        assert [(row["phase"], row["slope"], row["constant"]) for row in rows if row["counter"] == "exact"] == [
-            ("forward", "240", "0"), ("backward", "288", "0"),
-        ]  # fmt: skip
-
     def test_all_counters_of_a_checkpointed_model(self, run, nets):
         """Of the block the first layer is calculated again, 2·2·48 FLOP; the second is called again, but not finished:
         torch.profiler counts it, 2·2·30."""

@@ -1,7 +1,5 @@
 """`runners.count --parallel` from end to end: its JSON, its table, its exit codes, and what it refuses."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -101,23 +99,6 @@ def test_a_plan_from_a_file_and_what_it_leaves_whole(document, net, plan):
     found = document(net, "--input", 8, "--parallel", "tp=2", "--plan", plan, "--batch-size", 4)
     assert {(each["module"], each["times"]) for each in found["replicated"]} == {("first", 2), ("head", 2)}
     assert found["replicated_flop"] == 2 * (2 * 4 * 8 * 16) + 3 * (2 * 4 * 16 * 3)
-    assert found["unexplained_flop"] == 0
-
-
-def test_a_row_a_rank_as_csv(count, net):
-    code, out, _ = count(net, "--input", 8, "--parallel", "dp=3", "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert code == 0
-    assert [row["rank"] for row in rows] == ["0", "1", "2"]
-    (reduction,) = json.loads(rows[0]["collectives"])
-    parameters = 8 * 16 + 16 + 2 * (2 * 16 * 32 + 32 + 16) + 16 * 3 + 3
-    assert reduction == {"kind": "all_reduce", "group": "dp", "size": 3, "calls": 1, "bytes": 4 * parameters}
-
-
-def test_checkpointed_layers_are_recomputed_and_named_apart(document, net):
-    found = document(net, "--input", 8, "--parallel", "dp=2", "--checkpoint", "layers.*")
-    # two samples, the first product of two blocks: torch ends when it has what the backward pass needs
-    assert found["recomputed_flop"] == 2 * 2 * 2 * 16 * 32
     assert found["unexplained_flop"] == 0
 
 

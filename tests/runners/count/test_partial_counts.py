@@ -331,25 +331,6 @@ def test_work_that_is_not_shown_leaves_no_total(capsys, nets, model, forward, ba
         assert (other is None) == (total is None)  # nor is the arithmetic of what is not shown known
 
 
-def test_a_sparse_matrix_is_counted_by_what_it_stores(capsys, nets):
-    """A layer, and 4 stored values with 8 columns; the gradient of either is as much."""
-    exact = exact_of(capsys, f"{nets}:few")["exact"]
-    assert (exact["forward_flop"], exact["backward_flop"]) == (LAYER + 2 * 4 * 8, LAYER + 2 * 4 * 8)
-
-
-def test_what_hides_no_product_has_a_total(capsys, nets):
-    exact = exact_of(capsys, f"{nets}:without_autocast")["exact"]
-    assert (exact["forward_flop"], exact["backward_flop"], exact["not_understood"]) == (2 * LAYER, 3 * LAYER, [])
-
-
-def test_nothing_is_said_of_the_pass_without_a_total(capsys, nets):
-    """Forward is whole and explained, backward is partial: the counter is not called exact, nor nothing unexplained."""
-    (ours,) = exact_of(capsys, f"{nets}:without_modes_backward")["counters"]
-    assert (ours["forward_flop"], ours["backward_flop"], ours["unexplained_flop"]) == (2 * LAYER, None, None)
-    (whole,) = exact_of(capsys, f"{nets}:without_autocast", "exact", "--ratios")["counters"]
-    assert whole["unexplained_flop"] == 0
-
-
 def test_an_evaluation_has_no_optimizers_step(capsys, nets):
     """Its course depends on values, so that no training step is traced: the optimizer's arithmetic is not known."""
     exact = exact_of(capsys, f"{nets}:deciding", "exact,fvcore")["exact"]

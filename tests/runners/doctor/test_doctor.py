@@ -8,14 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from analysis.devices.telemetry import Reading
-from measure.device.nvml import POLLED
-from measure.device.nvml import STATE as READ
 from runners.doctor import checks
 from runners.doctor import command as doctor_command
 from runners.doctor.checks import Check
@@ -230,10 +227,6 @@ def test_the_state_of_a_gpu(change: dict[str, Any], difference: dict[str, str]) 
     assert all(bool(line.cost) == (line.state != "ok") for line in lines)
 
 
-def test_the_state_that_is_checked_is_the_one_that_nvml_reads() -> None:
-    assert STATE.keys() <= {*READ, *POLLED, "other_processes"}
-
-
 def test_an_absent_counter_says_what_to_install_and_is_not_needed() -> None:
     counters = {"there": ("m:count", "pytest>=8"), "gone": ("m:count", "no-such-counter>=1"), "own": ("m:count", "")}
     counters["half"] = ("m:count", "pytest>=8 no-such-friend>=1")
@@ -260,22 +253,6 @@ def test_performance_counters(
     if text is not None:
         parameters.write_text(text)
     assert checks.permission_check(parameters).state == state
-
-
-def test_the_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = tmp_path / "not" / "yet" / "there"
-    assert states(checks.folder_checks(runs))[0] == ("results", "ok")
-    assert not runs.exists()  # looking at it makes nothing
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_999_999_999))
-    assert states(checks.folder_checks(runs))[1] == ("disk", "warn")
-
-    def refused(**settings: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(checks.tempfile, "NamedTemporaryFile", refused)
-    lines = list(checks.folder_checks(runs))
-    assert states(lines) == [("results", "missing")]
-    assert not checks.is_fit(lines)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The doctor's lines of a CPU, and `--peaks` of one."""
 
 import csv
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ from analysis.devices.processors import Processor
 from measure.device.cpu_identity import Allowance
 from results.records.samples import Ceiling
 from runners.doctor import command, processor
-from runners.doctor.processor import identity_check, peak_checks
+from runners.doctor.processor import identity_check
 from tests.support.fakes.commands import refused, running
 
 XEON = Processor("GenuineIntel", "6", "85", "4", "Intel(R) Xeon(R) Silver 4114 CPU", frozenset({"fma", "avx512f"}))
@@ -42,30 +41,6 @@ def test_a_processor_that_is_known_and_one_that_is_not() -> None:
     )
     hidden = identity_check(replace(XEON, name="Intel Xeon Processor"), ALLOWED, 4)
     assert (hidden.state, hidden.cost[:16]) == ("warn", "no derived peak:")
-
-
-def test_peaks_and_their_refusals() -> None:
-    refused = replace(ROW, derived_flop_per_s=None, reason="note: no derived peak: a core issued 1 of 2")
-    known, none = peak_checks([ROW, refused])
-    assert (known.state, known.cost) == ("ok", "")
-    assert known.fact == "fp32 240 GFLOP/s: 2 cores, avx512f at 3.75 GHz; 1 a clock counted, 100% reached"
-    assert (none.state, none.fact) == ("warn", "fp32: none; its kernel reached 240 GFLOP/s")
-    assert none.cost == "no derived peak: a core issued 1 of 2"
-
-
-def test_peaks_of_a_microarchitecture(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--peaks", "neoverse v2"]) == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[0] == "Neoverse V2: one core in one clock"
-    assert command.main(["--peaks", "Golden Cove server", "--format", "json"]) == 0
-    units = json.loads(capsys.readouterr().out)["units"]
-    assert {row["instructions"]: row["flop_per_clock"] for row in units if row["unit"] != "fp64"} == {
-        "avx512f": 2 * 16 * 2,
-        "fma": 2 * 8 * 2,
-        "amx_bf16": 1024,
-        "amx_int8": 2048,
-    }
-    assert all(row["derived_flop_per_s"] is None for row in units)  # no clock, no peak
 
 
 def test_peaks_of_this_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

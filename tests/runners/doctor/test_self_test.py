@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from results.errors import Unavailable
 from runners.doctor import command, known_work, self_test
 from runners.doctor.known_work import CheckResult, DeviceUnderTest, within
-from runners.footprint import step
 from runners.report.check import self_test_of
 from tests.support.fakes.commands import refused, running
 
@@ -50,17 +48,6 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
 
 
 # ---- the file, the caller's mistakes, an interrupt ----
-
-
-def test_the_file_is_the_document_and_is_never_overwritten(monkeypatch, capsys, tmp_path) -> None:
-    monkeypatch.setattr(self_test, "CHECKS", {"good": good, "broken": broken})
-    file = tmp_path / "new" / "self-test.json"
-    words = ["--self-test", "--device", "cpu", "--format", "json", "--save", str(file)]
-    assert command.main(words) == 1
-    assert json.loads(file.read_text()) == json.loads(capsys.readouterr().out)
-    before = file.read_bytes()
-    refused(running(command.main, capsys)(*words), "which exists")
-    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda", "cuda:x", "cuda:99", "cuda:", "CPU", "cpu:0", ""])
@@ -172,27 +159,6 @@ def test_events_are_held_against_the_wall(monkeypatch, ratio, verdict) -> None:
     assert (found.verdict, found.found) == (verdict, pytest.approx(ratio))
 
 
-def test_the_best_block_counts_on_a_host_that_stumbles(monkeypatch) -> None:
-    planned(monkeypatch, wall_s=lambda block: 0.7 if block < 9 else 0.5, device_s=lambda block: 0.5)
-    assert self_test.events(GPU).verdict == "ok"
-
-
-def test_events_that_are_too_long_are_not_hidden_by_a_host_that_stumbles(monkeypatch) -> None:
-    """Device times a tenth too long; in the first four blocks the wall's are, too, so that their ratios are 1."""
-    planned(monkeypatch, wall_s=lambda block: 0.55 if block < 4 else 0.5, device_s=lambda block: 0.55)
-    found = self_test.events(GPU)
-    assert (found.verdict, found.found) == ("failed", pytest.approx(1.1))
-
-
-def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
-    """First a short one, then five of 40 and five of 80 units; an offset of 5 ms makes 45 and 85 of 40 and 80 ms."""
-    for offset_s, verdict in ((0.0, "ok"), (0.005, "failed")):
-        planned(monkeypatch, wall_s=lambda block, off=offset_s: off + (0.01, *[0.04] * 5, *[0.08] * 5)[block])
-        monkeypatch.setattr(self_test.time, "sleep", lambda seconds: None)
-        found = self_test.sleep(CPU)
-        assert (found.verdict, found.found) == (verdict, pytest.approx((0.08 + offset_s) / (0.04 + offset_s)))
-
-
 @pytest.mark.parametrize(
     ("slower", "covered"),
     [
@@ -228,13 +194,6 @@ def test_a_clock_that_is_lowered_in_the_middle_is_no_fault(monkeypatch, said, co
     found = self_test.intervals(GPU)
     assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
     assert found.expected.endswith("at one clock") == said
-
-
-@pytest.mark.parametrize(("seen", "verdict"), [(1000, "ok"), (1019, "ok"), (1500, "reported")])
-def test_memory_is_told_and_not_judged_until_a_gpu_has_confirmed_it(monkeypatch, seen, verdict) -> None:
-    monkeypatch.setattr(step, "check", lambda *asked: (1000, seen))
-    found = known_work.memory("resnet18", 2, 64)(CPU)
-    assert (found.verdict, found.found) == (verdict, seen / 1000)
 
 
 def test_a_tensor_unit_must_do_more_than_the_vector_units() -> None:
@@ -301,23 +260,6 @@ def convolution(stride, padding, dilation):
 )
 def test_flop_of_recorded_calls_by_hand(recorded, flop) -> None:
     assert known_work.executed_flop([recorded, call("aten::relu", ((9, 9),))], cuda=True) == (flop, 0)
-
-
-def test_each_gradient_that_was_asked_for_counts() -> None:
-    shapes = ((2, 8, 4, 4), (2, 6, 9, 9), (8, 3, 3, 3))
-    both, one = (call("aten::convolution_backward", shapes, ((), (True, mask, False))) for mask in (True, False))
-    assert known_work.executed_flop([both], cuda=True)[0] == 2 * known_work.executed_flop([one], cuda=True)[0]
-    assert known_work.executed_flop([one], cuda=True)[0] == 2 * (2 * 8 * 4 * 4) * 3 * 9
-
-
-def test_a_call_without_a_kernel_has_not_run() -> None:
-    ran, idle = call("aten::mm", ((2, 3), (3, 5))), call("aten::mm", ((9, 9), (9, 9)), device_time_s=0.0)
-    assert known_work.executed_flop([ran, idle], cuda=True) == (60, 1)
-    with pytest.raises(Unavailable, match="no kernel"):
-        known_work.executed_flop([replace(ran, device_time_s=None)], cuda=True)
-    assert known_work.executed_flop([replace(ran, device_time_s=None)], cuda=False) == (60, 0)
-    with pytest.raises(Unavailable, match="no product"):
-        known_work.executed_flop([call("aten::relu", ((9,),))], cuda=True)
 
 
 # ---- energy ----

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
-import flopledger
 from analysis.devices.memory import Memory
 from runners.footprint import command
 from tests.support.fakes.commands import refused, running, telling
@@ -173,20 +171,6 @@ def test_autocast_accumulation_and_frozen_weights(nets: str, capsys: pytest.Capt
     assert frozen["eager_peak_bytes"] < once["eager_peak_bytes"]
 
 
-def test_dropout_keeps_a_mask_of_bytes_on_cuda(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 1024 · 64 elements, beside what it gives: on a CPU a mask as large as they are, on CUDA a byte each."""
-    arguments = (f"{nets}:dropped", "--batch-size", "1024", "--optimizer", "none")
-    cuda, cpu = (told(capsys, *arguments, "--device", device) for device in ("cuda", "cpu"))
-    assert cpu["eager_peak_bytes"] - cuda["eager_peak_bytes"] == 3 * 1024 * 64
-
-
-def test_flattened_images_of_another_layout_are_copied(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """3 · 8 · 8 numbers a sample, kept for the backward pass: a view of images, but where channels are last a copy."""
-    arguments = (f"{nets}:flat", "--batch-size", "1024", "--optimizer", "none")
-    first, last = (told(capsys, *arguments, "--layout", f"channels_{where}") for where in ("first", "last"))
-    assert last["eager_peak_bytes"] - first["eager_peak_bytes"] == 1024 * 3 * 8 * 8 * 4
-
-
 def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
     """oneDNN's LSTM keeps a workspace for its backward pass that fake tensors do not know."""
     found = told(capsys, f"{nets}:recurrent", *into(200_000_000), "--batch-size", "4")
@@ -202,16 +186,6 @@ def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixt
     assert needed[str(most)] <= found["fit"]["available_bytes"] < needed[str(most + 1)]
 
 
-def test_a_footprint_of_unknown_sizes_has_no_peak() -> None:
-    """`flopledger.footprint` of a model that oneDNN runs, and of one that is all tensors."""
-    recurrent = torch.nn.LSTM(4, 4, batch_first=True)
-    found = flopledger.footprint(recurrent, torch.randn(2, 3, 4), loss_of=lambda outputs: outputs[0].sum())
-    assert (found.peak_bytes, bool(found.unknown)) == (None, True)
-    assert found.at_least_bytes == max(found.total_bytes)
-    known = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
-    assert known.peak_bytes == known.at_least_bytes == max(known.total_bytes)
-
-
 @pytest.mark.parametrize("name", ["small", "normed"])
 def test_the_largest_batch_is_that_of_brute_force(
     nets: str, name: str, capsys: pytest.CaptureFixture[str], into: Into
@@ -224,32 +198,6 @@ def test_the_largest_batch_is_that_of_brute_force(
         assert found["at_most_batch"] == batch
         assert found["largest_batch"] == found["batch_size"] == 8, "the largest multiple of 8"
         assert found["fit"]["needed_bytes"][str(batch)] <= memory < found["fit"]["needed_bytes"][str(batch + 1)]
-
-
-def test_the_margin_and_the_workspaces_are_taken_off(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    """On a device before Hopper two handles of cuBLAS have 8,519,680 bytes each."""
-    found = told(capsys, f"{nets}:small", *into(30_000_000, name="Tesla T4"))
-    assert found["fit"]["available_bytes"] == 27_000_000
-    assert found["workspace_bytes"] == 2 * 8_519_680
-    assert found["reserved_bytes"] + found["workspace_bytes"] <= 27_000_000
-    assert found["largest_batch"] % 8 == 0 or found["largest_batch"] < 8
-    assert found["fit"]["needed_bytes"][str(found["at_most_batch"] + 1)] > 27_000_000
-
-
-def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    found = told(capsys, f"{nets}:bounded", *into(10**9), "--device", "cpu")
-    assert (found["largest_batch"], found["at_most_batch"], found["fit"]["capped"]) == (32, 37, True)
-    assert next(each for each in found["notes"] if each.startswith("no larger batch: ")).endswith("37 samples at most")
-
-
-def test_a_model_of_one_batch_fits_at_that(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    assert told(capsys, f"{nets}:fixed", *into(10**6), "--device", "cpu")["largest_batch"] == 8
-
-
-def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    code, out, err = running(command.main, capsys)(f"{nets}:small", *into(1024), "--device", "cpu", "--format", "json")
-    assert (code, json.loads(out)["largest_batch"], json.loads(out)["batch_size"]) == (1, 0, 1)
-    assert "does not fit at batch 1" in err
 
 
 def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,8 +47,3 @@ def test_a_window_has_a_formula_in_the_batch_and_none_in_the_length(tmp_path: Pa
         assert "mask_exact_flop" not in found
     else:
         assert sympy.expand(found["model_flop"] - found["mask_exact_flop"] - OF_PAIR * batch * (144 - 50)) == 0
-
-
-def test_a_model_without_attention_counts_the_same(tmp_path: Path) -> None:
-    found = flopledger.formula("synthetic_matmul", ["batch", "width"]).formulas
-    assert found["causal_flop"] == found["mask_exact_flop"] == found["model_flop"]

@@ -12,12 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.profile.module_tree import tree
-from analysis.profile.roofline import places, step_roof
 from measure.profile.step_profile import profile_step
 from reports.profile.data import document, modules_csv, operations_csv
-from reports.profile.explanation import kernels, ladder
-from results.records.step_profile import Machine, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepProfile
 from runners.profiler import Profiler, profile_model
 from tests.support.made_up.made_up_profile import PROFILE
 
@@ -100,26 +97,6 @@ def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
     assert unknown == {"aten.addmm": 1}
 
 
-def test_its_place_under_the_roof_is_not_known(recorded):
-    (own,) = [
-        its
-        for operation, its in zip(recorded.operations, places(recorded), strict=True)
-        if not operation.understood
-    ]  # fmt: skip
-    assert (own.flop, own.intensity, own.model_intensity, own.arithmetic_s) == (None, None, None, None)
-    assert (own.roof_flop_per_s, own.attained_ratio, own.attained_flop_per_s) == (None, None, None)
-    assert own.bound in ("", "host")
-    roof = step_roof(recorded)
-    assert (roof.ceiling.utilization_ratio, roof.ceiling.attainable_ratio) == (None, None)
-    assert (roof.datasheet.utilization_ratio, roof.datasheet.unfused_estimate_ratio) == (None, None)
-
-
-def test_no_least_time_is_made_of_a_part(recorded):
-    assert ladder(recorded) is None
-    mine = [each for each in kernels(recorded) if not all(o.understood for o in each.operations)]
-    assert [(each.unfused_s, each.fused_s) for each in mine] == [(None, None)]
-
-
 def test_json_and_csv_have_nothing_in_its_place(recorded):
     found = document(recorded)
     step = found["step"]
@@ -138,22 +115,6 @@ def test_json_and_csv_have_nothing_in_its_place(recorded):
         ]
     assert rows["0"]["forward_flop"] == str(LAYER)
     assert rows["0"]["flop_per_s"]
-
-
-def test_what_runs_again_uncounted_leaves_other_arithmetic_unknown():
-    again = StepOperation(index=0, name="my.op", kind="", phase="recompute", model_flop=None, other_flop=None)
-    profile = replace(PROFILE, operations=(replace(again, index=len(PROFILE.operations)), *PROFILE.operations))
-    step = document(profile)["step"]
-    assert (step["model_flop"], step["recompute_flop"], step["other_flop"]) == (30_000, None, None)
-
-
-def test_products_without_a_time_have_no_rate():
-    """A rate is of all of a module's products over the time of all of them."""
-    untimed = tuple(replace(o, time_s=None) if o.index == 5 else o for o in PROFILE.operations)
-    whole, part = (tree(replace(PROFILE, operations=each))["head"] for each in (PROFILE.operations, untimed))
-    assert whole.flop_per_s == pytest.approx(6000 / 3e-3)
-    assert whole.utilization_ratio is not None
-    assert (part.flop_per_s, part.utilization_ratio) == (None, None)
 
 
 def test_a_time_of_some_operations_is_at_least():

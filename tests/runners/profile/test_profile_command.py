@@ -18,7 +18,6 @@ from runners.profile.task import ProfileRequest
 from runners.workers import pool
 from runners.workers.devices import ProbeResult
 from runners.workers.worker import WorkerFault
-from runners.workers.worker import run as worker_run
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up.made_up_profile import PROFILE, profile
 
@@ -99,13 +98,6 @@ def test_the_options_become_a_request(worker: type[Scripted]) -> None:
     assert [name for name, _ in worker.asked] == ["probe", "profile", "stop"]
 
 
-def test_defaults_and_a_search_for_ceilings(worker: type[Scripted]) -> None:
-    assert command.main(["resnet18", "--ceiling-budget", "7"]) == 0
-    found = request_of(worker)
-    assert (found.steps, found.warm_up, found.compare_steps, found.batch_size) == (5, 2, 4, 1)
-    assert worker.asked[1] == ("quick", ("cpu", ("fp32",), 7.0))
-
-
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
@@ -152,14 +144,6 @@ def test_settings_that_cannot_be(tmp_path: Path, content: str, said: str) -> Non
     with pytest.raises(Mistake, match=r"ds\.json") as fault:
         deepspeed_config.read(file)
     assert said in str(fault.value)
-
-
-def test_the_command_line_comes_first(tmp_path: Path) -> None:
-    file = tmp_path / "ds.json"
-    file.write_text('{"start_step": 1, "end_step": 9, "detailed": false}')
-    words = ["resnet18", "--config", str(file), "--steps", "2", "--detailed"]
-    found = deepspeed_config.merged(command.parser().parse_args(words))
-    assert (found.steps, found.warm_up, found.detailed, found.top_modules) == (2, 1, True, 3)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -242,16 +226,6 @@ def test_how_a_worker_ends_is_how_the_command_ends(
     assert worker.asked[-1][0] == "stop"
 
 
-def test_without_ceilings_there_is_a_profile_and_a_warning(
-    worker: type[Scripted], capsys: pytest.CaptureFixture[str]
-) -> None:
-    worker.answers = {"quick": WorkerFault("crashed", "the worker died")}
-    assert command.main(["resnet18"]) == 0
-    told = capsys.readouterr()
-    assert told.err == "warning: no ceilings: the worker died\n"
-    assert "no peak of fp32" in told.out
-
-
 def test_sums_that_do_not_add_up_fail(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
     """The report is there all the same."""
     worker.answers = {"profile": profile(step_times_s=(0.030,))}
@@ -285,11 +259,3 @@ def test_a_model_of_ones_own_end_to_end(tmp_path: Path) -> None:
     assert timed + found["between_operations_time_s"] == pytest.approx(step["time_s"])
     assert 0 < step["utilization_ratio"] <= step["attainable_ratio"]
     assert all(each["group"] is not None for each in found["operations"] if each["read_bytes"] + each["written_bytes"])
-
-
-def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
-    """As the worker answers it."""
-    request = ProfileRequest(net(tmp_path, inside=15), 1, "cpu", hyper={"input": "8"})
-    fault = worker_run("runners.profile.task:profile", (request,))
-    assert fault.status == "invalid"
-    assert "module head (Linear), which got (1, 16)" in fault.reason

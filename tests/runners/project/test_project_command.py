@@ -20,7 +20,6 @@ from analysis.project import domain as domains
 from analysis.project import frontier, monte_carlo
 from analysis.project.accelerator import Accelerator, ring_all_reduce_s
 from analysis.project.domain import Formulas, shipped_formulas
-from analysis.stats.intervals import Ends, answers
 from reports.project import figures as project_figures
 from runners.project import command
 from tests.support.fakes.commands import refused, running, telling
@@ -256,13 +255,6 @@ def mine(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_the_ends_of_a_number_are_never_left_and_its_value_is_in_the_middle() -> None:
-    ends = Ends(3.0, 1.0, 9.0)
-    assert ends.at(np.asarray([0.0, 0.25, 0.5, 0.75, 1.0])).tolist() == [1.0, 2.0, 3.0, 6.0, 9.0]
-    assert ends.median == 3.0
-    assert Ends(3.0, 3.0, 9.0).at(np.asarray([0.25, 0.75])).tolist() == [3.0, 6.0]
-
-
 @pytest.mark.parametrize("name", ["word_lm", "image"])
 def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
     """And at others, as near as reading between sizes that are √2 apart is."""
@@ -278,22 +270,6 @@ def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
         read = ("flop", "moved_bytes", "intensity", "footprint_bytes", "step_s", "epoch_s", "utilization_ratio")
         for quantity in read:
             assert found[quantity][0] == pytest.approx(getattr(exact, quantity), rel=near), (quantity, share)
-
-
-def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> None:
-    import tomllib
-
-    domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
-    formulas = shipped_formulas()[domain.model]
-    domain_box = frontier.spread(domain, formulas, TARGET)
-    function = monte_carlo.projected(domain, formulas, TARGET)
-    found = answers(function, monte_carlo.domain_inputs(domain), 0.9)
-    assert "data_scale" not in found
-    assert found["data"].value == pytest.approx((0.2 / 15) ** (1 / -0.3))
-    # 5 % of the draws of beta_g are beyond the tenth of the way from each end to the value
-    assert found["data"].low == pytest.approx((0.2 / 15) ** (1 / -0.318), rel=1e-3)
-    assert found["data"].high == pytest.approx((0.2 / 15) ** (1 / -0.282), rel=1e-3)
-    assert domain_box.low["epoch_s"] < found["epoch_s"].low < found["epoch_s"].high < domain_box.high["epoch_s"]
 
 
 def test_a_utilization_takes_the_place_of_both_shares(capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,20 +358,6 @@ def test_hours_times_peak_times_utilization(capsys: pytest.CaptureFixture[str]) 
     assert found["peak_flop_per_s"] == 312e12
 
 
-def test_the_inverse_gives_the_hours_back(capsys: pytest.CaptureFixture[str]) -> None:
-    flop = document(capsys, *ASKED, "--gpu-hours", "300", *USED)["answers"]["flop"]["value"]
-    back = document(capsys, *ASKED, "--flop", repr(flop), *USED)
-    assert back["answer"] == "gpu_hours"
-    assert back["answers"]["gpu_hours"]["value"] == pytest.approx(300)
-    assert back["answers"]["flop"]["low"] == flop == back["answers"]["flop"]["high"]
-
-
-def test_confidence_is_that_of_the_callers_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    for confidence in ("0.95", "0.5"):
-        flop = document(capsys, *ASKED, "--gpu-hours", "1", *USED, "--confidence", confidence)["answers"]["flop"]
-        assert (flop["low"], flop["high"]) == pytest.approx((3600 * 312e12 * 0.2, 3600 * 312e12 * 0.4), rel=0.01)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -415,15 +377,3 @@ def test_a_mistake_of_compute_is_one_line(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:
     refused(running(command.main, capsys)("--compute", *arguments), words)
-
-
-def test_ieee_units_may_go_beyond_their_peak(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "--compute", *H200, "--precision", "fp32", "--utilization", "0.8..1.25")["utilization"]
-    assert (found["ratio"], found["scale"]) == (pytest.approx(1), "log")
-
-
-def test_a_device_of_the_callers_needs_a_peak(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("--compute", "--gpu-hours", "1", "--device", "Mine", *USED)
-    refused(running(command.main, capsys)(*asked), "or give its --peak-tflops")
-    found = document(capsys, *asked, "--peak-tflops", "1000")
-    assert (found["device"], found["peak_flop_per_s"], found["peak_source"]) == ("Mine", 1e15, "given")

@@ -8,7 +8,6 @@ import pytest
 
 from analysis.reach.least_time import step_cost
 from runners.cli.arguments import MARGIN_RATIO
-from runners.cli.exits import Mistake
 from runners.footprint.command import Steps
 from runners.footprint.step import StepOptions, moments
 from runners.reach import _largest, main, operations_of, trace_forward
@@ -64,18 +63,6 @@ def test_a_batch_of_one_is_traced_only_where_two_do_not_fit(largest):
     assert (1 in steps._traced) == (largest < 2)
 
 
-def test_a_step_that_takes_no_two_has_a_largest_batch():
-    """As an exported graph with its batch fixed to eight has."""
-
-    class OfEight(Steps):
-        def at(self, batch_size):
-            if batch_size != 8:
-                raise Mistake(f"expected a batch of 8, got {batch_size}")
-            return super().at(batch_size)
-
-    assert _largest(OfEight(StepOptions("synthetic_matmul", hyper={"width": 8})), 10**9, "").fits == 8
-
-
 def test_a_least_time_that_is_none_is_not_printed(reach, document):
     """A fused attention kernel moves fewer bytes than the parts of a trace: their sum bounds nothing."""
     words = ("tests.support.nets.masked_nets:build", "--device", DEVICE, "--precision", "amp-fp16")
@@ -86,17 +73,6 @@ def test_a_least_time_that_is_none_is_not_printed(reach, document):
     text = reach(*words)[1]
     assert "The least time of a step is not known." in text
     assert not {"at best", "least time", "bound by"} & {line.strip().partition("  ")[0] for line in text.splitlines()}
-
-
-def test_memory_without_what_onednns_lstm_keeps_is_at_least(document):
-    """Its workspace has no known size: no memory of the step, and no largest batch."""
-    words = ("wordlm", "--device", "NVIDIA H100 80GB HBM3", "--batch-sizes", "2")
-    words += ("--size", "hidden=8,vocab=20,seq=4")
-    found = document(*words)
-    unknown = ("eager_peak_bytes", "largest_batch", "unfused_time_s", "unfused_ratio")
-    assert [found[name] for name in unknown] == [None] * 4
-    assert found["at_least_eager_peak_bytes"] > 0
-    assert found["at_most_largest_batch"] > 2
 
 
 def test_the_same_numbers_as_text_csv_and_json(reach, document):
@@ -128,14 +104,6 @@ def test_a_time_without_ground_is_null_and_the_notes_say_why(document, words, re
     assert found["parts"] == []
     assert found["bound_time_s"] > 0
     assert any(note.startswith(f"No predicted time: {reason}") for note in found["notes"])
-
-
-def test_a_forward_pass_of_a_compiled_model(document):
-    found = document(*RESNET, "--mode", "infer", "--compile")
-    assert found["device_status"] == "not measured", "compiled steps were published of other cards"
-    assert found["eager_peak_bytes"] is None
-    assert any(part["name"].startswith("fused") for part in found["parts"])
-    assert all("compiled" in row["framework"] for row in found["published"])
 
 
 def test_what_others_measured_of_this_model_on_this_device(document):

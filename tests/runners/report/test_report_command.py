@@ -7,23 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from pathlib import Path
-from pickle import dumps, loads
 from typing import Any
 
 import pytest
 
-from cleaning.reconcile.run import build
 from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.rows import header
-from results.store.reading import read_operation_table, read_run
-from results.store.store import Store, read_profile
+from results.store.store import Store
 from runners.report import command as report_command
-from runners.report import derived
-from runners.report.derived import derived_tables
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up import made_up_runs, run_fixture
 
@@ -129,13 +122,6 @@ def test_rebuilding_twice_gives_the_same_bytes(rebuilt: Any, tmp_path: Path) -> 
     assert files(again) == files(rebuilt[1])
 
 
-def test_out_leaves_the_run_alone(copy: Path, tmp_path: Path, undrawn: None) -> None:
-    raw = files(copy)
-    report_command.rebuild(copy, tmp_path / "elsewhere" / "deep")
-    assert files(copy) == raw
-    assert set(files(tmp_path / "elsewhere" / "deep")) == DERIVED
-
-
 def test_the_convention_of_the_post_is_printed_and_no_file_differs(
     copy: Path, undrawn: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,32 +221,4 @@ def test_mistakes_of_the_command_line(arguments: list[object], said: str, capsys
     refused(running(report_command.main, capsys)(*arguments), said)
 
 
-def test_a_place_that_cannot_be_written(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("x")
-    answer = running(report_command.main, capsys)(copy, "--out", tmp_path / "file" / "below")
-    refused(answer, "could not be written", code=3)
-
-
 # Operation tables in processes of their own
-
-
-class KilledPool:
-    """Processes of which one is killed after it did two tasks."""
-
-    def map(self, do: Any, given: list[int], chunksize: int) -> Any:
-        yield from map(do, given[:2])
-        raise BrokenProcessPool("a process was killed")
-
-
-def test_what_a_killed_process_leaves_is_done_here() -> None:
-    assert list(derived._each(KilledPool(), abs, [-1, -2, -3, -4])) == [1, 2, 3, 4]  # type: ignore[arg-type]
-
-
-def test_what_is_derived_in_another_process_is_the_same(tmp_path: Path) -> None:
-    """By pickle alone, as it comes from there."""
-    path = run_fixture.write_profiled_run(tmp_path / "run")
-    data, read = read_run(path), partial(read_operation_table, path)
-    pickled = build(data, read, partial(read_profile, path), None, lambda do, ids: (loads(dumps(do(i))) for i in ids))
-    here = build(data, read, partial(read_profile, path))
-    assert any(view.counted for view in here.views)
-    assert dict(derived_tables(pickled)) == dict(derived_tables(here))

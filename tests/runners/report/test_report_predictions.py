@@ -103,9 +103,3 @@ def test_a_file_of_something_else_is_one_line(
 ) -> None:
     file = write(tmp_path / "predictions.csv", [change(predicted(HOLDS, 0.9, 1.1, bound=0.5))])
     refused(running(report_command.main, capsys)(run, "--predictions", file, "--out", tmp_path / "out"), said)
-
-
-def test_mistakes_of_the_command_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = running(report_command.main, capsys)
-    refused(report(run, run, "--predictions", tmp_path / "none.csv"), "expected one run")
-    refused(report(run, "--predictions", tmp_path / "none.csv"), "none.csv")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runners.footprint.step import Fitting, StepOptions, fitting
+from runners.footprint.step import Fitting
 from runners.sweep import auto_batches
 from runners.sweep.auto_batches import batches_up_to, resolved
 from runners.sweep.options import as_options, grid_of, parser
@@ -53,13 +53,6 @@ def test_each_model_and_precision_has_its_batches() -> None:
     line = next(line for line in auto_batches.plan_lines(found.auto) if line.startswith("alexnet fp32: "))
     assert line.startswith("alexnet fp32: batch 1, 2, 4, 8, 16, 32, 35 (predicted to fit into")
     assert line.endswith("; at most 35 by live bytes)")
-
-
-def test_batches_that_lie_ready_are_counted() -> None:
-    """A sample is an image of 64 channels of 64 × 64 floats, 1 MiB: six are there while it is trained, and of one of
-    two samples three more lie ready. 27 MB hold two samples; without those that lie ready three."""
-    found = fitting(StepOptions("synthetic_convolution", device="cpu"), 30 * MB, 0.1, "")
-    assert (found.largest, found.least) == (2, 1)
 
 
 class TestResuming:

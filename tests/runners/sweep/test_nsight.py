@@ -1,6 +1,5 @@
 """Nsight Systems as a sweep uses it: what is asked for, what each of its faults becomes, and that nothing is left."""
 
-import gzip
 import json
 import os
 import shlex
@@ -18,11 +17,9 @@ from measure.profiler import nsight as profiler_nsight
 from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.vocabulary import non_default
-from runners import nvtx_step
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.worker import WorkerFault
-from tests.support.fakes.commands import refused, running
 from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives
 
@@ -72,14 +69,6 @@ def test_what_cannot_record_is_a_mistake_that_says_what_to_do(tmp_path: Path) ->
 
 
 # --- one recording ---------------------------------------------------------------------------------------------------
-
-
-def test_an_export_comes_back_whole_and_gzipped(fake: Any, tmp_path: Path) -> None:
-    fake()
-    folder = tmp_path / "one"
-    folder.mkdir()
-    packed = nsight.record_work(words(folder), str(folder), 60.0)
-    assert gzip.decompress(packed) == (folder / "report.sqlite").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -178,12 +167,6 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
 
 
 # --- what nsys starts ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"model": "alexnet"}', '{"no_such": 1}'])
-def test_what_is_no_cell_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = running(nvtx_step.main, capsys)(text, "one")
-    refused(answer, "error: cell: expected the parameters of a cell as a JSON object")
 
 
 def test_it_ends_when_the_process_that_wanted_it_is_gone() -> None:

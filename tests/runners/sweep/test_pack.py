@@ -1,6 +1,5 @@
 """The archive of a run: what is in it, when it is made, and what is left of it when the making fails."""
 
-import dataclasses
 import os
 import random
 import tarfile
@@ -8,11 +7,9 @@ import tarfile
 import pytest
 
 from results.errors import StoreFault
-from results.store.reading import read_run
 from runners.cli.exits import Mistake
 from runners.sweep import pack
 from runners.sweep.pack import EVERY_S, LEFT_OUT, Pack, packing
-from tests.support.fakes.real_sweeps import TINY, here
 
 NOISE = random.Random(0)
 
@@ -100,16 +97,3 @@ def test_a_place_that_takes_no_file_is_said_before_anything_is_measured(tmp_path
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreFault):
         pack.check(tmp_path / "file" / "run.tar.gz")
-
-
-def test_what_a_sweep_packs_is_the_run_and_can_be_gone_on_with(tmp_path):
-    words = ("--batch-sizes", "1", "--format", "csv", "--pack", "run.tar.gz")
-    done = here(*TINY, *words, "--out", "run", cwd=tmp_path, figures=False)
-    assert done.returncode == 0, done.stderr
-    with tarfile.open(tmp_path / "run.tar.gz") as archive:
-        archive.extractall(tmp_path / "there", filter="data")
-    run, there = tmp_path / "run", tmp_path / "there" / "run"
-    assert read_run(there) == dataclasses.replace(read_run(run), path=there)
-    assert (there / "utilization.csv").read_bytes() == (run / "utilization.csv").read_bytes(), "packed after the report"
-    done = here("--resume", there, "--format", "csv", cwd=tmp_path, figures=False)
-    assert (done.returncode, "1 of 1 cells are there already" in done.stderr) == (0, True), done.stderr

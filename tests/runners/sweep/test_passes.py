@@ -133,16 +133,6 @@ class TestWhatIsMeasured:
         assert found.warnings == []
         assert found.unprofiled == {}
 
-    def test_each_work_is_warmed_up_and_measured_by_the_rules_of_the_cell(self):
-        of = subject()
-        found, rules = run_all(of), of.protocol.for_pass()
-        for work in ("one", "last"):
-            warm = [block for block in found.blocks if (block.work, block.part) == (work, "warmup")]
-            timed = [block for block in found.blocks if (block.work, block.part) == (work, "measure")]
-            assert sum(block.steps for block in warm) >= rules.warm_min_steps
-            assert len(timed) >= rules.min_blocks
-            assert sum(block.device_s for block in timed) >= rules.min_time_s
-
     def test_one_leaves_the_weights_alone_and_a_training_step_does_not(self):
         one = subject(dataclasses.replace(CELL, methods=("one",)))
         run_all(one)
@@ -285,8 +275,3 @@ class TestTheCellsLimit:
         assert of.clock.now_s - before_s == pytest.approx(2.0, rel=0.2)
         assert found.profiled == ["one"]
         assert "stopped at the cap" in found.warnings[0]
-
-    def test_an_epoch_that_does_not_fit_is_not_run(self):
-        even = dataclasses.replace(CELL, epoch_images=8)
-        assert len(run_all(subject(even, works=("epoch",), limit_s=0.081)).blocks) == 2
-        assert run_all(subject(even, works=("epoch",), limit_s=0.079)).blocks == []

@@ -14,7 +14,6 @@ from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell
 from results.records.rows import header
 from runners.sweep.plan import METHODS, Grid, cells, check, remaining
-from runners.workers.batches import hyper_of_cell
 
 MODELS = ("resnet18", "vgg11", "alexnet")
 
@@ -57,10 +56,6 @@ class TestIdentifiers:
     def test_golden(self, parameters, text, expected):
         assert hashlib.sha256(text.encode()).hexdigest()[:16] == expected
         assert Cell(**parameters).cell_id == expected
-
-    def test_a_default_that_is_given_changes_nothing(self):
-        parameters = self.GOLDEN[0][0]
-        assert Cell(**parameters, precision="fp32", repeat=0, image_size=None).cell_id == "2d48c5cfacc0a1a9"
 
     def test_every_parameter_that_differs_makes_another_cell(self):
         plain = Cell(model="resnet18", batch_size=8, device="cpu")
@@ -115,18 +110,6 @@ class TestOrder:
         assert len(orders) == 20
         assert len({frozenset(order) for order in orders}) == 1
 
-    def test_every_variant_of_a_step_once_in_random_order(self):
-        lists = {
-            "layout": ("channels_first", "channels_last"), "compile": (False, True), "optimizer": ("sgd", "adam"),
-            "precisions": ("fp32", "tf32"),
-        }  # fmt: skip
-        planned = cells(grid(models=("vgg11",), batch_sizes=(1,), **lists))
-        varied = [(c.layout, c.compile, c.optimizer, c.precision) for c in planned]
-        assert sorted(varied) == sorted(itertools.product(*lists.values()))
-        for place in range(4):  # no value of any list is measured en bloc
-            values = [each[place] for each in varied]
-            assert len([value for value, _ in itertools.groupby(values)]) > 2
-
     def test_repeats_come_one_after_the_other_each_in_an_order_of_its_own(self):
         planned = cells(grid(repeat=4))
         assert [cell.repeat for cell in planned] == [0] * 12 + [1] * 12 + [2] * 12 + [3] * 12
@@ -135,10 +118,6 @@ class TestOrder:
 
 
 class TestGrid:
-    def test_its_json_gives_it_back(self):
-        asked = grid(peak_tflops=1.5, target_ci_ratio=0.01, image_size=32, methods=("exact",))
-        assert Grid.from_json(json.loads(json.dumps(asked.as_json()))) == asked
-
     def test_single_values_of_an_older_manifest_are_lists_of_one(self):
         old = {**grid().as_json(), "layout": "channels_last", "compile": True, "optimizer": "adam"}
         asked = grid(layout=("channels_last",), compile=(True,), optimizer=("adam",))
@@ -146,11 +125,6 @@ class TestGrid:
         assert {(cell.layout, cell.compile, cell.optimizer) for cell in cells(asked)} == {
             ("channels_last", True, "adam")
         }
-
-    def test_a_manifest_without_what_is_needed_is_one_line(self):
-        with pytest.raises(ValueError, match="options of a sweep in the manifest") as fault:
-            Grid.from_json({"models": ["resnet18"]})
-        assert "\n" not in str(fault.value)
 
     def test_methods_and_counters_have_one_order(self):
         """The order in which they are typed makes no other cell, which would be measured again."""
@@ -166,11 +140,6 @@ class TestGrid:
         asked = grid(methods=("theory", "epoch", "exact"))
         assert {cell.epoch_images for cell in cells(asked)} == {10_000}
         assert {cell.epoch_images for cell in cells(dataclasses.replace(asked, epoch_images=50))} == {50}
-
-    def test_sizes_are_the_workloads_own_unless_chosen(self):
-        own, chosen = cells(grid(models=("resnet18",)))[0], cells(grid(models=("resnet18",), image_size=32))[0]
-        assert hyper_of_cell(own) == {"image_size": 224, "num_classes": 1000, "width": 64}
-        assert hyper_of_cell(chosen) == {"image_size": 32, "num_classes": 1000, "width": 64}
 
 
 class TestWorks:

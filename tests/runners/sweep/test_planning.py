@@ -2,7 +2,7 @@
 
 import pytest
 
-from runners.sweep.plan import REMEMBERED, SPARE_RATIO, Planning
+from runners.sweep.plan import SPARE_RATIO, Planning
 
 
 def test_cells_in_a_fresh_process_are_learnt_apart() -> None:
@@ -13,11 +13,3 @@ def test_cells_in_a_fresh_process_are_learnt_apart() -> None:
     planning.learn(False, 8.0, 2.0)  # it failed at once
     assert planning.needs_s(False, 8.0) == pytest.approx(SPARE_RATIO * (8.0 + 3.0))
     assert planning.needs_s(True, 14.0) == pytest.approx(SPARE_RATIO * 40.0)
-
-
-def test_a_slow_cell_is_forgotten() -> None:
-    planning = Planning()
-    planning.learn(False, 8.0, 68.0)
-    for _ in range(REMEMBERED):
-        planning.learn(False, 8.0, 10.0)
-    assert planning.needs_s(False, 8.0) == pytest.approx(SPARE_RATIO * 10.0)

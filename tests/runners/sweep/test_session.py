@@ -87,15 +87,6 @@ class TestOneRowACell:
         assert "batch of at least 2" in run.reason
         assert scene.calls == scene.counted == []
 
-    def test_a_fault_of_the_parent_is_the_cells_alone(self, scene):
-        scene.watch.fault = RuntimeError("a bug")
-        session = scene.session()
-        runs = list(session.each([cell()]))
-        assert (runs[0].status, runs[0].reason) == ("crashed", "RuntimeError: a bug")
-        scene.watch.fault = None
-        assert [run.status for run in list(session.each([cell("vgg11")]))] == ["ok"]
-        assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
-
     def test_rows_that_could_not_be_read_back_cost_the_cell_and_not_the_sweep(self, scene):
         broken = dataclasses.replace(measured(), run=dataclasses.replace(measured().run, parameters=1.5))
         scene.answers[MEASURE] = in_turn(broken, measured())
@@ -103,21 +94,6 @@ class TestOneRowACell:
         assert [run.status for run in runs] == ["crashed", "ok"]
         assert runs[0].reason.startswith("its rows cannot be kept: ")
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
-
-    @pytest.mark.parametrize(
-        ("precision", "device", "unit"),
-        [
-            ("fp32", "cuda", "fp32"),
-            ("tf32", "cuda:1", "tf32"),
-            ("amp-bf16", "cuda", "bf16"),
-            ("amp-fp16", "cuda", "fp16"),
-            ("fp32", "cpu", "fp32"),
-            ("amp-bf16", "cpu", "bf16"),
-        ],
-    )
-    def test_the_row_names_the_unit_of_products_and_convolutions(self, scene, precision, device, unit):
-        (run,) = list(scene.session().each([cell(precision=precision, device=device)]))
-        assert (run.convolution_unit, run.matmul_unit) == (unit, unit)
 
 
 class TestWorkers:
@@ -154,14 +130,6 @@ class TestCounts:
         frame = read_run(scene.path).flop_counts
         # three cells, two counters, two batches, a total and an operator
         assert frame.groupby("cell_id").size().to_dict() == {c.cell_id: 2 * 2 * 2 for c in cells}
-
-    def test_a_large_batch_is_extrapolated_by_the_law(self, scene):
-        list(scene.session().each([cell(batch_size=64)]))
-        assert {batches for *_, batches in scene.counted} == {(1, 2, 16)}
-        frame = read_run(scene.path).flop_counts
-        here = frame[(frame["batch_size"] == 64) & (frame["counter"] == "fvcore")]
-        assert here["extrapolated"].tolist() == [True, True]
-        assert sorted(here["flop"].tolist()) == [64_007, 128_014]  # 1000 b + 7 at 64, and twice that
 
     def test_the_batches_of_all_cells_are_counted_together_and_each_cell_keeps_its_own(self, scene):
         """So that the order in which cells come changes no row, and nothing is counted twice."""
@@ -213,17 +181,6 @@ class TestTraces:
         assert read_operations(scene.path, run.trace_id)[0] == operations()
         assert statuses(scene) == {"resnet18": "ok"}
 
-    def test_a_model_that_cannot_take_its_sizes_is_not_trained(self, scene):
-        scene.answers[TRACE] = WorkerFault(
-            "invalid", "resnet18 cannot take this batch and these sizes: kernel too large"
-        )
-        (run,) = list(scene.session().each([cell()]))
-        assert (run.status, run.reason) == (
-            "invalid",
-            "resnet18 cannot take this batch and these sizes: kernel too large",
-        )
-        assert MEASURE not in scene.tasks()
-
     @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
     def test_a_tracer_that_fails_does_not_keep_a_cell_from_being_measured(self, scene, status):
         scene.answers[TRACE] = WorkerFault(status, "so it is")
@@ -243,11 +200,6 @@ class TestCeilings:
         assert {call.name for call in scene.calls if call.task == CEILINGS} == {"measure"}
         assert [c.precision for c in read_run(scene.path).ceilings] == ["fp32", "amp-bf16"]
         assert scene.tasks("measure")[:2] == [CEILINGS, MEASURE], "before the first cell"
-
-    def test_cells_of_two_allocators_have_a_ceiling_each(self, scene):
-        """As where a run goes on with another one."""
-        list(scene.session().each([cell(malloc="retain"), cell(), cell("vgg11")]))
-        assert [malloc for *_, malloc in scene.asked(CEILINGS)] == ["retain", "default"]
 
     def test_a_deterministic_cell_gets_a_worker_that_has_multiplied_nothing(self, scene):
         list(scene.session().each([cell(deterministic=True), cell("vgg11", deterministic=True)]))
@@ -417,13 +369,6 @@ class TestInterruption:
         assert scene.said[-2:] == ["end measure", "end trace"]
         scene.reopen()
         assert scene.store.done() == {cell().cell_id: "ok"}
-
-    @pytest.mark.parametrize("stage", [TRACE, CEILINGS])
-    def test_at_every_stage(self, scene, stage):
-        scene.answers[stage] = KeyboardInterrupt()
-        with pytest.raises(KeyboardInterrupt):
-            list(scene.session().each([cell()]))
-        assert statuses(scene) == {"resnet18": "interrupted"}
 
     @pytest.mark.parametrize("call", range(8))
     def test_within_a_commit_it_waits_until_the_cell_is_kept(self, tmp_path, monkeypatch, call):

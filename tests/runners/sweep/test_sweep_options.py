@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
-from measure.device.environment import DeviceProperties
 from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells
@@ -51,13 +50,6 @@ def test_on_a_cpu_freed_memory_is_retained_and_the_ceiling_is_paired(monkeypatch
     assert settings(grid()) == {("default", True)}, "a C library that cannot retain it"
 
 
-def test_notes_of_a_stand_in_device_say_that_no_hardware_was_measured() -> None:
-    name = "Stand-in of NVIDIA H100 80GB HBM3"
-    (note,) = sweep_command._notes(ProbeResult(device="cuda", properties=DeviceProperties(name=name, stand_in=True)))
-    assert note == f"stand_in: {name} computes nothing: no hardware was measured"
-    assert sweep_command._notes(ProbeResult(device="cuda", properties=DeviceProperties(name=name))) == ()
-
-
 def test_a_precision_that_the_device_lacks_is_a_mistake_with_the_ones_it_has() -> None:
     with pytest.raises(ValueError, match=r"a CPU has none; expected of fp32, amp-bf16, amp-fp16, got tf32"):
         grid("--precisions", "fp32,tf32")
@@ -72,18 +64,6 @@ def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     resumed = grid("--suite", "post2021", stored=grid("--models", "vgg11").as_json())
     assert resumed.counters == grid().counters == ("fvcore", "ptflops"), "what the run had goes first"
     assert grid("--suite", "post2021", "--models", "vit_b_16").models[-1] == "vit_b_16"
-
-
-def test_the_suite_of_fathom_brings_each_workload_with_its_own_batch_and_optimizer() -> None:
-    suite = grid("--suite", "fathom")
-    assert (suite.batch_sizes, suite.optimizer, suite.image_size, suite.num_classes) == ((), ("own",), None, None)
-    sizes = {cell.model: cell.batch_size for cell in cells(suite)}
-    assert sizes == {"seq2seq": 64, "memnet": 32, "fathom-speech": 32, "autoenc": 128, "residual": 16,
-                     "fathom-vgg": 8, "fathom-alexnet": 64, "deepq": 32}  # fmt: skip
-    assert Grid.from_json(suite.as_json()) == suite
-    chosen = grid("--suite", "fathom-small", "--batch-sizes", "2,3", "--optimizer", "sgd")
-    assert (chosen.batch_sizes, chosen.optimizer) == ((2, 3), ("sgd",))
-    assert {cell.model for cell in cells(chosen)} == {f"{name}@small" for name in sizes}
 
 
 def test_the_suite_of_a_gpu_measures_what_is_worth_most_first() -> None:
@@ -118,14 +98,6 @@ def test_a_suite_in_stages_is_resumed_with_or_without_its_name() -> None:
         again = sweep_options.grids_of(parsed(*words), stored, H100)
         earlier = sweep_command._earlier(again, stored)
         assert [cell.cell_id for cell in sweep_options.union(again[0], earlier)] == planned
-
-
-def test_resuming_without_options_plans_the_same_cells() -> None:
-    first = grid("--models", "vgg11", "--batch-sizes", "1,2", "--quick", "--compile", "on", "--cudnn-benchmark", "off")
-    again = grid(stored=first.as_json())
-    assert again == first
-    assert cells(again) == cells(first)
-    assert all(cell.quick and cell.compile and not cell.cudnn_benchmark for cell in cells(again))
 
 
 def test_resuming_with_other_options_forgets_no_cell() -> None:

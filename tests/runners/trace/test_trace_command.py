@@ -8,9 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +73,6 @@ def test_our_own_recordings_have_the_counts_of_their_layers(name: str, capsys: p
     assert answer["unexplained_time_ratio"] == 0
 
 
-def test_csv_has_a_row_for_each_operation(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, OURS, "--format", "csv")
-    rows = [OperationInstance.from_row(row) for row in csv.DictReader(io.StringIO(out))]
-    assert code == 0
-    assert sum(row.expected_flop or 0 for row in rows if row.phase == "forward") == 2 * FORWARD
-    assert Counter(row.phase for row in rows if row.kind == "convolution") == {
-        "forward": 4,
-        "recompute": 2,
-        "backward": 4,
-    }
-
-
 def test_out_holds_page_and_tables_and_is_made_again_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "out"
     code, _, err = run(capsys, OURS, "--out", out)
@@ -117,15 +103,6 @@ def test_a_device_that_is_named_comes_before_the_recorded_one(tmp_path: Path, ca
     assert run(capsys, tmp_path / "fast.json")[0] == 0  # of 989 TFLOP/s
     code, _, err = run(capsys, tmp_path / "fast.json", "--device", "Tesla V100-SXM2-16GB")
     assert (code, err.partition(" in ")[0]) == (1, "error: fp16: 500 TFLOP/s")
-
-
-def test_times_begin_with_the_first_event_that_has_one() -> None:
-    recording = trace.read_recording(OURS)
-    first = int(recording.calls["start_ns"].min())
-    assert trace.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
-    lost = recording.kernels.copy()
-    lost.loc[lost.index[5], "start_ns"] = -1
-    assert trace.cleaned(replace(recording, kernels=lost)).begin_ns == first
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------------------
@@ -200,31 +177,6 @@ def test_what_cannot_be_read_whole_is_refused_in_one_line(
     assert not out.exists()
 
 
-def test_a_missing_file_names_the_nearest_and_a_directory_what_it_holds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "trace.json.gz").touch()
-    refused(run(capsys, tmp_path / "trace.jsn.gz"), f"nearest {tmp_path / 'trace.json.gz'}")
-    refused(run(capsys, tmp_path / "nowhere" / "x.json"), "does not exist")
-    refused(run(capsys, tmp_path), "the file is empty")  # of a directory, each file is a rank's
-
-
-def test_mistakes_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(run(capsys, OURS, "--device", "V100"), "V100")
-    refused(run(capsys, OURS, "--html", tmp_path), "--html: expected a file, got the directory")
-    (tmp_path / "file").touch()
-    refused(run(capsys, OURS, "--out", tmp_path / "file"), "expected a directory")
-
-
-def test_a_file_that_cannot_be_written_is_told_after_the_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out" / "operation_instances.csv.gz").mkdir(parents=True)
-    code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
-    assert (code, "51.400 k" in out) == (3, True)
-    assert "operation_instances.csv.gz could not be written" in err
-
-
 # --- real recordings -------------------------------------------------------------------------------------------------
 
 
@@ -268,26 +220,6 @@ def test_a_step_with_checkpointing_on_an_mi300x(capsys: pytest.CaptureFixture[st
     assert repaired["recompute_flop"] / 1e9 == pytest.approx(101.733, abs=0.0005)
     assert (repaired["backward_flop"] - 2 * linear) / 1e9 == pytest.approx(210.55, abs=0.005)
     assert answer["kernels"] == {"read": 2995, "attributed": 2238, "unattributed": 757}
-
-
-@real
-def test_the_multiplicities_of_a_recording_with_trials(capsys: pytest.CaptureFixture[str]) -> None:
-    """{0, 1, 2, …, 8, 83}: how often PyProf counted each forward convolution."""
-    code, out, _ = run(capsys, Path(REAL) / "pyprof_prof_r50_v100_autotune_firstiter_raw.csv", "--format", "csv")
-    rows = [OperationInstance.from_row(row) for row in csv.DictReader(io.StringIO(out))]
-    times = {
-        round((row.raw_flop or 0) / row.unit_flop)
-        for row in rows
-        if row.kind == "convolution" and row.phase == "forward" and row.unit_flop
-    }
-    assert code == 0
-    assert {0, 1, 2, 8, 83} <= times <= {*range(11), 83}
-    forward = [row for row in rows if row.phase == "forward"]
-    assert sum(row.raw_flop or 0 for row in forward) / 1e9 == pytest.approx(1901.9, abs=0.05)
-    assert sum(row.repaired_flop or 0 for row in forward) / 1e9 == pytest.approx(1569.5, abs=0.05)
-    reasons = {row.reason for row in rows if row.unit_flop and (row.raw_flop or 0) == 83 * row.unit_flop}
-    assert reasons <= {"autotune", "fft_tiling"}
-    assert reasons
 
 
 @real

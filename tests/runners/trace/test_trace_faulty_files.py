@@ -110,28 +110,6 @@ def test_sizes_of_another_call_give_way_to_the_product_inside(answer: Any) -> No
     assert document["totals"]["repaired"]["forward_flop"] == 2 * 2048 * 1024 * 541
 
 
-def test_copies_are_no_kernels(answer: Any) -> None:
-    """In a step of 102 ms a kernel of 1 ms and a copy of 99 ms."""
-    trace = Trace()
-    trace.step(1, 100)
-    trace.mm(200)
-    trace.add("cpu_op", "aten::copy_", 2000, 50)
-    trace.on_device("Memcpy HtoD", 3000, 99_000, "gpu_memcpy")
-    document = answer(trace.text())
-    length_s = (3100 + 99_000 - 310) * 1e-6
-    assert document["step"]["time_s"] == pytest.approx(length_s)
-    assert document["step"]["kernels_ratio"] == pytest.approx(1e-3 / length_s)
-    assert document["step"]["copies_ratio"] == pytest.approx(99e-3 / length_s)
-
-
-def test_each_device_has_its_own_share(shown: Any) -> None:
-    trace = Trace()
-    trace.step(1, 100)
-    trace.mm(200, 2000)
-    trace.on_device("sgemm", 210, 500, device=1)
-    assert "Device 1: kernels ran for 25 % of the same time." in shown(trace.text())  # 500 of 2,000 µs
-
-
 @pytest.mark.parametrize("duration", [float("nan"), float("inf"), -5, None, 7.45e15])
 def test_a_kernel_without_a_usable_duration_leaves_its_step_and_rate_unknown(answer: Any, duration: object) -> None:
     trace = Trace()
@@ -142,14 +120,6 @@ def test_a_kernel_without_a_usable_duration_leaves_its_step_and_rate_unknown(ans
     assert document["step"] is None
     (rate,) = document["rates"]  # of the other product only
     assert (rate["flop"], rate["time_s"]) == (MM_FLOP, pytest.approx(1e-3))
-
-
-def test_a_value_that_is_no_number_of_json_is_no_end_of_the_file(answer: Any) -> None:
-    trace = Trace()
-    trace.step(1, 100)
-    trace.mm(200)["args"]["memory bandwidth (GB/s)"] = float("inf")
-    document = answer(trace.text().replace("Infinity", "inf"))
-    assert document["totals"]["repaired"]["forward_flop"] == MM_FLOP
 
 
 @pytest.mark.parametrize(
@@ -163,21 +133,6 @@ def test_kernels_of_other_accelerators_find_their_calls(answer: Any, category: s
     text = trace.text().replace('"cuda_runtime"', f'"{runtime}"').replace('"kernel"', f'"{category}"')
     document = answer(text)
     assert document["kernels"] == {"read": 1, "attributed": 1, "unattributed": 0}
-
-
-def test_what_is_not_read_is_named(answer: Any) -> None:
-    trace = Trace()
-    trace.step(1, 100)
-    trace.mm(200)
-    trace.add("vendor_jobs", "job", 300, 850)
-    text = trace.text()
-    document = answer("\ufeff" + text + text)
-    assert document["totals"]["repaired"]["forward_flop"] == MM_FLOP
-    named = [line for line in document["problems"] if "not read" in line or "first document" in line]
-    assert named == [
-        "the file goes on behind its first document: only that was read",
-        "not read: 1 event of category vendor_jobs",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -227,21 +182,6 @@ def test_utilization_is_model_flop_over_the_whole_step_and_the_peak(answer: Any)
     assert document["utilization_reason"] == ""
 
 
-def test_a_peak_of_ones_own_gives_a_utilization_where_the_recording_names_no_device(answer: Any) -> None:
-    text = two_steps().text().replace("NVIDIA H100 80GB HBM3", "")
-    assert answer(text)["utilization_ratio"] is None
-    assert answer(text, "--peak-tflops", "2")["utilization_ratio"] == pytest.approx(MM_FLOP / (4e-3 * 2e12))
-    a100 = answer(text, "--device", "NVIDIA A100-SXM4-80GB")["utilization_ratio"]
-    assert a100 == pytest.approx(MM_FLOP / (4e-3 * 19.5e12))  # datasheet of the A100, fp32
-
-
-def test_the_peak_of_a_step_is_that_of_all_devices_which_ran_kernels(answer: Any) -> None:
-    trace = two_steps()
-    trace.on_device("elementwise", 300, 500, device=1)
-    trace.on_device("Memcpy HtoD", 400, 500, "gpu_memcpy", device=2)
-    assert answer(trace.text(), "--peak-tflops", "2")["peak_flop_per_s"] == 2 * 2e12
-
-
 def test_what_is_not_known_of_a_step_leaves_its_utilization_out(answer: Any) -> None:
     lost, unlaunched, int32, untimed = two_steps(), two_steps(), two_steps(), two_steps()
     lost.events.remove(next(event for event in lost.events if event["name"] == "aten::mm"))
@@ -274,15 +214,6 @@ def test_a_step_beside_one_without_a_known_time_keeps_its_own(
     step = answer(trace.text())["step"]
     assert (step and step["number"]) == shown
     assert step is None or step["time_s"] == pytest.approx(3e-3)
-
-
-def test_a_last_step_without_a_product_is_left_out(answer: Any) -> None:
-    trace = two_steps()
-    trace.step(3, 9000)
-    trace.add("cpu_op", "aten::empty", 9010, 5)
-    document = answer(trace.text())
-    assert document["steps"] == 2
-    assert "step 3 was cut: it has no product, and is left out" in " ".join(document["problems"])
 
 
 @pytest.mark.parametrize(("third", "flop"), [([99, 99], None), ([1024, 1024], MM_FLOP), ([0], MM_FLOP)])

@@ -70,18 +70,6 @@ def test_a_missing_rank_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "Waits for the 1 ranks without a recording are not known." in out
 
 
-REFUSED = {
-    "csv": (("--format", "csv"), "--format csv: expected a file"),
-    "PyProf's rule": (("--pyprof",), "--pyprof: expected a file"),
-}
-
-
-@pytest.mark.parametrize("how", REFUSED)
-def test_options_of_a_file_are_refused(how: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words, says = REFUSED[how]
-    refused(run(capsys, RANKS, *words), says)
-
-
 def test_a_trace_twice_or_cut_and_a_folder_without_any_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

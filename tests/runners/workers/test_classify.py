@@ -12,7 +12,7 @@ from results.errors import Inconsistent, Unavailable
 from results.records.vocabulary import STATUSES
 from runners.cli.exits import Mistake
 from runners.workers.devices import check_name
-from runners.workers.worker import LONGEST_REASON, classify, run
+from runners.workers.worker import classify, run
 
 CUDA_OOM = (
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which 3.81 GiB is "
@@ -116,12 +116,6 @@ def test_where_a_library_says_that_it_failed_the_device_is_asked_why(monkeypatch
     assert (found.status, found.reason) == ("device_error", f"AcceleratorError: {said}{because}")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     assert classify(AcceleratorError(said)).reason == f"AcceleratorError: {said}", "the device itself is well"
-
-
-def test_a_long_reason_is_cut_and_the_detail_is_not():
-    found = classify(RuntimeError("x" * 5000))
-    assert len(found.reason) == LONGEST_REASON
-    assert "x" * 5000 in found.detail
 
 
 def test_the_detail_is_a_traceback():

@@ -47,10 +47,6 @@ def test_numbers_below_one_that_is_twice_as_slow_are_not_tried():
     assert fastest(timed(times), 8)[0] == (8, "")
 
 
-def test_where_the_user_says_how_to_wait_only_numbers_are_tried():
-    assert fastest(timed({(2, ""): [0.5], (1, ""): [0.3]}), 2, passive=False)[0] == (1, "")
-
-
 def of_two(device):
     return Cell(model="resnet18", batch_size=8, device=device), ProbeResult(
         device=device, properties=DeviceProperties(threads=2)

@@ -93,28 +93,6 @@ def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
     watch.close()
 
 
-def test_energy_of_a_window_is_power_times_time(card):
-    watch = TelemetryWatch("cuda")
-    watch.start()
-    start_s, end_s = polled(watch)
-    found, rows = watch.energy(start_s, end_s), watch.window(start_s, end_s)
-    watch.close()
-    assert (found.energy_j, found.energy_method) == (pytest.approx(WATTS * (end_s - start_s)), "polled")
-    (warning,) = found.warnings  # no counter, and a window of half a second
-    assert warning.startswith("energy: no energy counter")
-    assert rows[0].time_s <= start_s < end_s <= rows[-1].time_s
-    assert len(rows) >= 1 + 3 + 1
-
-
-def test_the_state_before_a_run_counts_other_processes_of_now(card):
-    watch = TelemetryWatch("cuda")
-    assert watch.preflight() == {"other_processes": 1, "absent": {}}
-    assert card.said == ["processes", "preflight"], "the baseline first"
-    card.fault = Unavailable("NVML: GPU is lost")
-    assert watch.preflight() == {"absent": {"preflight": "NVML: GPU is lost"}}
-    watch.close()
-
-
 def test_a_card_that_is_gone_is_known_before_the_next_poll(card):
     watch = TelemetryWatch("cuda")
     assert watch.loss(ask=True) == "", "nobody polls yet"

@@ -182,27 +182,6 @@ def test_a_model_is_set_up_run_and_torn_down():
         model.run()
 
 
-def test_a_runstep_is_called_once_a_step_and_runs_it():
-    model, seen = FathomModel("memnet", init_options={"batch_size": 3}), []
-
-    def runstep(session, fetches, feed_dict):
-        seen.append((fetches, feed_dict["inputs"][0].shape, feed_dict["labels"].shape))
-        return session.run(fetches, feed_dict)
-
-    model.setup()
-    assert len(model.run(runstep, n_steps=3)) == 3
-    assert seen == [(("loss", "train"), (3, 10, 6), (3,))] * 3
-
-
-def test_forward_only_gives_outputs_and_trains_nothing():
-    model = FathomModel("autoenc", init_options={"pixels": 30, "batch_size": 2}, forward_only=True)
-    before = [parameter.clone() for parameter in model.model().parameters()]
-    model.setup()
-    ((outputs,),) = model.run()
-    assert outputs[0].shape == (2, 30)
-    assert all(torch.equal(*pair) for pair in zip(before, model.model().parameters(), strict=True))
-
-
 def test_a_batch_that_a_workload_cannot_take_is_one_line():
     workload = any_model.get("residual@small")
     wrong = Batch((torch.ones(2, 4, 64, 64),), torch.zeros(2))
@@ -264,21 +243,3 @@ def test_a_workload_of_ones_own_parts(own, function):
     assert workload.loss(model(*batch.inputs), batch.target).requires_grad
     assert workload.items(workload.hyper, 4) == 4
     assert workload.item == ("row" if function == "entries" else "sample")
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (
-            "NoBatch",
-            r"net.py:NoBatch has build and loss, but is no workload: it lacks batch\(hyper, size, device, generator\)",
-        ),
-        ("WrongLoss", r"expected loss\(output, target\) → scalar, a function; got a int"),
-        ("WrongSizes", "expected hyper, a mapping of names to whole numbers; got {'width': 'three'}"),
-        ("nothing", "expected a torch.nn.Module, .* or a Workload; got a dict"),
-    ],
-)
-def test_parts_that_are_missing_are_named(own, function, said):
-    with pytest.raises(ValueError, match=said) as fault:
-        any_model.get(f"{own}:{function}")
-    assert "\n" not in str(fault.value)

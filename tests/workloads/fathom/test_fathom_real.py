@@ -6,7 +6,6 @@ import struct
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from workloads.fathom import data_sets, memnet, speech
 from workloads.fathom.registry import FathomModel, get
@@ -175,60 +174,7 @@ def test_sound_that_cannot_be_read(tmp_path):
 # --- MNIST ---
 
 
-def idx(path, array):
-    """The files' own form: two zeros, the type of unsigned bytes, dimensions, sizes, data."""
-    head = struct.pack(">BBBB", 0, 0, 8, array.ndim) + struct.pack(f">{array.ndim}i", *array.shape)
-    path.write_bytes(head + array.tobytes())
-
-
-def mnist(directory, images=5):
-    folder = directory / "MNIST" / "raw"
-    folder.mkdir(parents=True)
-    pixels = np.random.default_rng(0).integers(0, 256, (images, 28, 28), dtype=np.uint8)
-    pixels[:, 0, 0] = 0  # a corner that is black in all
-    for part, held in (("train", pixels), ("t10k", pixels)):
-        idx(folder / f"{part}-images-idx3-ubyte", held)
-        idx(folder / f"{part}-labels-idx1-ubyte", np.zeros(images, dtype=np.uint8))
-    return folder, pixels
-
-
-def test_digits_that_cannot_be_read(tmp_path):
-    refused(get("autoenc"), tmp_path, "expected MNIST/raw/train-images-idx3-ubyte and its labels: Dataset not found")
-    folder, _ = mnist(tmp_path)
-    refused(get("autoenc"), tmp_path, "a batch of 6 is larger than the data", size=6)
-    held = (folder / "train-images-idx3-ubyte").read_bytes()
-    (folder / "train-images-idx3-ubyte").write_bytes(held[:-10])
-    refused(get("autoenc"), tmp_path, "expected MNIST/raw/train-images-idx3-ubyte and its labels: ")
-
-
 # --- ImageNet ---
-
-
-def pictures(directory, classes=2, images=2):
-    for label in range(classes):
-        (directory / f"n{label:04}").mkdir(parents=True)
-        for place in range(images):
-            colour = (50 * label, 10 * place, 255)
-            Image.new("RGB", (80, 60), colour).save(directory / f"n{label:04}" / f"{place}.png")
-
-
-def test_images_by_class(tmp_path):
-    pictures(tmp_path / "train")
-    batch = first(get("fathom-vgg@small"), tmp_path, 4)
-    assert batch.target.tolist() == [0, 0, 1, 1]
-    expected = (50 / 255 - 0.485) / 0.229
-    torch.testing.assert_close(batch.inputs[0][2, 0], torch.full((64, 64), expected), atol=1e-5, rtol=1e-5)
-    coded = get("residual", image_size=32)
-    assert first(coded, tmp_path / "train", 4).target.tolist() == [1, 1, 2, 2], "class 0 of 1,001 is the background"
-
-
-def test_images_that_cannot_be_read(tmp_path):
-    refused(get("vit@small"), tmp_path, "expected a directory of images for each class: ")
-    pictures(tmp_path, classes=3)
-    refused(get("vit@small", num_classes=2), tmp_path, "3 classes of images, the workload has 2")
-    path = tmp_path / "n0000" / "1.png"
-    path.write_bytes(path.read_bytes()[:40])
-    refused(get("vit@small"), tmp_path, r"n0000/1.png: expected an image: ")
 
 
 # --- Atari ---
@@ -257,17 +203,6 @@ def test_transitions_of_a_recorded_game(tmp_path):
     assert actions.tolist() == [3, 0, 1, 2, 2]
     assert rewards.tolist() == [0, 1, 0, 0, 0], "their sign"
     assert ended.tolist() == [0, 0, 0, 1, 0]
-
-
-def test_a_frame_is_grey_smaller_and_cut_off():
-    """Rows 18 to 101 of 110 remain: of 210, 34 to 194. Of pure red 0.299 is left."""
-    frame = torch.zeros(1, 210, 160, 3)
-    frame[:, 100:, :, 0] = 255
-    found = data_sets.preprocessed(frame, 84)[0]
-    assert found.shape == (84, 84)
-    assert float(found[0, 0]) == 0
-    assert float(found[83, 83]) == pytest.approx(0.299)
-    assert int((found[:, 0] > 0.1).nonzero()[0]) + 18 == pytest.approx(100 / 210 * 110, abs=1)
 
 
 def test_games_that_cannot_be_read(tmp_path):

@@ -9,7 +9,7 @@ from torch import nn
 from tests.support.oracles.fathom_formulas import TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import entries as table
-from workloads.fathom import deepq, image_nets, memnet, seq2seq, speech
+from workloads.fathom import deepq, memnet, seq2seq, speech
 from workloads.fathom.registry import FAMILIES, get
 from workloads.fathom.seq2seq import clipped_with_noise, with_clipped_gradients
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
@@ -79,15 +79,6 @@ def test_inference_is_the_same_model_in_evaluation_mode_without_gradients(name):
     assert not output.requires_grad
     assert torch.isfinite(output).all()
     assert not model.training
-
-
-def test_an_optimizer_of_its_own_is_asked_for_by_name():
-    from workloads.vision import models as vision_models
-
-    assert isinstance(optimizer_of("own", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.RMSprop)
-    assert isinstance(optimizer_of("sgd", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.SGD)
-    with pytest.raises(ValueError, match="resnet18 has no optimizer of its own; expected sgd, "):
-        optimizer_of("own", vision_models.get("resnet18"), [])
 
 
 def test_gradients_are_clipped_within_the_step():
@@ -214,15 +205,6 @@ def test_deep_speechs_recurrence_by_a_loop():
 
 
 # --- autoenc ---
-
-
-def test_the_loss_of_the_autoencoder_by_hand():
-    """Two samples of two pixels, one latent value. Squares 1 + 4 + 0 + 9: 7 for each sample alike. Distances
-    -(1 + ln v - m² - v) / 2 with (m, v) of (0, 1) and (2, e): 0 and (2 + e) / 2, of which the mean is added."""
-    rec, seen = torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.zeros(2, 2)
-    mean, log_variance = torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [1.0]])
-    second = -0.5 * (1 + 1 - 4 - math.e)
-    assert float(image_nets.coded_loss((rec, mean, log_variance), seen)) == pytest.approx(7 + second / 2)
 
 
 # --- deepq ---

@@ -29,18 +29,6 @@ def test_an_input_that_is_an_image_size_is_one():
         get("vit_b_16", input="3x33x33")
 
 
-def test_any_other_input_is_fed_as_it_is():
-    workload = get("resnet18", input="3x40x64", num_classes=5)
-    model, batch = workload.build(**workload.hyper), batch_of(workload)
-    assert batch.inputs[0].shape == (2, 3, 40, 64)
-    output = model(*batch.inputs)
-    assert output.shape == (2, 5)
-    assert workload.loss(output, batch.target).requires_grad
-    for name, shape in (("ssd300_vgg16", "3x300x200"), ("resnet18", "x=3x32x32")):
-        with pytest.raises(ValueError, match="takes its own inputs"):
-            get(name, input=shape)
-
-
 def test_an_input_that_does_not_fit_names_the_module_and_the_shapes():
     workload = get("resnet18", input="4x32x32")
     model = workload.build(**workload.hyper)

@@ -106,11 +106,6 @@ def test_its_own_optimizer_is_that_of_configure_optimizers(file: str) -> None:
     assert not torch.equal(before, step.model.body.weight), "it steps the parameters of the model that is trained"
 
 
-def test_one_without_a_step_of_its_own_is_a_module_like_others(file: str) -> None:
-    workload = get(f"{file}:plain")
-    assert workload.build(**workload.hyper)(torch.ones(4, 8)).shape == (4, 5)
-
-
 def test_what_cannot_be_trained_so_is_one_line(file: str) -> None:
     with pytest.raises(ValueError, match="steps its optimizers by hand"):
         get(f"{file}:by_hand")

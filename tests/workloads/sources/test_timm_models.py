@@ -60,15 +60,6 @@ def test_a_small_vit_by_hand():
     assert found == {"forward": 2 * 3 * (patches + rest), "backward": 2 * 3 * (patches + 2 * rest)}
 
 
-def test_the_input_is_the_models_own_the_tags_or_the_askers():
-    assert get("timm:convnext_atto").hyper == {"image_size": 224, "num_classes": 1000}
-    tagged = get("timm:vit_base_patch16_224.orig_in21k")
-    assert tagged.hyper == {"image_size": 224}, "published without a classifier"
-    wide = get("timm:deit_tiny_patch16_224", input="3x32x64", num_classes=4)
-    assert wide.hyper == {"num_classes": 4}
-    assert wide.build(**wide.hyper)(*batch_of(wide).inputs).shape == (2, 4)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [

@@ -117,20 +117,6 @@ def test_everything_that_a_function_may_return_trains_and_is_counted(net, monkey
     assert (workload.name, workload.items(workload.hyper, 5)) == (f"net.py:{function}", 5)
 
 
-def test_its_whole_numbers_are_the_sizes_of_the_workload(net):
-    workload = get(f"{net}:build", input="16", width=16)
-    assert workload.hyper == {"width": 16, "depth": 2}
-    assert len(workload.build(**workload.hyper).layers) == 2
-    assert workload.build(width=4, depth=3).layers[2].weight.shape == (4, 4)
-    with pytest.raises(ValueError, match="takes no height; it takes width, depth"):
-        get(f"{net}:build", input="16", height=3)
-
-
-def test_its_own_loss_is_used(net):
-    assert get(f"{net}:beside").loss(torch.zeros(2, 3), torch.ones(2, 3)) == 6
-    assert get(f"{net}:example").loss(torch.ones(2, 3, requires_grad=True), None) == 1
-
-
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -171,18 +157,6 @@ def test_a_file_that_cannot_be_imported(tmp_path):
     bad.write_text("1 / 0\ndef build(): ...\n")
     with pytest.raises(ValueError, match=r"importing .*bad.py raised ZeroDivisionError: division by zero"):
         get(f"{bad}:build")
-
-
-def test_a_file_finds_its_neighbours_and_a_module_is_imported(tmp_path, monkeypatch):
-    (tmp_path / "parts_of_flopledger_test.py").write_text("from torch.nn import Linear as Part\n")
-    whole = tmp_path / "whole.py"
-    whole.write_text("def build():\n    from parts_of_flopledger_test import Part\n    return Part(4, 2)\n")
-    assert get(f"{whole}:build", input="4").build().out_features == 2
-    monkeypatch.syspath_prepend(tmp_path)
-    assert get("whole:build", input="4").build().out_features == 2
-    assert (
-        get("workloads.synthetic:build_matmul", input="6", width=6, depth=1).build(width=6, depth=1)[0].in_features == 6
-    )
 
 
 def test_weights_that_would_be_downloaded_are_refused_at_once(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from workloads.catamount import sequences
-from workloads.catamount.recurrent import Attention, Cell, Encoder, HybridAttention
+from workloads.catamount.recurrent import Attention, Cell, HybridAttention
 from workloads.catamount.sequences import Word2Vec, contrastive_loss
 from workloads.text import attend
 
@@ -46,10 +46,6 @@ def moved(name, position, which=-1):
 @pytest.mark.parametrize("name", ["wordlm", "charlm", "nmt", "gpt"])
 def test_a_token_changes_what_is_predicted_from_there_on_and_nothing_before(name):
     assert moved(name, 3) == [3, 4, 5]
-
-
-def test_in_bert_a_word_and_in_nmt_a_source_word_changes_all():
-    assert moved("bert", 3, which=0) == moved("nmt", 3, which=0) == list(range(6))
 
 
 def test_a_cell_is_pytorchs_with_one_more_at_the_forget_gate():
@@ -91,11 +87,6 @@ def test_hybrid_attention_by_a_loop():
         inner = inner + attention.mixed.weight[:, :, 0] @ seen + attention.bias
         scores.append(attention.weights @ inner.tanh())
     torch.testing.assert_close(attention(keys, state, last), torch.stack(scores)[None].softmax(dim=1))
-
-
-@pytest.mark.parametrize(("frames", "left"), [(4, 1), (7, 1), (8, 2), (15, 3), (96, 24)])
-def test_the_encoder_halves_time_twice_and_drops_the_odd(frames, left):
-    assert Encoder(hidden=3, audio=2)(torch.randn(2, frames, 2)).shape == (2, left, 6)
 
 
 def test_noise_contrastive_estimation_by_hand():

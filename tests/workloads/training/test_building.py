@@ -38,12 +38,6 @@ def test_what_others_raise_is_one_line(fault: BaseException, becomes: type[Excep
 META = torch.device("meta")
 
 
-def test_no_function_of_initialisation_is_missing():
-    """All that torch.nn.init names with a final underscore, of this torch."""
-    found = {n for n, f in vars(nn.init).items() if n.endswith("_") and not n.startswith("_") and callable(f)}
-    assert found == set(INITIALISERS)
-
-
 def _functions():
     return [vars(nn.init)[name] for name in INITIALISERS] + [vars(BlockParams)["from_init_params"]]
 
@@ -62,17 +56,6 @@ def test_functions_are_as_before_also_after_a_failure():
     assert all(now is then for now, then in zip(_functions(), before, strict=True))
 
 
-def test_real_tensors_are_initialised_as_ever():
-    torch.manual_seed(0)
-    expected = nn.Linear(3, 2)
-    torch.manual_seed(0)
-    with META, without_values():
-        real = nn.Linear(3, 2, device="cpu")
-        assert nn.init.constant_(tensor=real.bias, val=7.0) is real.bias
-    assert torch.equal(real.weight, expected.weight)
-    assert real.bias.tolist() == [7.0, 7.0]
-
-
 CPU = torch.device("cpu")
 
 
@@ -81,41 +64,14 @@ class Named(nn.Module):
         return ids, mask, scale, more, late
 
 
-class Needs(nn.Module):
-    def forward(self, ids, mask, scale=2.0):
-        return ids, mask, scale
-
-
 def bound(model, inputs, **named):
     return positional(takes(model), inputs, named)
-
-
-def test_names_become_positions_with_the_defaults_between():
-    assert bound(Named(), (), ids=1) == (1,)
-    assert bound(Named(), (), scale=3, ids=1) == (1, None, 3)
-    assert bound(Named(), (1,), scale=3) == (1, None, 3)
-    assert bound(Named(), (1, 2)) == (1, 2)
-    assert bound(Named, (), mask=5, ids=1) == (1, 5), "a class takes what its instances take"
-    assert Named()(*bound(Named(), (), scale=3, ids=1)) == Named()(ids=1, scale=3)
 
 
 def test_a_model_whose_forward_was_replaced_takes_what_the_new_one_takes():
     model = Named()
     model.forward = lambda tokens, width=4: (tokens, width)
     assert bound(model, (), width=1, tokens=2) == (2, 1)
-
-
-def test_what_has_no_position_is_refused():
-    with pytest.raises(Unavailable, match="forward takes 'late' by name only"):
-        bound(Named(), (), ids=1, late=3)
-    with pytest.raises(Unavailable, match=r"forward takes 'msk' by name only.*nearest: mask"):
-        bound(Named(), (), ids=1, msk=3)
-    with pytest.raises(Unavailable, match="forward needs 'ids', which is not among the inputs: mask"):
-        bound(Named(), (), mask=1)
-    with pytest.raises(ValueError, match="forward takes no 'msk'; it takes ids, mask, scale; nearest: mask"):
-        bound(Needs(), (), ids=1, msk=3)
-    with pytest.raises(ValueError, match="input 'ids' is given twice: by its name and as input 1"):
-        bound(Needs(), (1,), ids=1)
 
 
 def test_what_a_function_gives_as_inputs():

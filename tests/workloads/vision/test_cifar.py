@@ -34,26 +34,12 @@ def test_batches_lie_on_the_device_and_repeat_with_the_generator(tmp_path):
     assert len(first_labels(1, count=9)) == 3  # 20 images: three whole batches
 
 
-def test_an_epoch_can_keep_its_last_partial_batch(tmp_path):
-    images = cifar.dataset(tmp_path, 8, made(tmp_path))
-    sizes = [len(labels) for _, labels in cifar.loader(images, 6, torch.Generator(), drop_last=False)]
-    assert sizes == [6, 6, 6, 2]
-    labels = sorted(label for _, part in cifar.loader(images, 6, torch.Generator(), drop_last=False) for label in part)
-    assert labels == sorted(list(range(10)) * 2)  # each image once
-
-
 def one_line(fault, directory):
     text = str(fault.value)
     assert "\n" not in text
     assert f"cifar10:{directory}" in text
     assert FOLDER in text
     return text
-
-
-def test_a_missing_directory(tmp_path):
-    with pytest.raises(ValueError, match="no data_batch_1") as fault:
-        cifar.dataset(tmp_path / "nowhere", 32)
-    one_line(fault, tmp_path / "nowhere")
 
 
 def test_the_published_checksums_stay_in_force(tmp_path):
@@ -80,12 +66,6 @@ def test_a_file_of_another_format(tmp_path, content):
     with pytest.raises(ValueError, match="expected CIFAR-10 in") as fault:
         cifar.dataset(tmp_path, 32, kind)
     one_line(fault, tmp_path)
-
-
-def test_a_batch_larger_than_the_epoch(tmp_path):
-    images = cifar.dataset(tmp_path, 8, made(tmp_path))
-    with pytest.raises(ValueError, match="a batch of 21 is larger than the epoch: CIFAR-10 here has 20"):
-        cifar.loader(images, 21, torch.Generator())
 
 
 def test_the_option_names_a_directory(tmp_path):

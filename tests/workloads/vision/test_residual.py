@@ -4,18 +4,12 @@ import pytest
 import torch
 from torchvision.models import get_model
 
-from workloads.catalogue.catalogue import ENTRIES
 from workloads.vision import models as vision_models
 from workloads.vision.models import BLOCKS, ResNetOfWidth
 
 
 def count(model):
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_the_names_are_those_of_the_catalogue():
-    assert sorted(BLOCKS) == sorted(name for name, known in ENTRIES.items() if "width" in known.hyper and
-                                    known.task == "classification")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -36,8 +30,3 @@ def test_parameters_of_resnet50_as_catamount_has_them(width, classes):
     expected = 5724 * width**2 + 49 * 3 * width + 32 * width * classes + 830 * width + classes
     with torch.device("meta"):
         assert count(vision_models.build("resnet50", image_size=64, num_classes=classes, width=width)) == expected
-
-
-def test_a_width_of_another_model_is_a_mistake():
-    with pytest.raises(ValueError, match="wide_resnet50_2 has no width; it has image_size, num_classes"):
-        vision_models.get("wide_resnet50_2", width=32)

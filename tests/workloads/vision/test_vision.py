@@ -138,12 +138,6 @@ def test_the_model_is_the_one_that_is_built_with_initialisation(name):
     assert np.random.get_state()[1].tolist() == states[2]
 
 
-def test_fewer_frames_fail():
-    assert [name for name in NAMES if ENTRIES[name].smallest_frames > 1] == ["s3d"]
-    assert reason_not_trainable("s3d", {"frames": 12}, 2)
-    assert refuses("s3d", 2, **{**edge("s3d"), "frames": 12})
-
-
 @pytest.mark.parametrize("name", marked([name for name in NAMES if ENTRIES[name].single_from != 1]))
 def test_a_batch_of_one_trains_from_the_size_it_says(name):
     device, from_size = device_of(name), ENTRIES[name].single_from
@@ -163,17 +157,6 @@ def test_a_batch_of_one_trains_from_the_size_it_says(name):
 def test_the_others_train_in_a_batch_of_one_at_their_own_size(name):
     sizes = {"image_size": 224, "frames": 16} if name.startswith("s3d") else {}
     assert not refuses(name, 1, device_of(name), **sizes)
-
-
-def test_fixed_sizes_are_fixed():
-    for name in ("ssd300_vgg16", "ssdlite320_mobilenet_v3_large"):
-        size = ENTRIES[name].hyper["image_size"]
-        with torch.device(META):
-            resize = vision_models.build(name, **ENTRIES[name].hyper).transform
-        assert resize.fixed_size == (size, size)  # whatever comes in
-    for name in ("mvit_v1_b", "mvit_v2_s"):
-        assert refuses(name, 2, image_size=112)
-        assert refuses(name, 2, frames=8)
 
 
 @pytest.mark.parametrize(

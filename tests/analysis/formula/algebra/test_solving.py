@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import sympy
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.formula.algebra import monotonicity
@@ -16,8 +16,8 @@ from analysis.formula.algebra.evaluate import value
 from analysis.formula.algebra.expressions import parse, plain, symbol
 from analysis.formula.algebra.monotonicity import HOLDS, direction, runs
 from analysis.formula.algebra.solve import NoSolution, Solution, crossing, solve
-from analysis.formula.derivation.totals import Rates, rates, time_bound
-from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas, polynomials
+from analysis.formula.derivation.totals import time_bound
+from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas
 
 B, H, S = SYMBOLS
 N = 300
@@ -50,32 +50,6 @@ def in_hidden(formula: Any, batch: int, seq: int) -> Any:
 
 
 small = st.integers(1, 40)
-
-
-@settings(deadline=None, max_examples=60)
-@given(polynomials, small, small, st.integers(1, N), relations, candidates)
-def test_runs_of_polynomials_are_all_that_trying_finds(
-    formula: Any, batch: int, seq: int, at: int, relation: str, which: Candidates
-) -> None:
-    """Put so that the formula is 0 at a number that trying sees."""
-    only = in_hidden(formula, batch, seq)
-    only -= only.subs(H, at)
-    found = runs(only, relation, H, which)
-    assert found.proof == "roots"
-    assert claimed(found, which) == tried(only, relation, which)
-
-
-@settings(deadline=None, max_examples=15)
-@given(polynomials, polynomials, small, small, relations, candidates)
-def test_runs_of_quotients_are_all_that_trying_finds(
-    above: Any, below: Any, batch: int, seq: int, relation: str, which: Candidates
-) -> None:
-    divisor = in_hidden(below, batch, seq)
-    assume(all(divisor.subs(H, n) != 0 for n in range(1, N + 1)))
-    only = in_hidden(above, batch, seq) / divisor - 3
-    found = runs(only, relation, H, which)
-    assert found.proof == "roots"
-    assert claimed(found, which) == tried(only, relation, which)
 
 
 @settings(deadline=None, max_examples=60)
@@ -207,15 +181,6 @@ def test_no_solution_is_one_line(text: str, words: str) -> None:
     assert "\n" not in str(fault.value)
 
 
-def test_other_symbols_need_values() -> None:
-    with pytest.raises(ValueError, match="expected a value for each of hidden, got none: no hidden"):
-        asked("footprint <= 1 MB for batch", footprint=MEMORY)
-    with pytest.raises(ValueError, match="expected batch to be solved for, got a fixed value of it"):
-        asked("footprint <= 1 MB for batch", {"batch": 2, "hidden": 3}, footprint=MEMORY)
-    extra = asked("footprint <= 1 MB for batch", {"hidden": 64, "layers": 3}, footprint=MEMORY)
-    assert extra.value == 148
-
-
 def test_crossings() -> None:
     a, c, m = (symbol(name) for name in "acm")
     assert plain(crossing(a * B + c, m, "batch")) == "(-c + m)/a"
@@ -251,13 +216,3 @@ def test_a_time_bound_is_the_longer_of_the_two() -> None:
 def test_bad_rates(numbers: tuple[float, ...], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         time_bound(H, H, *numbers)
-
-
-def test_a_devices_rates() -> None:
-    found = rates("NVIDIA H200", "bf16")
-    assert (found.bandwidth_bytes_per_s, found.ridge) == (4.8e12, Fraction(found.peak_flop_per_s) / Fraction(4.8e12))
-    assert Rates(10.0, 4.0, "").ridge == Fraction(5, 2)
-    with pytest.raises(ValueError, match="expected a device of the table of peaks, got 'H20O', nearest"):
-        rates("H20O", "bf16")
-    with pytest.raises(ValueError, match=r"H200.*: unknown unit: expected .*, got 'bf61', nearest"):
-        rates("NVIDIA H200", "bf61")

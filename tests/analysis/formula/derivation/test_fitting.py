@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from analysis.formula.derivation.branches import change, difference
 from analysis.formula.derivation.footprint_terms import Basis, largest
 from analysis.formula.derivation.interpolate import (
-    ONE,
     Atom,
     Fitter,
     Form,
@@ -26,7 +25,6 @@ from analysis.formula.derivation.interpolate import (
 from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
 from results.records.operations import Operation, Storage
 
-B, W, IMAGE = Atom("b"), Atom("w"), Atom("i")
 POINTS = [
     {"b": 3, "w": 64, "i": 97},
     *({"b": x, "w": 64, "i": 97} for x in (4, 5, 8)),
@@ -66,21 +64,6 @@ def test_a_form_is_the_function(function):
 )
 def test_what_is_of_no_known_form_has_none(function):
     assert Fitter(POINTS).fit(values(function)) is None
-
-
-def test_one_value_that_is_wrong_leaves_no_form():
-    exact = values(lambda b, w, i: b * w)
-    for place in range(len(POINTS)):
-        wrong = (*exact[:place], exact[place] + 1, *exact[place + 1 :])
-        assert Fitter(POINTS).fit(wrong) is None
-
-
-def test_too_few_points_are_told_by_their_symbol():
-    points = [{"b": 3, "i": 64}, {"b": 4, "i": 64}, {"b": 5, "i": 64}, {"b": 3, "i": 65}, {"b": 3, "i": 66}]
-    seen = tuple(p["b"] * ((p["i"] + 1) // 2) for p in points)
-    fitter = Fitter(points)
-    assert fitter.fit(seen) is None
-    assert fitter.curved(seen) == {"i"}
 
 
 def test_two_roundings_that_are_both_possible_are_a_doubt_which_a_value_of_the_symbol_settles():
@@ -135,15 +118,6 @@ def test_the_largest_of_what_is_kept_is_the_largest_of_all(known: list[Form], wh
         assert max(value_of(form, point) for form in found) == max(value_of(form, point) for form in known)
 
 
-def test_a_layer_between_others_is_dropped() -> None:
-    """a · (5 - k) + b · k for k in 0 … 5: for any a and b the largest is at an end."""
-    batch, image = ((Atom("batch"), 1),), ((Atom("image"), 1),)
-    layers = [{batch: Fraction(64 * (5 - k) + 8), image: Fraction(12 * k + 3), ONE: Fraction(7)} for k in range(6)]
-    assert kept(layers) == [layers[0], layers[5]]
-    higher = {**layers[2], ONE: Fraction(8)}
-    assert kept([*layers, higher]) == [layers[0], layers[5], higher]
-
-
 def row(index, name, shape, module=""):
     return Operation(
         index, f"aten.{name}", "elementwise", "forward", module, None, None, ("self",), (shape,), ("float32",),
@@ -171,12 +145,6 @@ def test_the_neighbours_between_which_operations_change():
         "the operations change between n 36 and 37: aten.tanh in layer1 (forward) comes instead of aten.relu in "
         "layer1 (forward)"
     )
-
-
-def test_downwards_and_in_steps():
-    """In steps of 10 from 1000 down: 40 has the other operation, 30 has not."""
-    found = change(branching, {"m": 3, "n": 1000}, {"m": 3, "n": 0}, {"n": 10})
-    assert (found.before.point["n"], found.after.point["n"]) == (40, 30)
 
 
 def test_no_change_is_none():
@@ -211,16 +179,6 @@ def test_a_rounding_that_no_near_point_shows_is_found():
     form = sizes.form(values)
     for n in (224, 239, 240, 1000, 4096):
         assert value_of(form, {"m": 1, "n": n}) == n // 16
-
-
-def test_sizes_that_end_are_checked_as_far_as_they_go():
-    def ending(point):
-        if point["n"] > 60:
-            raise ValueError("too large")
-        return rounded({"m": point["m"], "n": 16 * point["n"]})
-
-    sizes = derive(ending, [Axis("m", 3), Axis("n", 5)], {})
-    assert len(sizes.samples) - sizes.fitted == 2
 
 
 def test_a_branch_far_out_is_told_with_both_points():

@@ -1,6 +1,5 @@
 """Footprints as formulas: at points that no form was fitted to they are the footprints of the steps there."""
 
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -17,10 +16,8 @@ from analysis.formula.algebra.monotonicity import direction
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, pieces, value
-from analysis.formula.derivation.totals import at_least, expression, parts, totals
+from analysis.formula.derivation.totals import expression
 from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
-from runners.formula.validity import UNKNOWN, WITHOUT
-from runners.formula.validity import footprints as told_of
 from runners.workers.any_model import get
 
 EAGER, MINIMAL = QUANTITIES
@@ -49,27 +46,6 @@ def looked(model: str):
     look = sampler(subject)
     derived = derive.formulas(look, axes(subject, MODELS[model], look))
     return look, derived, footprints(derived, POINTS[model][0])
-
-
-def test_storages_of_unknown_size_are_told() -> None:
-    look, derived, _ = looked("synthetic_matmul")
-    assert told_of("flopledger", derived, POINTS["synthetic_matmul"][0], look, 0).notes == ()
-    look, derived, _ = looked("wordlm")
-    found = told_of("flopledger", derived, POINTS["wordlm"][0], look, 0)
-    lacking = [f"No formula of the {name} footprint: {UNKNOWN}." for name in ("eager", "minimal")]
-    assert found.notes == (*lacking, WITHOUT)
-    assert (found.formulas, found.pieces, found.proven) == ({}, {}, None)
-    whole, known = totals(derived), at_least(derived)
-    lost = ("bytes_accessed", "operational_intensity", "total_footprint_bytes", "kept_bytes")
-    assert [whole[name] for name in lost] == [None] * 4
-    assert list(known) == ["bytes_accessed", "total_footprint_bytes", "kept_bytes"]
-    kinds = parts(derived, "kind")
-    assert (kinds["recurrent"]["bytes_accessed"], kinds["recurrent"]["operational_intensity"]) == (None, None)
-    assert kinds["matmul"]["bytes_accessed"] is not None
-    sized = looked("synthetic_matmul")[1]
-    assert at_least(sized) == {}
-    assert None not in (totals(sized)[name] for name in lost)
-    assert found.at_least == {"eager_footprint_bytes": of("wordlm").formula("eager_footprint_bytes")}
 
 
 def of(model: str) -> Footprints:
@@ -146,15 +122,3 @@ def test_more_of_anything_needs_more_and_the_largest_is_found(model: str, quanti
         assert found.proof == "monotone"
         fits = [value(of(model).peaks[quantity], {**point, name: n}) <= limit for n in (found.value, found.value + 1)]
         assert fits == [True, False]
-
-
-def test_steps_that_are_not_alike_have_no_formula() -> None:
-    """A storage that lives one operation longer at one of the samples."""
-    _, derived, _ = looked("synthetic_matmul")
-    fixed, sizes = derived.levels[0]
-    sample = sizes.samples[-1]
-    longer = next(s for s in sample.storages if s.died_index is not None and s.died_index + 1 < len(sample.operations))
-    storages = tuple(replace(s, died_index=s.died_index + 1) if s is longer else s for s in sample.storages)
-    other = replace(sizes, samples=(*sizes.samples[:-1], replace(sample, storages=storages)))
-    changed = replace(derived, levels=((fixed, other), *derived.levels[1:]))
-    assert "storages live otherwise at" in footprints(changed, POINTS["synthetic_matmul"][0]).why[EAGER]

@@ -7,19 +7,18 @@ Formulas against PyTorch's own symbolic shapes: another route to the same counts
 
 import random
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 import sympy
 
 from analysis.formula.derivation.derive import formulas
-from analysis.formula.derivation.interpolate import Atom, times, value_of
+from analysis.formula.derivation.interpolate import value_of
 from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted
 from analysis.formula.derivation.symbolic_table import Convention
-from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
+from analysis.formula.derivation.totals import COSTS, expression, parts, totals
 from analysis.operators import registry
 from results.records.operations import Operation, Storage
-from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
+from runners.formula.points import Subject, axes, names_of, sampler
 from runners.workers.any_model import get
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)
@@ -187,25 +186,6 @@ def test_parts_add_up_to_the_whole():
     assert "*" in parts(found, "module")  # depth multiplies the layers
 
 
-def test_terms_of_a_convention_are_added_to_their_quantity():
-    found, _ = derived("synthetic_matmul", ["batch"])
-    plain, more = totals(found), totals(found, [Term("scalars", "parameters", 2), Term("clip", "flop", 3 * b)])
-    assert more["parameters"] - plain["parameters"] == 2
-    assert sympy.expand(more["all_flop"] - plain["all_flop"]) == 3 * b
-    assert more["bytes_accessed"] == plain["bytes_accessed"]
-    assert more["model_flop"] == plain["model_flop"]
-
-
-def test_what_is_no_polynomial_is_refused(nets):
-    with pytest.raises(Unfitted, match="no formula in steps"):
-        derived(f"{nets}:grown", ["batch", "steps"])
-
-
-def test_a_model_that_takes_one_size_alone_says_so(nets):
-    with pytest.raises(NotBuilt, match="width cannot be other than 8"):
-        derived(f"{nets}:refuses", ["batch", "width"])
-
-
 # --- tables made by hand ---------------------------------------------------------------------------------------------
 
 
@@ -257,14 +237,6 @@ def layered(point, k=lambda point: 4):
 
 
 LAYERS = [Axis("n", 3), Axis("layers", 2, loops=True)]
-
-
-def test_more_layers_are_looked_at_and_the_last_confirms_the_formulas_of_the_others():
-    """2, 3 and 4 layers have forms, and 5 check them: 2·4·n² FLOP a layer."""
-    found = formulas(layered, LAYERS)
-    assert found.total("model_flop") == times({((Atom("n"), 2),): Fraction(8)}, {((Atom("layers"), 1),): Fraction(1)})
-    assert [fixed["layers"] for fixed, _ in found.levels] == [2, 3, 4, 5]
-    assert {point["layers"] for point in found.checked} == {2, 5}
 
 
 def test_a_size_that_only_more_layers_have_otherwise_is_not_told():

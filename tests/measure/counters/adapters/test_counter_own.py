@@ -78,8 +78,3 @@ def test_rows_by_kind_phase_and_module():
 def test_a_model_that_cannot_run_at_all_says_why():
     with pytest.raises(Unavailable, match="the step could not be run: no such thing"):
         count(own, Broken(), torch.randn(2, 4))
-
-
-def test_frozen_weights_have_no_backward_pass():
-    rows = count(own, nn.Linear(4, 4).requires_grad_(False), torch.randn(3, 4))
-    assert {row.phase for row in rows} == {"forward"}

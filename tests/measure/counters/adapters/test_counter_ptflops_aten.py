@@ -1,11 +1,8 @@
 """ptflops' aten backend on a model of known sizes: the rows of each rule, and of each module."""
 
 import torch
-from ptflops.aten_ops import ATEN_OPS_MAPPING
 from torch import nn
 
-from analysis.operators.registry import PRODUCTS
-from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters.adapters import ptflops_aten
 from tests.support.nets.small_steps import Calls
 
@@ -54,9 +51,3 @@ def test_a_model_of_known_sizes():
     assert {(row.counter, row.workload, row.batch_size, row.phase) for row in (total, *rest)} == {
         ("ptflops_aten", "w", 2, "forward")
     }
-
-
-def test_its_operators_are_all_known_to_analysis():
-    assert {str(operator) for operator in ATEN_OPS_MAPPING} == set(OPERATORS["ptflops_aten"])
-    assert set(OPERATORS["ptflops_aten"].values()) <= set(PRODUCTS)
-    assert kind_of_operator("ptflops_aten", "aten.addmm elementwise", "flop") == "elementwise"

@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.operators.registry import PRODUCTS
-from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters.adapters import pthflops
 from results.errors import Inconsistent
 
@@ -80,11 +78,3 @@ class Sized(nn.Module):
 def test_a_node_that_gives_a_tuple_never_becomes_a_count():
     with pytest.raises(Inconsistent, match="it takes a tuple for a count"):
         count(Sized(), torch.randn(2, 3, 4, 4))
-
-
-def test_its_products_are_known_to_analysis_and_the_rest_is_elementwise():
-    products = [nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear]
-    assert {kind.__name__ for kind in products} | {"matmul"} == set(OPERATORS["pthflops"])
-    assert set(OPERATORS["pthflops"].values()) <= set(PRODUCTS)
-    assert kind_of_operator("pthflops", "add", "flop") == "elementwise"
-    assert kind_of_operator("pthflops", "Quantum2d") is None

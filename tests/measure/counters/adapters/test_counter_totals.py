@@ -14,15 +14,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torchinfo as upstream_torchinfo
-from calflops import calculate_flops, pytorch_ops
+from calflops import calculate_flops
 from deepspeed.profiling.flops_profiler import get_model_profile, profiler
 from ptflops import get_model_complexity_info
 from torch import nn
 
-from analysis.operators.registry import PRODUCTS
-from analysis.utilization.counter_operators import OPERATORS
 from measure.counters.adapters import calflops, deepspeed, fvcore, ptflops, ptflops_aten, pthflops, thop, torchinfo
-from measure.counters.adapters.wrapped_functions import TORCH
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
     IMAGES,
@@ -36,12 +33,8 @@ from tests.support.nets.counted_nets import (
     counting,
     leaves_nothing,
     raises_and_leaves_nothing,
-    replaced_functions,
     shared,
 )
-from tests.support.nets.zero_models import zeroed
-
-flop_count = importlib.import_module("fvcore.nn.flop_count")  # here: the adapter silenced its import
 
 
 def by_calflops(model, *inputs, both=False):
@@ -221,11 +214,6 @@ def test_a_recurrent_layer_has_its_products_although_deepspeed_gives_it_none():
     assert total.reason == "note: its multiply-adds are 0, with none for LSTM"
 
 
-def test_a_recurrent_layer_of_ptflops():
-    _, *rows = counting(ptflops)(Recurrent(), torch.randn(2, 5, 8), batch_size=2)
-    assert by_operator(rows)["LSTM"][0] == Recurrent.MAC
-
-
 @pytest.mark.parametrize(
     ("layer", "gates", "beside"),
     [
@@ -247,34 +235,6 @@ def test_recurrent_layers_of_thop(layer, gates, beside):
     assert by_thop(model, torch.randn(2, 5, 8))[0] == total.native_value
 
 
-def known_by_calflops():
-    patches = (
-        lambda: pytorch_ops._patch_functionals({}, [], []),
-        lambda: pytorch_ops._patch_tensor_methods({}, [], []),
-    )
-    hooks = {kind.__name__ for kind in pytorch_ops.MODULE_HOOK_MAPPING}
-    return replaced_functions(pytorch_ops, TORCH, patches) | hooks
-
-
-def known_by_deepspeed():
-    patches = (profiler._patch_functionals, profiler._patch_tensor_methods, profiler._patch_miscellaneous_operations)
-    hooks = {kind.__name__ for kind in profiler.MODULE_HOOK_MAPPING}
-    return replaced_functions(profiler, {**TORCH, "einops": einops}, patches) | hooks
-
-
-def test_what_a_counter_has_rules_for_is_known_to_analysis():
-    assert known_by_calflops() == set(OPERATORS["calflops"])
-    assert known_by_deepspeed() == set(OPERATORS["deepspeed"])
-    supported = {name.removeprefix("aten::") for name in flop_count._DEFAULT_SUPPORTED_OPS}
-    assert supported - {"_convolution"} | {"conv"} == set(OPERATORS["fvcore"])
-    assert {name for name, kind in OPERATORS["fvcore"].items() if kind in PRODUCTS} == fvcore.MATRIX_OPERATORS
-    assert set(OPERATORS["thop"]) <= {kind.__name__ for kind in thop.register_hooks}
-    assert set(OPERATORS["thop"].values()) <= set(PRODUCTS)
-    assert all(issubclass(getattr(nn, name), nn.Module) for name in set(OPERATORS["torchinfo"]) - {"Conv1D"})
-
-
-COUNTERS = ("deepspeed", "calflops", "thop", "torchinfo")
-
 MEASURED = {
     "resnet18": (3_635_236_352, 3_635_236_352, 1_823_526_912, 1_813_576_074),
     "alexnet": (1_421_631_104, 1_421_631_104, 710_151_872, 710_626_634),
@@ -287,22 +247,6 @@ MEASURED = {
     "convnext_tiny": (8_935_737_600, 8_935_737_600, 4_463_389_440, 321_610_282),
     "r3d_18": (81_455_678_464, 81_455_678_464, 1_591_437_824, 40_696_363_402),
 }
-FAST = ("squeezenet1_0", "shufflenet_v2_x1_0")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in MEASURED]
-)
-@pytest.mark.parametrize("counter", COUNTERS)
-def test_a_models_total_is_what_the_counter_gave_alone(name, counter):
-    model = zeroed(name)
-    batch = torch.zeros((1, 3, 16, 112, 112) if name == "r3d_18" else (1, 3, 224, 224))
-    adapter = importlib.import_module(f"measure.counters.adapters.{counter}")
-    (total, *rows) = adapter.count(model, (batch,), workload=name, batch_size=1)
-    assert total.native_value == MEASURED[name][COUNTERS.index(counter)]
-    operators = [row for row in rows if row.operator and (row.phase, row.scope) == ("forward", "total")]
-    assert sum(row.native_value for row in operators) == total.native_value
-    assert total.parameters <= sum(parameter.numel() for parameter in model.parameters())
 
 
 def functions():
@@ -322,11 +266,6 @@ def test_it_runs_in_eval_mode_and_leaves_model_and_torch_as_they_were(adapter, g
 @pytest.mark.parametrize("adapter", [calflops, deepspeed, thop])
 def test_a_model_that_raises_leaves_nothing(adapter):
     raises_and_leaves_nothing(counting(adapter), functions)
-
-
-def test_a_model_that_ptflops_cannot_run_is_a_fault_with_its_words():
-    with pytest.raises(Inconsistent, match="no such thing"):
-        counting(ptflops)(Broken(), torch.randn(2, 4))
 
 
 @pytest.mark.parametrize("adapter", [calflops, deepspeed, fvcore, ptflops, thop, torchinfo])

@@ -106,12 +106,6 @@ class TestOperations:
         linear, module = [call for call in recording.calls if call.path == "0"]
         assert (linear.first, linear.last) == (module.first, module.last)
 
-    def test_an_operation_of_the_backward_pass_knows_its_forward_one(self):
-        recording = recorded(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3)), torch.ones(1, 3, 8, 8))
-        backward = [op for op in recording.operations if op.name == "aten.convolution_backward"]
-        assert [recording.operations[op.forward_index].module for op in backward] == ["2", "0"]
-        assert [op.phase for op in backward] == ["backward", "backward"]
-
 
 class TestLeftAsFound:
     def test_torch_and_the_model_are_as_they_were(self):

@@ -4,12 +4,10 @@ import importlib
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from measure.counters.harness.registry import COUNTERS
-from measure.counters.harness.rows import rows, spread
+from measure.counters.harness.rows import rows
 from measure.counters.harness.uncounted import UncountedCalls, uncounted
 from measure.model.run import summed, tensors
 from results.records.counts import FlopCount
@@ -49,28 +47,6 @@ def test_what_a_counter_says_is_said_once_on_the_total():
     assert (first.parameters, first.printed) == (6, 5)
     assert {(row.parameters, row.printed) for row in others} == {(None, None)}
     assert [(row.ignored, row.not_understood, row.reason) for row in others] == 3 * [({}, {}, "")]
-
-
-def test_a_module_holds_what_its_children_did():
-    own = {"": {("f", "flop"): 1}, "a": {("f", "flop"): 2}, "a.b": {("f", "flop"): 4, ("g", "mac"): 8}, "c": {}}
-    assert {scope: dict(counted) for scope, counted in spread(own).items()} == {
-        "total": {("f", "flop"): 7, ("g", "mac"): 8},
-        "a": {("f", "flop"): 6, ("g", "mac"): 8},
-        "a.b": {("f", "flop"): 4, ("g", "mac"): 8},
-        "c": {},
-    }
-
-
-paths = st.lists(st.sampled_from("abc"), max_size=3).map(".".join)
-
-
-@given(st.dictionaries(paths, st.integers(0, 2**60)))
-def test_nothing_is_lost_or_counted_twice(own):
-    scopes = spread({path: {("f", "flop"): value} for path, value in own.items()})
-    total = scopes["total"].get(("f", "flop"), 0)
-    assert total == sum(own.values())
-    top = [counted["f", "flop"] for scope, counted in scopes.items() if scope in ("a", "b", "c")]
-    assert total == sum(top) + own.get("", 0)
 
 
 ADD_UP = {

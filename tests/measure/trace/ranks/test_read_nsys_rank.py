@@ -8,7 +8,7 @@ import pytest
 from measure.trace.ranks import rank_files, read_rank
 from measure.trace.readers import nsys
 from runners import trace
-from tests.support.fakes.commands import refused, running
+from tests.support.fakes.commands import running
 from tests.support.made_up_operations.nsys_export import PROCESS, Export
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -93,17 +93,6 @@ def test_the_rank_that_is_late_is_named_with_its_step(folder: Path, capsys: pyte
     }
 
 
-def test_what_is_no_ranks_export_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = running(trace.main, capsys)
-    export(0, environment="").write(tmp_path / "report.sqlite")
-    refused(run(tmp_path), "expected the rank in the export's environment (RANK) or in the file's name")
-    (tmp_path / "report.sqlite").unlink()
-    two = export(0)
-    two.kernel("sgemm", 99, 10, 20, process=PROCESS + 1)
-    two.write(tmp_path / "report.sqlite")
-    refused(run(tmp_path), "expected kernels of one rank's process, got those of 2")
-
-
 def test_an_export_of_a_host_has_a_rank_for_each_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """nsys before torchrun: one file and one clock, three processes, of which the last one has the first device."""
     made = session(BASE_NS, "HOME=/root;PATH=/bin")
@@ -124,8 +113,3 @@ def test_an_export_of_a_host_has_a_rank_for_each_process(tmp_path: Path, capsys:
     with pytest.raises(ValueError, match="expected one rank, got the processes of 3"):
         read_rank(path)
     assert any(line.startswith("3 processes had kernels, and are added up") for line in nsys.read(path).problems)
-
-
-def test_without_an_environment_the_name_says_the_rank(tmp_path: Path) -> None:
-    assert read_rank(export(0, environment="").write(tmp_path / "node7_rank12.sqlite")).rank == 12
-    assert read_rank(export(0, environment="LOCAL_RANK=1;RANK=x").write(tmp_path / "report3.sqlite")).rank == 3

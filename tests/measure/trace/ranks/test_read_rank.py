@@ -63,26 +63,6 @@ def test_times_are_of_the_clock_that_the_header_counts_from(tmp_path: Path) -> N
     assert int(found.steps["start_ns"].iloc[0]) == base + 40_000
 
 
-def test_without_a_device_calls_that_calculate_are_computing(tmp_path: Path) -> None:
-    events = [
-        event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 0, 100),
-        event("cpu_op", "AddmmBackward0", 1, 90),
-        event("cpu_op", "aten::mm", 10, 20),
-        event("cpu_op", "c10d::allreduce_", 40, 5),
-        event(
-            "user_annotation",
-            "gloo:all_reduce",
-            45,
-            30,
-            **{"Input Dims": [[10, 3], [2]], "Input type": ["float", "double"]},
-        ),
-    ]
-    found = read_rank(write(tmp_path / "trace.json", events))
-    assert found.device is False
-    assert found.compute.tolist() == [[10_000, 30_000]]
-    assert found.collectives[["kind", "nbytes"]].to_numpy().tolist() == [["all_reduce", 4 * 30 + 8 * 2]]
-
-
 def test_recordings_of_gloo_have_the_gradients_bytes_in_each_step() -> None:
     for number, path in enumerate(rank_files(RANKS)):
         found = read_rank(path)
@@ -125,15 +105,3 @@ def test_a_step_with_a_kernel_without_a_usable_duration_is_left_out(tmp_path: Pa
     every = [{**each, "dur": duration} if each["ts"] in (60, 150) else each for each in DEVICE]
     with pytest.raises(ValueError, match="2 kernels or copies have no usable duration, in each step"):
         read_rank(write(tmp_path / "trace.json", every))
-
-
-def test_what_a_recorder_does_not_write_of_a_collective_is_unknown(tmp_path: Path) -> None:
-    strange = {"In msg nelems": "x", "dtype": 3, "Group size": "many", "correlation": []}
-    found = read_rank(write(tmp_path / "trace.json", [event("kernel", NCCL, 1, 1, **strange)]))
-    assert found.collectives[["group_size", "nbytes", "step"]].to_numpy().tolist() == [[-1, -1, -1]]
-
-
-def test_a_folder_without_traces_is_refused_with_what_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(ValueError, match=r"got none; it holds notes\.txt"):
-        rank_files(tmp_path)

@@ -13,7 +13,6 @@ from measure.timing.ceiling_blocks import CEILING
 from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.rows import header
-from results.records.vocabulary import MEASURED
 from results.store.store import RunData, read_operations, read_run
 from tests.support.fakes.commands import code_without
 from tests.support.fakes.real_sweeps import ENVIRON, QUICK, here
@@ -193,22 +192,6 @@ def test_stdout_is_one_json_document_of_the_same_rows(done):
         assert kept["utilization_ratio"] == ("" if ratio is None else repr(ratio))
 
 
-def test_the_manifest_says_how_it_was_asked_for(done):
-    options = done.data.manifest.options
-    assert options["models"] == list(MODEL_FLOP)
-    assert (options["repeat"], options["seed"], options["quick"], options["peak_tflops"]) == (2, 3, True, 0.5)
-    (line,) = done.data.manifest.commands
-    assert line.startswith("python -m runners.sweep --device cpu --quick")
-
-
-def test_ceilings_are_found_once(done):
-    assert {(row.sitting, row.precision, row.unit) for row in done.data.ceilings} == {
-        ("s0", "fp32", unit) for unit in ("fp32", "")
-    }
-    # issue: the cores' multiply-adds; copies, and what a call costs, have no unit
-    assert {row.operation for row in done.data.ceilings} == {*PRODUCTS, "issue", "copy", "triad", "call"}
-
-
 def test_resuming_a_finished_run_measures_nothing_and_answers_the_same(done, tmp_path):
     before = {name: (done.path / name).read_bytes() for name in ("runs.csv", "samples.csv", "utilization.csv")}
     again = here("--resume", done.path, "--format", "csv", cwd=tmp_path, figures=False)
@@ -217,17 +200,3 @@ def test_resuming_a_finished_run_measures_nothing_and_answers_the_same(done, tmp
     assert again.stdout.encode() == before["utilization.csv"], "stdout is the file and nothing else"
     assert {name: (done.path / name).read_bytes() for name in before} == before
     assert len(read_run(done.path).manifest.commands) == 2
-
-
-def test_a_planned_cell_that_cannot_train_is_a_row_and_the_others_are_measured(tmp_path):
-    """ResNet-18 at 32 pixels normalises 1 × 1 images: not in a batch of one. Exit 1, and a table that says why."""
-    words = (*QUICK, "--models", "resnet18", "--size", "image_size=32,num_classes=10", "--batch-sizes", "1,2")
-    done = here(*words, "--out", "run", cwd=tmp_path, figures=False)
-    assert done.returncode == 1, done.stderr
-    found = {run.batch_size: run for run in read_run(tmp_path / "run").runs}
-    assert found[1].status == "invalid"
-    assert "needs a batch of at least 2" in found[1].reason
-    assert found[2].status in MEASURED
-    assert found[2].first_loss == pytest.approx(2.3, abs=1.5), "about ln 10 at the start"
-    again = here("run", cwd=tmp_path, command="report", figures=False)
-    assert (again.returncode, again.stdout) == (0, done.stdout)

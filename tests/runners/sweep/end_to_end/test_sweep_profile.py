@@ -3,14 +3,13 @@
 import csv
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from results.store.layout import recording_file
 from results.store.store import read_run
-from tests.support.fakes.real_sweeps import WORKS, here, sweep
+from tests.support.fakes.real_sweeps import WORKS, here
 
 BATCH = 2
 SIDE, CHANNELS = 64, 64
@@ -68,17 +67,3 @@ def test_each_method_has_a_numerator_of_its_own_beside_the_profilers(path):
     operations = gzip.decompress((path / "cleaned/profiled_operations.csv.gz").read_bytes()).decode().splitlines()
     products = [row for row in csv.DictReader(operations) if row["source"] == "kineto"]
     assert {(row["dtype"], row["kind"]) for row in products} == {("float32", "convolution")}
-
-
-@pytest.mark.slow
-def test_a_damaged_recording_has_its_cell_measured_again(path, tmp_path):
-    shutil.copytree(path, tmp_path / "run")
-    (run,) = read_run(path).runs
-    file = tmp_path / "run" / recording_file(run.cell_id, 1, "last", "kineto")
-    file.write_bytes(file.read_bytes()[:-20])
-    done = sweep("--resume", tmp_path / "run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (again,) = read_run(tmp_path / "run").runs
-    assert (again.attempt, again.profiled) == (2, run.profiled)
-    rows = [row for row in table(tmp_path / "run", "cleaned/profile_counts.csv") if row["source"] == "kineto"]
-    assert {row["status"] for row in rows} == {"ok"}

@@ -1,7 +1,6 @@
 """Sweeps under torchrun with two processes over gloo: replicas, and ranks that are killed, hang or are slow."""
 
 import csv
-import json
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from results.records.cell import Run
 from results.records.samples import RankCollective, RankRow, RankSample, Sample
 from results.store.reading import RunData, read_run
 from tests.support.fakes import real_sweeps
-from tests.support.fakes.real_sweeps import CONFIG, QUICK, Sweep, rows, swept_config
+from tests.support.fakes.real_sweeps import QUICK, Sweep, rows
 
 pytestmark = pytest.mark.survival
 
@@ -147,64 +146,6 @@ def test_shared_weights_and_a_single_rank_beside_replicas(tmp_path: Path, torchr
     assert "all_gather" in kinds
     answer = (tmp_path / "run" / "utilization.csv").read_text()
     assert "2 ranks, of the first: fp32" in answer
-
-
-@pytest.mark.slow
-def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
-    run = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        str(real_sweeps.free_port()),
-    ]
-    command = [*run, "-m", "runners.ceiling", "--collectives", "--device", "cpu", "--format", "json"]
-    answer = subprocess.run(
-        command, cwd=tmp_path, env=real_sweeps.ENVIRON, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    rows = json.loads(answer.stdout)
-    assert {(row["operation"], row["status"], row["ranks"], row["backend"]) for row in rows} == {
-        (operation, "ok", 2, "gloo") for operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-    }
-    assert len(rows) == 4 * 8
-    for row in rows:
-        assert row["algorithm_bytes_per_s"] * row["median_s"] == pytest.approx(row["nbytes"])
-        half = 1 if row["operation"] == "all_reduce" else 0.5
-        assert row["link_bytes_per_s"] == pytest.approx(half * row["algorithm_bytes_per_s"])
-    largest = max(row["nbytes"] for row in rows)
-    assert all(row["median_s"] > 1e-3 for row in rows if row["nbytes"] == largest), "64 MiB are no launch"
-
-
-PAIRS = ("fsdp=2,tp=2", "ddp=2,tp=2", "ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "tp=2,cp=2", "ddp=2,cp=2")
-
-
-@pytest.mark.slow
-def test_two_axes_together_do_the_single_devices_work_on_four_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of causal attention two parts of each sequence leave out one block of four."""
-    sweep = real_sweeps.under_torchrun(monkeypatch, 4)
-    config = {**CONFIG, "num_key_value_heads": 2}
-    data = swept_config(sweep, tmp_path, config, ("ddp=1", "tp=2", *PAIRS), 550)
-    found = {run.parallel: run for run in data.runs}
-    assert {plan: (run.status, run.reason) for plan, run in found.items()} == dict.fromkeys(
-        ("ddp=1", "tp=2", *PAIRS), ("ok", "")
-    )
-    whole = found["ddp=1"].executed
-    ring = {**whole, "attention/float32": whole["attention/float32"] * 3 // 4}
-    assert {plan: run.executed for plan, run in found.items()} == {
-        plan: ring if "cp" in plan else whole for plan in found
-    }
-    shards = rows(data, RankRow, found["fsdp=2,tp=2"])
-    assert [row.place for row in shards] == ["dp=0,tp=0", "dp=0,tp=1", "dp=1,tp=0", "dp=1,tp=1"]
-    halves = {row.rank: row.parameters for row in rows(data, RankRow, found["tp=2"])}
-    assert [a.parameters + b.parameters for a, b in zip(shards[:2], shards[2:], strict=True)] == [halves[0], halves[1]]
-    assert [row.parameters for row in rows(data, RankRow, found["ddp=2,tp=2"])] == [halves[0], halves[1]] * 2
-    kinds = {row.kind for row in rows(data, RankCollective, found["fsdp=2,tp=2"])}
-    assert {"all_gather", "all_reduce"} <= kinds
 
 
 @pytest.mark.gpu

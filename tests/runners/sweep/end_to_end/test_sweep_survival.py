@@ -12,9 +12,8 @@ import pytest
 
 from results.records.cell import Run
 from results.records.vocabulary import MEASURED
-from results.store.layout import profile_file
-from results.store.store import RunData, read_profile, read_run
-from tests.support.fakes.real_sweeps import TINY, WORKS, Sweep, here, sweep
+from results.store.store import RunData, read_run
+from tests.support.fakes.real_sweeps import TINY, Sweep, here, sweep
 
 
 def kept(path: Path) -> dict[str, Run]:
@@ -81,18 +80,6 @@ def kill_and_resume(folder: Path, words: tuple[str, ...], batch_sizes: list[int]
 def test_kills_at_random_moments(tmp_path):
     """Importing, a ceiling and six cells take more than 9 s anywhere: the first kill finds the sweep at work."""
     kill_and_resume(tmp_path, TINY, [1, 2, 3, 4, 5, 6], kills=3, seed=20260102)
-
-
-@pytest.mark.slow
-def test_kills_at_random_moments_of_cells_with_works(tmp_path):
-    """Most of such a cell's time is spent in its works; each cell ends up with the profile that its row commits."""
-    kill_and_resume(tmp_path, WORKS, [2, 3, 4], kills=4, seed=11)
-    path = tmp_path / "run"
-    for run in read_run(path).runs:
-        assert run.unprofiled == {}
-        rows = read_profile(path, run.cell_id, run.attempt)
-        assert {row.work for row in rows} == set(run.profiled) == {"one", "batch", "last"}
-        assert run.committed[profile_file(run.cell_id, run.attempt)][0] == len(rows)
 
 
 @pytest.mark.survival

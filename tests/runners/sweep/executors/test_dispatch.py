@@ -88,25 +88,6 @@ def test_a_cell_that_loses_every_slot_gets_a_row_that_says_so(sweep: Any) -> Non
     assert len(made.slots.orders) == MOST_LOSSES + 1
 
 
-def test_without_a_slot_the_rest_is_not_started_and_it_is_said(sweep: Any) -> None:
-    made = sweep(*two(), answers={"a": 1, "b": 1})
-    runs = made.rows(SIX)
-    assert len(runs) == 2
-    assert made.remote.unmeasured == 4
-    assert "no device is left (b on two: its node died): 4 cells not started; --resume goes on" in made.said.getvalue()
-
-
-def test_another_device_is_not_used(sweep: Any) -> None:
-    """Its rows may not be in one run with those of the first."""
-    made = sweep(*two(name="Another CPU"))
-    made.rows(SIX)
-    assert {slot for slot, _ in made.slots.orders} == {"a"}
-    assert made.slots.dismissed == ["b"]
-    assert "b on two: not used: this machine cannot go on with the run: device_name is 'Another CPU' here" in (
-        made.said.getvalue()
-    )
-
-
 def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
     """Slots an hour apart: what a slot's clock says of a cell is not kept, how far it is off is."""
     ahead = Ready("b", place("two", utc_s=1_003_600.0))

@@ -1,7 +1,6 @@
 """A slot on its machine: what it sends is what a session on one machine keeps, and its device is its own alone."""
 
 import argparse
-import importlib.util
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +10,13 @@ import pytest
 
 from results.store.store import Store, read_operations, read_run
 from runners.sweep import options as sweep_options
-from runners.sweep.executors import ray_slots
 from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.choice import check_executor, each_model
 from runners.sweep.executors.slot import Slot, check_single_device, hold
 from runners.sweep.findings import Order, SlotSettings, keep
 from runners.workers.worker import WorkerFault
 from tests.support.cluster.fake_slots import place
-from tests.support.fakes.commands import refused, running
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
-from tests.support.fakes.real_sweeps import free_port
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
 
 BEGAN = "2026-03-04T05:06:07Z"
@@ -158,15 +154,6 @@ def test_options_that_do_not_go_together(words: tuple[str, ...], expected: str) 
         check_executor(parsed(*words))
 
 
-def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    honest = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else honest(name, *more))
-    from runners.sweep.command import main
-
-    words = "--executor ray: ray is not installed: python -m pip install 'ray>="
-    refused(running(main, capsys)("--executor", "ray"), words)
-
-
 def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> None:
     swept = []
 
@@ -188,13 +175,3 @@ def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> Non
     again.begun = False
     each_model(again, tmp_path / "runs", sweep)
     assert [resume for _, _, resume in swept] == [str(tmp_path / "A100"), None]
-
-
-def test_an_address_of_no_cluster_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray would try it for minutes; what is no HOST:PORT is Ray's to read."""
-    for port in (free_port(), 99999):
-        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-        with pytest.raises(ValueError, match=f"no cluster answers at RAY_ADDRESS=127.0.0.1:{port}: "):
-            ray_slots._connect(None)
-    for address in ("", "auto", "local", "ray://head:10001"):
-        ray_slots._check_address(address)

@@ -8,22 +8,11 @@ import pytest
 
 from runners.sweep.executors import choice
 from runners.sweep.plan import Grid, cells
-from runners.sweep.ranks import peers as exchange
 from runners.sweep.ranks import peers as ranks_peers
 from runners.sweep.ranks.joining import fault_of, is_followed
 from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
-from runners.workers.devices import Place, ProbeResult, place_of
+from runners.workers.devices import Place, ProbeResult
 from runners.workers.worker import WorkerFault
-
-ENVIRON = {
-    "RANK": "3",
-    "WORLD_SIZE": "4",
-    "LOCAL_RANK": "1",
-    "LOCAL_WORLD_SIZE": "2",
-    "MASTER_ADDR": "host",
-    "MASTER_PORT": "29500",
-    "TORCHELASTIC_USE_AGENT_STORE": "True",
-}
 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4242"
 
@@ -89,14 +78,6 @@ def test_a_rank_that_hangs_is_killed_after_anothers_fault(monkeypatch: pytest.Mo
     assert (found.status, found.reason.partition(":")[0]) == ("timeout", "it hangs")
 
 
-def test_a_fault_is_told_to_the_others_and_a_result_is_not() -> None:
-    values: dict[str, Any] = {}
-    peers(1, values).do(3, ORDER, MadeUpWorker([]), None)  # type: ignore[arg-type]
-    assert values == {}
-    peers(1, values).do(4, ORDER, MadeUpWorker(WorkerFault("out_of_memory", "no room")), None)  # type: ignore[arg-type]
-    assert values == {"fault/4": 1}
-
-
 def test_a_rank_that_does_not_answer_is_lost_and_named() -> None:
     first = peers(0, {})
     found = first.answers(1, [1], 0.01)
@@ -104,32 +85,6 @@ def test_a_rank_that_does_not_answer_is_lost_and_named() -> None:
     fault = fault_of({0: answer(0, WorkerFault("crashed", LOST)), **found}, 2)
     assert fault is not None
     assert (fault.status, fault.reason) == ("timeout", "rank 1 of 2 (h cpu): its process gave no answer for 0 s")
-
-
-class Dead:
-    """A worker that talks to a store which is gone."""
-
-    def __init__(self, _name: str) -> None:
-        self.asked = 0
-
-    def call(self, *_task: Any, timeout_s: float) -> WorkerFault:
-        self.asked += 1
-        return WorkerFault("timeout", "killed at its limit of 65 s; it printed: frame #33: <unknown function>")
-
-
-def test_a_store_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question would take a minute."""
-    monkeypatch.setattr(exchange, "Worker", Dead)
-    ours = exchange.Exchange(TWO)
-    for _ in range(2):
-        with pytest.raises(exchange.LostExchange, match=r"^killed at its limit of 65 s$"):
-            ours.put("key", 1)
-    assert ours._worker.asked == 1  # type: ignore[attr-defined]
-    orphan = exchange.Exchange(TWO)
-    monkeypatch.setattr(exchange.os, "getppid", lambda: -1)
-    with pytest.raises(exchange.LostExchange, match=r"^torchrun's process was killed$"):
-        orphan.is_there("key")
-    assert orphan._worker.asked == 0  # type: ignore[attr-defined]
 
 
 def test_the_rank_that_failed_by_itself_is_the_reason() -> None:
@@ -157,12 +112,6 @@ def test_ranks_that_torchrun_does_not_end_too_are_missing() -> None:
     assert peers(0, values).missing() == [1]
     values["ended/1"] = True
     assert peers(0, values).missing() == []
-
-
-def test_a_place_is_what_torchrun_says() -> None:
-    assert place_of(ENVIRON) == Place(3, 4, 1, 2, ("host", 29500))
-    assert place_of({**ENVIRON, "TORCHELASTIC_USE_AGENT_STORE": "False"}) is None
-    assert place_of({}) is None
 
 
 TWO = Place(0, 2, 0, 2, ("host", 1))
