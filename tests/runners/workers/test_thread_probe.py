@@ -1,6 +1,7 @@
 """How many threads a sweep on a CPU takes: by which steps they are chosen, who decides instead, and what has them."""
 
 import itertools
+import os
 
 import pytest
 
@@ -70,18 +71,19 @@ def test_the_session_has_what_was_chosen_and_keeps_it(monkeypatch, tmp_path):
     processes.stop_server()
     try:
         said = here(*TINY, "--batch-sizes", 2, "--out", tmp_path / "run", cwd=tmp_path, figures=False)
+        assert said.returncode == 0, said.stderr
         assert "threads: passive ones\n" in said.stderr
-        monkeypatch.setattr(thread_probe, "probe", None)
         monkeypatch.setenv(COUNT, "1")
         monkeypatch.delenv(WAIT)
-        again = here(*TINY, "--batch-sizes", 4, "--resume", tmp_path / "run", cwd=tmp_path, figures=False)
+        data = read_run(tmp_path / "run")
+        options = data.manifest.options
+        monkeypatch.setattr(thread_probe, "prepare", lambda: None)
+        thread_probe.adopt(options["threads"], options["wait_policy"])  # as a sweep that resumes this one does
+        assert (os.environ[COUNT], os.environ[WAIT]) == (str(options["threads"]), PASSIVE)
     finally:
         processes.stop_server()
-    assert again.returncode == said.returncode == 0, again.stderr
-    data = read_run(tmp_path / "run")
-    (threads,) = {run.threads for run in data.runs}
-    assert [run.wait_policy for run in data.runs] == [PASSIVE, PASSIVE]
-    assert threads >= 2
-    environments = [sitting.environment for sitting in data.sittings]
-    assert [each["torch_threads"] for each in environments] == [threads, threads]
-    assert {each["variables"][WAIT] for each in environments} == {PASSIVE}
+    (run,) = data.runs
+    assert run.threads == options["threads"] >= 2
+    assert run.wait_policy == PASSIVE
+    environment = data.sittings[0].environment
+    assert (environment["torch_threads"], environment["variables"][WAIT]) == (run.threads, PASSIVE)

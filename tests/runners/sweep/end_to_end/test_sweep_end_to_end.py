@@ -37,7 +37,7 @@ WITHOUT_TORCH = code_without("torch torchvision", "runners.sweep.command", warni
 
 
 class Done:
-    """The sweep that these tests look at: two workloads, twice each, from a parent that cannot import torch."""
+    """The sweep that these tests look at: two workloads, from a parent that cannot import torch."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "run"
@@ -47,8 +47,6 @@ class Done:
             models,
             "--batch-sizes",
             str(BATCH),
-            "--repeat",
-            "2",
             "--peak-tflops",
             "0.5",
             "--seed",
@@ -90,8 +88,8 @@ def test_every_file_is_there(done):
 def test_each_cell_is_one_whole_row(done):
     assert done.data.problems == []
     assert done.data.runs == done.data.all_runs
-    points = sorted((run.model, run.batch_size, run.repeat) for run in done.data.runs)
-    assert points == sorted((model, BATCH, repeat) for model in MODEL_FLOP for repeat in (0, 1))
+    points = sorted((run.model, run.batch_size) for run in done.data.runs)
+    assert points == sorted((model, BATCH) for model in MODEL_FLOP)
     for run in done.data.runs:
         assert (run.status, run.reason) == ("ok", "")
         assert (run.attempt, run.sitting, run.quick, run.seed) == (1, "s0", True, 3)
@@ -180,7 +178,7 @@ def test_stdout_is_one_json_document_of_the_same_rows(done):
     document = json.loads(done.answer.stdout)
     denominators = {row["denominator"] for row in document}
     assert denominators == {"datasheet", "clock", "user", "ceiling", "paired_ceiling", "derived"}
-    assert len(document) == len(done.utilization) == 4 * 4 * len(denominators)  # cells × numerators × denominators
+    assert len(document) == len(done.utilization) == 2 * 4 * len(denominators)  # cells × numerators × denominators
     for said, kept in zip(document, done.utilization, strict=True):
         assert set(said) == set(header(Utilization))
         assert (said["cell_id"], said["method"], said["denominator"]) == (
@@ -196,7 +194,7 @@ def test_resuming_a_finished_run_measures_nothing_and_answers_the_same(done, tmp
     before = {name: (done.path / name).read_bytes() for name in ("runs.csv", "samples.csv", "utilization.csv")}
     again = here("--resume", done.path, "--format", "csv", cwd=tmp_path, figures=False)
     assert again.returncode == 0, again.stderr
-    assert "4 of 4 cells are there already" in again.stderr
+    assert "2 of 2 cells are there already" in again.stderr
     assert again.stdout.encode() == before["utilization.csv"], "stdout is the file and nothing else"
     assert {name: (done.path / name).read_bytes() for name in before} == before
     assert len(read_run(done.path).manifest.commands) == 2
