@@ -15,9 +15,7 @@ from results.store.store import FAILED, Store, read_run
 from tests.support.made_up.made_up_runs import (
     MANIFEST,
     SITTING,
-    Died,
     Failing,
-    Mortal,
     Unsynced,
     a_run,
     flop_count,
@@ -208,31 +206,20 @@ def test_a_second_sweep_is_refused_by_pid(tmp_path):
 THREE = ("a" * 16, "b" * 16, "c" * 16)
 
 
+def contents(path):
+    return {file.name: file.read_bytes() for file in path.glob("*.csv")}
+
+
 def commit_group(store):
     store.commit_group([(a_run(cell), rows_of(cell)) for cell in THREE])
 
 
-@pytest.mark.parametrize("part", [None, 0.4])
-def test_a_kill_at_any_call_leaves_whole_attempts(tmp_path, part):
-    """Every call of the group, and in the middle of each: what is committed is intact, resuming measures the rest."""
-    counted = Mortal()
-    with new_store(tmp_path / "count", counted) as store:
-        before = len(counted.calls)
-        commit_group(store)
-        last = len(counted.calls)
-    kept = set()
-    for after in range(before, last):
-        path, disk = tmp_path / f"run-{after}", Mortal(after, part)
-        with pytest.raises(Died), new_store(path, disk) as store:
-            commit_group(store)
-        with Store.resume(path, Unsynced()) as again:
-            done = again.done()
-            again.commit_group(
-                [(a_run(c, again.next_attempt(c)), rows_of(c, again.next_attempt(c))) for c in THREE if c not in done]
-            )
-        data = read_run(path)
-        assert {run.cell_id for run in data.runs} == set(THREE)
-        assert len({run.cell_id for run in data.all_runs}) == len(data.all_runs)
-        assert all("not committed" in problem for problem in data.problems)
-        kept.add(len(done))
-    assert 0 in kept
+def test_a_group_leaves_what_single_commits_leave(tmp_path):
+    with new_store(tmp_path / "single") as single:
+        for cell in THREE:
+            single.commit(a_run(cell), rows_of(cell))
+    with new_store(tmp_path / "group") as group:
+        commit_group(group)
+        assert group.done() == dict.fromkeys(THREE, "ok")
+    assert contents(tmp_path / "group") == contents(tmp_path / "single")
+    assert read_run(tmp_path / "group").problems == []

@@ -100,7 +100,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("delay_s", [0.0, 0.2, 1.0])
 def test_ctrl_c_while_it_starts_shows_no_traceback(delay_s: float) -> None:
     """Before its first import, and between the many of torch."""
     done = run("-c", INTERRUPTED, str(delay_s))
