@@ -50,10 +50,10 @@ def self_test(path: Path) -> None:
 
 
 def utilization(path: Path) -> None:
-    from reports.sweep.figures.gallery import read
     from results.records.answers import Utilization
+    from results.store.tables import read_records
 
-    read(path, Utilization)
+    read_records(path, Utilization)
 
 
 def explain(path: Path) -> None:

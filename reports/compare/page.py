@@ -24,7 +24,7 @@ from reports.shared import figure_panels, figure_style, html
 from reports.shared.html import Block, PageVerdict, Part, Section, document, picture
 from reports.shared.html_tables import Names, Table, natural, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
-from reports.sweep import page_cells
+from reports.sweep import page_tables
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from results.store.reading import RunData
 
@@ -168,7 +168,7 @@ def _reason(row: Comparison) -> str:
 def _environment(sides: Sequence[Side]) -> Sequence[Part]:
     """What differs between the machines first, then all that is known of them, then how they were measured."""
     named = [f"{side.letter}, session {sitting.sitting}" for side in sides for sitting in side.data.sittings]
-    whole = page_cells.environment([sitting for side in sides for sitting in side.data.sittings], named)
+    whole = page_tables.environment([sitting for side in sides for sitting in side.data.sittings], named)
     if whole is None:
         return ("Neither run says what machine it was measured on.",)
     ends = 1 + len(sides[0].data.sittings)
@@ -186,8 +186,9 @@ def _warnings(sides: Sequence[Side]) -> list[Table]:
     for side in sides:
         views = [View(run, ()) for run in side.data.runs]
         names = Names(views)
-        failed = page_cells.failures([view for view in views if not view.measured], names)
-        found = (failed, page_cells.warnings(views, names))
+        said = page_tables.failures(views)
+        failed = page_tables.told_once("What could not be measured", ("what", "reason"), said, names)
+        found = (failed, page_tables.warnings(views, names))
         tables += [replace(table, caption=f"{side.letter}: {table.caption}") for table in found if table is not None]
     return tables
 

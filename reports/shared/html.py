@@ -72,28 +72,11 @@ FIGURES: dict[str, About] = {
         "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method, as the 2021 "
         "post counts: a multiply-add is 1, over the fp32 peak.",
     ),
-    "forward_flops_by_counter": About(
-        "Which counter is right about the forward pass: 1 is our own count, a mark beside it too little or too much",
-        "cleaned/agreement.csv",
-        "A panel for each counter, a row for each model: its forward FLOP ÷ our exact count across, a hollow mark "
-        "for all that it counts and a filled one for convolutions and matrix products alone; a line at 1.",
-    ),
-    "backward_flops_by_counter": About(
-        "Which counter is right about the backward pass: 1 is our own count",
-        "cleaned/agreement.csv",
-        "A panel for each counter that counts backward, a row for each model: its backward FLOP ÷ our exact count "
-        "across; a line at 1.",
-    ),
     "flops_per_image_by_batch": About(
         "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
         "cleaned/profile_counts.csv",
         "A panel for each model: images in a step across, GFLOP an image upwards; circles are forward, squares "
         "backward, hollow as found, filled as cleaned, with a line through the cleaned ones.",
-    ),
-    "profile_states": About(
-        "The three states of each profile by Hobbhahn (2021): as recorded, without duplicates, with gaps filled",
-        "cleaned/profile_counts.csv",
-        "A row for each model: its FLOP in three states: found, deduplicated, repaired; a stroke for our own count.",
     ),
     "flops_by_operation": About(
         "Which operations the profiler counts right, too high or too low",
@@ -144,13 +127,13 @@ class Picture:
     kind: ClassVar[str] = "picture"
 
 
-def picture(name: str, svg: str, more: str = "") -> Picture:
-    """A figure by its file's name. more: a sentence on what is to be seen in this one."""
+def picture(name: str, svg: str) -> Picture:
+    """A figure by its file's name."""
     base = max((base for base in FIGURES if f"{name}_".startswith(f"{base}_")), key=len, default="")
     words = name.replace("_", " ")
     about = FIGURES.get(base, About(words, "derived files", f"{words.capitalize()}."))
     page = name.removeprefix(base).strip("_").replace("_", " ") if base else ""
-    alt = " ".join(filter(None, (f"{about.caption}{f' ({page})' if page else ''}.", about.shows, more)))
+    alt = f"{about.caption}{f' ({page})' if page else ''}. {about.shows}"
     return Picture(name, about.caption, about.file, alt, data_uri(svg), *natural_size(svg))
 
 

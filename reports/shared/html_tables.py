@@ -1,26 +1,20 @@
 """What the tables of report.html are made of: rows of text, names of cells, ranges, reasons.
 
 Numbers are written by `reports.shared.numbers`. What is unknown is a dash, and why is said in a table of reasons, once,
-with the cells it holds for. Which tables there are is in `page_cells` and `page_counts`.
+with the cells it holds for.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 from cleaning.reconcile.view import View
 from reports.shared.layout import TextTable
-from reports.shared.numbers import DASH, cell_name, model_name, own_lines, session_words, shared_variant
-
-CELL = ("model", "batch", "precision")
-"""Columns that name a cell."""
+from reports.shared.numbers import DASH, cell_name, shared_variant
 
 _AMOUNT = re.compile(r"<?([−+-]?)(\d+(?:\.\d+)?)(?: ([PTGMkmµ]?)(?:FLOP|B|s|Hz|W|J)(?!\w))?")
 _SCALES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 1e-6}
-
-WORDS = frozenset(("model", "precision"))
-"""Those of them that are text."""
 
 NAMELESS = "what it is"
 """The heading of a column that has none in the terminal."""
@@ -28,23 +22,8 @@ NAMELESS = "what it is"
 Cells = tuple[str, ...]
 
 
-class CellEntry(Protocol):
-    """A record of one cell."""
-
-    @property
-    def cell_id(self) -> str: ...
-
-
-class OfModel(Protocol):
-    """A record of one model."""
-
-    @property
-    def model(self) -> str: ...
-
-
 K = TypeVar("K")
 V = TypeVar("V")
-R = TypeVar("R", bound=CellEntry)
 
 
 @dataclass(frozen=True)
@@ -92,34 +71,16 @@ class Table:
 def page_table(table: TextTable, caption: str, anchor: str = "") -> Table | None:
     """A table of the terminal as one of the page, None without rows. A column in which nothing is known is left out;
     one in which something is no number is of words."""
-    columns = {
-        column.name or NAMELESS: texts
-        for column, texts in zip(table.columns, zip(*table.rows, strict=True), strict=False)
-        if any(str(text) != DASH for text in texts)
-    }
+    texts = ([str(row[at]) for row in table.rows] for at in range(len(table.columns)))
+    named = ((column.name or NAMELESS, own) for column, own in zip(table.columns, texts, strict=True))
+    known = [(name, own) for name, own in named if any(text != DASH for text in own)]
     words = {
         name
-        for name, texts in columns.items()
-        if not any(map(sort_value, map(str, texts))) or not all(sort_value(str(text)) or text == DASH for text in texts)
+        for name, own in known
+        if not any(map(sort_value, own)) or not all(sort_value(text) or text == DASH for text in own)
     }
-    rows = tuple(tuple(map(str, row)) for row in zip(*columns.values(), strict=True))
-    return Table(caption, tuple(columns), rows, frozenset(words), anchor=anchor) if rows else None
-
-
-def merged_columns(table: Table, first: int) -> Table:
-    """The table without columns, from `first` on, that have the texts of one before them: their heads share a column.
-
-    Of a single row equal numbers may be chance: it keeps all columns.
-    """
-    if len(table.rows) < 2:
-        return table
-    alike: dict[Row, list[int]] = {}
-    for index, texts in enumerate(zip(*table.rows, strict=True)):
-        alike.setdefault((str(index),) if index < first else texts, []).append(index)
-    heads = [[table.columns[index] for index in same] for same in alike.values()]
-    columns = (" =\n".join(name.replace("\n", " ") for name in names) if names[1:] else names[0] for names in heads)
-    rows = (tuple(row[same[0]] for same in alike.values()) for row in table.rows)
-    return replace(table, columns=tuple(columns), rows=tuple(rows))
+    rows = tuple(zip(*(own for _, own in known), strict=True))
+    return Table(caption, tuple(name for name, _ in known), rows, frozenset(words), anchor=anchor) if rows else None
 
 
 class Names:
@@ -130,12 +91,6 @@ class Names:
         self._views = {view.run.cell_id: view for view in views}
         self.measured = frozenset(view.run.cell_id for view in views if view.measured)
         self.order = {view.run.cell_id: place for place, view in enumerate(in_order(views))}
-
-    def columns(self, cell_id: str) -> Cells:
-        """Model (with its variant on lines below), batch, precision."""
-        view = self._views[cell_id]
-        below = own_lines(view, self.shared)
-        return ("\n".join((model_name(view.run), *below)), str(view.run.batch_size), view.run.precision)
 
     def short(self, cell_id: str) -> str:
         """A cell in a few words."""
@@ -150,10 +105,6 @@ class Names:
             return f"all {len(found)} measured cells"
         return ", ".join(self.short(cell) for cell in sorted(found, key=lambda cell: (self.order.get(cell, -1), cell)))
 
-    def sorted(self, rows: Iterable[R]) -> list[R]:
-        """Rows of the run's cells, in the order of the cells."""
-        return sorted((row for row in rows if row.cell_id in self.order), key=lambda row: self.order[row.cell_id])
-
 
 def in_order(views: Iterable[View]) -> list[View]:
     """By model (resnet18 before resnet101), batch, precision; then as they came, which in a sweep is random."""
@@ -163,30 +114,6 @@ def in_order(views: Iterable[View]) -> list[View]:
 def natural(name: str) -> list[tuple[int, str]]:
     """A key that sorts numbers inside names by their size."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def reasons(caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], names: Names) -> Table | None:
-    """A row for each reason, with its cells at the end; None without any."""
-    rows = tuple((*map(session_words, key), names.listed(cells)) for key, cells in why.items())
-    columns = (*heads, "cells")
-    return Table(caption, columns, rows, frozenset(columns)) if rows else None
-
-
-def reasons_of_models(
-    caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], rows: Iterable[OfModel]
-) -> Table | None:
-    """A table of reasons with their models at the end of a row, "all" where they are those of all rows."""
-    lines = tuple((*key, models_listed(models, rows)) for key, models in why.items())
-    columns = (*heads, "models")
-    return Table(caption, columns, lines, frozenset(columns)) if lines else None
-
-
-def models_listed(models: Iterable[str], rows: Iterable[OfModel]) -> str:
-    """Models in order, or in a word all that the rows are of."""
-    found = set(models)
-    if len(found) > 1 and found == {row.model for row in rows}:
-        return f"all {len(found)} models"
-    return ", ".join(sorted(found, key=natural))
 
 
 def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:

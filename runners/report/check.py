@@ -13,7 +13,6 @@ from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
 from reports.shared.numbers import run_name
 from reports.sweep import checks
-from reports.sweep.figures.gallery import UTILIZATION
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.comparisons import Verdict, stands
@@ -23,7 +22,7 @@ from results.store.store import read_operations, read_profile
 from results.store.tables import read_records
 from results.text_files import json_value, read_text
 from runners.cli.exits import FAILED, as_mistake
-from runners.report.derived import recording, show_rows
+from runners.report.derived import UTILIZATION, recording, show_rows
 
 ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
 

@@ -22,7 +22,7 @@ from runners.cli.arguments import choice_error, names, number, share
 from runners.cli.exits import UNWRITABLE, Mistake, as_mistake, guarded
 from runners.cli.model_options import Options, parser_of
 from runners.cli.output import attempt, put, put_figures, say, show_answer
-from runners.report.derived import HEADLINE, derived_tables, recording, show_rows, table_processes
+from runners.report.derived import HEADLINE, UTILIZATION, derived_tables, recording, show_rows, table_processes
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from cleaning.reconcile.run import Each
     from cleaning.reconcile.view import Built
     from reports.sweep.checks import Predictions
-    from results.records.samples import Ceiling
     from results.store.manifest import Manifest
 
 
-UTILIZATION = "utilization.csv"
 PAGE = "report.html"
 FIGURES = "figures"
 
@@ -241,38 +239,38 @@ def _rebuilt(path: Path, out: Path | None, each: Each = map) -> tuple[Built, lis
         partial(recording, path),
         each,
     )
-    faults = write(built, out or path, data.manifest, data.ceilings)
+    faults = write(built, out or path, data.manifest)
     return replace(built, problems=(*built.problems, *faults)), faults
 
 
-def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = ()) -> list[str]:
-    """Puts every derived file into `out`, each whole: tables first, then what is drawn from them, then the page.
+def write(built: Built, out: Path, manifest: Manifest | None = None) -> list[str]:
+    """Puts every derived file into `out`, each whole: tables first, then the figures, then the page.
 
-    manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be
-    made; files of an earlier report in its place stay. Raises StoreFault.
+    manifest: what the page also tells of. Returns a line for each figure or page that could not be made; files of an
+    earlier report in its place stay. Raises StoreFault.
     """
     for file, content in derived_tables(built):
         put(out / file, content, KEPT)
     faults: list[str] = []
-    pictures = put_figures(out / FIGURES, lambda: _pictures(out), faults, KEPT)
-    page = attempt(PAGE, lambda: _page(built, pictures, manifest, ceilings), faults)
+    pictures = put_figures(out / FIGURES, lambda: _pictures(built), faults, KEPT)
+    page = attempt(PAGE, lambda: _page(built, pictures, manifest), faults)
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
 
 
-def _pictures(out: Path) -> dict[str, bytes]:
-    """File name → content of every figure of the tables in `out`."""
+def _pictures(built: Built) -> dict[str, bytes]:
+    """File name → content of every figure."""
     from reports.shared import figure_style
     from reports.sweep.figures import gallery
 
-    return figure_style.render_all(lambda: gallery.figures(out))
+    return figure_style.render_all(lambda: gallery.figures(built))
 
 
-def _page(built: Built, pictures: dict[str, str], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> str:
+def _page(built: Built, pictures: dict[str, str], manifest: Manifest | None) -> str:
     from reports.sweep.page import page
 
-    return page(built, pictures, manifest=manifest, ceilings=ceilings)
+    return page(built, pictures, manifest)
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 HEADLINE = "headline.csv"
+UTILIZATION = "utilization.csv"
 PARALLEL = "parallel.csv"
 """Of a run with cells of several ranks alone."""
 
@@ -41,7 +42,6 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
 
 def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:
     """File → its rows, and the record that they are of."""
-    from reports.sweep.figures.gallery import UTILIZATION
     from reports.sweep.headline import headline_rows
     from results.records.answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
     from results.records.counts import (

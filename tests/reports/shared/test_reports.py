@@ -11,11 +11,12 @@ import pytest
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
 from reports.shared.numbers import digits, other_ceilings, unpaired_sentence, verdict
-from reports.sweep.figures import gallery, utilization
+from reports.sweep.figures import utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import to_csv, to_text
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
+from results.store.tables import read_records, table
 from tests.support.figure_texts import covered, texts
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
@@ -266,7 +267,7 @@ def grid(models: Iterable[str], precisions: Iterable[str], batches: Iterable[int
 def drawn(tmp_path: Path, rows: list[Utilization]) -> dict[str, Any]:
     path = tmp_path / "utilization.csv"
     path.write_text(to_csv(rows, Utilization), encoding="utf-8")
-    return utilization.figures(gallery.read(path, Utilization))
+    return utilization.figures(table(Utilization, read_records(path, Utilization)))
 
 
 def dots(axes: Any) -> list[tuple[float, float]]:

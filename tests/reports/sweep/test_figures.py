@@ -17,18 +17,18 @@ from matplotlib.figure import Figure
 
 from analysis.devices.peaks import stand_in_warning
 from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
 from reports.shared import figure_style
-from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery
-from reports.sweep.figures import counters as figures_counters
+from reports.sweep.figures import backward_ratio, epoch_times, gallery
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
 from reports.sweep.table import to_csv
 from results.records.answers import Utilization, WorkTime
-from results.records.counts import Agreement, CleanedOperation, ProfileCount, Ratio
+from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
 from results.store.reading import read_operation_table, read_run
 from results.store.store import read_profile
-from runners.report.derived import derived_tables
+from results.store.tables import read_records, table
 from tests.support.figure_texts import covered
 
 RUN = Path(__file__).parents[3] / "results/published/amd-epyc-2-cores-2026-11-29"
@@ -41,7 +41,7 @@ def frame(tmp_path: Path) -> Any:
 
     def read(*rows: Record) -> pd.DataFrame:
         (tmp_path / "table.csv").write_text(to_csv(rows, type(rows[0])), encoding="utf-8")
-        return gallery.read(tmp_path / "table.csv", type(rows[0]))
+        return table(type(rows[0]), read_records(tmp_path / "table.csv", type(rows[0])))
 
     return read
 
@@ -108,32 +108,6 @@ def test_each_method_has_a_lane_with_its_ratio_in_percent_and_its_interval(frame
     assert "utilization, % of the datasheet peak, 67.0 TFLOP/s\ntrained in fp32" in figure.get_supxlabel()
 
 
-# --- utilization by model ----------------------------------------------------------------------------------------
-
-
-# --- counters ----------------------------------------------------------------------------------------------------
-
-
-def agreement(counter: str, total: float | None, products: float | None, phase: str = "forward", **more: Any) -> Any:
-    status = {} if total is not None else {"status": "timeout", "reason": "slow"}
-    known = {"exact_flop": 8 * 3_627_132_928, "total_ratio": total, "ratio": products, **CELL, **status, **more}
-    known.pop("precision")
-    return Agreement(counter=counter, phase=phase, **known)
-
-
-def test_a_wrong_backward_can_be_read_beside_a_right_one(frame: Any) -> None:
-    """MobileNetV2: FlopCounterMode counts 11,673,083,648 where 1,176,352,256 are right."""
-    far = 11_673_083_648 / 1_176_352_256
-    rows = [agreement("flop_counter_mode", far, far, "backward"), agreement("flopledger", 1.0, 1.003, "backward")]
-    figure = figures_counters.by_counter(frame(*rows))["backward_flops_by_counter"]
-    axes = figure.axes[1]
-    assert "9.92×" in words(figure)
-    assert hollow(axes, yes=True) == [(pytest.approx(far, abs=1e-6), 0)]
-    x_of = axes.transAxes.inverted().transform(axes.transData.transform([(1.0, 0), (1.003, 0), (far, 0)]))[:, 0]
-    assert x_of[1] - x_of[0] > 0.03  # 0.3 % is visible beside 0
-    assert x_of[0] < 0.5 < x_of[2] < 1
-
-
 # --- FLOP per image by batch size --------------------------------------------------------------------------------
 
 
@@ -170,10 +144,6 @@ def test_a_sum_that_leaves_products_out_is_a_triangle_that_says_at_least(frame: 
     assert "as found, at least" in words(figure)
     (whole,) = figures_profiles.by_batch(frame(rows[0]), {}).values()
     assert "as found, at least" not in words(whole)
-    (figure,) = cleaning_stages.states(frame(*(replace(row, source="kineto") for row in rows)), {}).values()
-    triangles = [line for line in figure.axes[1].lines if line.get_marker() == "^" and len(line.get_xdata())]
-    assert [line.get_xdata()[0] for line in triangles] == [10**9]
-    assert "at least" in words(figure)
 
 
 # --- FLOP by operation -------------------------------------------------------------------------------------------
@@ -278,53 +248,41 @@ def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
     assert (axes.get_yscale(), axes.get_ylim()[0]) == ("linear", 0)
 
 
-# --- several recorders -------------------------------------------------------------------------------------------
-
-
 # --- the gallery -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The derived tables of a published run."""
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "cleaned").mkdir()
-    built = build(read_run(RUN), partial(read_operation_table, RUN), partial(read_profile, RUN))
-    for name, content in derived_tables(built):
-        (folder / name).write_bytes(content)
-    return folder
+def built() -> Built:
+    """What is derived from a published run."""
+    return build(read_run(RUN), partial(read_operation_table, RUN), partial(read_profile, RUN))
 
 
 @pytest.fixture(scope="module")
-def whole(run: Path) -> dict[str, Figure]:
-    return gallery.figures(run)
+def whole(built: Built) -> dict[str, Figure]:
+    return gallery.figures(built)
 
 
 def test_no_text_of_a_run_covers_another_or_leaves_the_page(whole: dict[str, Figure]) -> None:
     assert {name: boxes for name, figure in whole.items() if (boxes := covered(figure))} == {}
 
 
-def test_missing_and_empty_tables_make_fewer_figures(tmp_path: Path, run: Path) -> None:
-    assert gallery.figures(tmp_path) == {}
-    (tmp_path / "work_times.csv").write_text((run / "work_times.csv").read_text().partition("\n")[0] + "\n")
-    assert gallery.figures(tmp_path) == {}
-    (tmp_path / "work_times.csv").write_bytes((run / "work_times.csv").read_bytes())
-    assert set(gallery.figures(tmp_path)) == {"epoch_time_by_batch"}
+def test_tables_without_rows_make_fewer_figures(built: Built) -> None:
+    nothing = Built(built.cleaned, (), (), (), ())
+    assert gallery.figures(nothing) == {}
+    assert set(gallery.figures(replace(nothing, work_times=built.work_times))) == {"epoch_time_by_batch"}
 
 
-def test_the_same_tables_make_the_same_bytes(run: Path) -> None:
-    some = ("backward_flops_by_counter", "epoch_time_by_batch")
-    drawn = gallery.figures(run), gallery.figures(run)
+def test_the_same_tables_make_the_same_bytes(built: Built) -> None:
+    some = ("backward_forward_by_model", "epoch_time_by_batch")
+    drawn = gallery.figures(built), gallery.figures(built)
     first, second = ({name: figure_style.render(figures[name]) for name in some} for figures in drawn)
     assert first == second
 
 
-def test_each_figure_of_a_stand_in_device_says_that_no_hardware_was_measured(run: Path, tmp_path: Path) -> None:
-    frame = pd.read_csv(run / gallery.UTILIZATION, dtype=str, keep_default_na=False)
-    frame["warnings"] = f'["{stand_in_warning("Stand-in of NVIDIA H100 80GB HBM3")}"]'
-    for table, marked in ((run / gallery.UTILIZATION, False), (tmp_path / gallery.UTILIZATION, True)):
-        if marked:
-            frame.to_csv(table, index=False)
-        figures = gallery.figures(table.parent)
+def test_each_figure_of_a_stand_in_device_says_that_no_hardware_was_measured(built: Built) -> None:
+    marks = (stand_in_warning("Stand-in of NVIDIA H100 80GB HBM3"),)
+    marked = replace(built, utilization=tuple(replace(row, warnings=marks) for row in built.utilization))
+    for run, is_marked in ((built, False), (marked, True)):
+        figures = gallery.figures(run)
         at_the_edge = {gallery.NO_HARDWARE in {text.get_text() for text in each.texts} for each in figures.values()}
-        assert at_the_edge == {marked}
+        assert at_the_edge == {is_marked}

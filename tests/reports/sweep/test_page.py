@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.view import Built, View
-from reports.shared.html_tables import Table
-from reports.sweep import page_cells, page_counts
+from reports.shared.html_tables import Names, Table
+from reports.sweep import page_tables
 from reports.sweep.page import page
 from reports.sweep.table import warning_lines
-from results.records.counts import CleaningLog
-from results.records.samples import Ceiling
+from results.records.counts import ProfileCount
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up import made_up_page
@@ -45,13 +44,7 @@ def whole(built: Built) -> str:
         name="made-up", created_at="", commands=("python -m runners.sweep --quick",), harness_version="0.1"
     )
     built = dataclasses.replace(built, problems=("samples.csv: 3 rows of no committed attempt",))
-    return page(built, {"utilization_by_model": SVG, "a_new_one": SVG}, manifest=manifest, ceilings=[ceiling()])
-
-
-def ceiling(**more: Any) -> Ceiling:
-    values: dict[str, Any] = {"sitting": "s1", "device": "cuda", "precision": "fp32", "unit": "fp32"}
-    values |= {"operation": "matmul", "shape": "64x64x64", "median_s": 2e-6, "flop_per_s": 52e12}
-    return Ceiling(**values | more)
+    return page(built, {"utilization_by_model": SVG, "a_new_one": SVG}, manifest=manifest)
 
 
 def row_of(table: Table | None, *start: str) -> dict[str, str]:
@@ -108,7 +101,7 @@ def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(wh
 
 
 def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
-    table = page_cells.measured_cells(built.views)
+    table = page_tables.measured_cells(built.views)
     assert table.columns[:4] == ("model", "used", "batch", "precision")  # a telephone shows two columns
     row = row_of(table, "resnet18", "5.0 %", "1", "fp32")  # 0.05 + 0.007 · 0 by construction
     assert (row["step ms"], row["±"], row["peak"]) == ("100", "2.0 %", "100 sheet")
@@ -116,18 +109,28 @@ def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
     assert (lost["step ms"], lost["why not more"]) == ("–", "out of memory")
 
 
-def test_a_step_with_many_reasons_names_the_commonest_and_adds_up_the_rest() -> None:
-    shared: dict[str, Any] = {"step": "s", "file": "f", "cell_id": "c", "attempt": 1, "subject": "x", "field": "flop"}
-    log = [
-        CleaningLog(**shared, before="", after="1", reason=f"reason {chr(65 + number)}")
-        for number in range(20)
-        for _ in range(number + 1)
+def test_what_has_no_number_says_why_once_with_its_cells(built: Built) -> None:
+    """Both models lack a profile of one sample, an out-of-memory cell all, and no peak is given."""
+    view, *others = [view for view in built.views if view.measured]
+    gaps = [
+        ProfileCount(
+            **{name: getattr(each.run, name) for name in ("cell_id", "attempt", "model", "batch_size", "precision")},
+            device="cuda",
+            source="torch_profiler",
+            work="one",
+            items=1,
+            phase="forward",
+            status="unavailable",
+            reason=f"no profile of {number} samples was recorded",
+        )
+        for number, each in enumerate((view, others[0]), 1)
     ]
-    table = page_counts.cleaning(log)
-    assert table is not None
-    assert table.rows[0][2:] == ("reason T", "1", "20", "+20.0 FLOP")
-    assert table.rows[-1][2:] == ("8 other reasons, each rarer", "1", "36", "+36.0 FLOP")  # 1 + 2 + … + 8
-    assert sum(int(row[4]) for row in table.rows) == len(log)
+    table = page_tables.reasons(dataclasses.replace(built, profile_counts=gaps), Names(built.views))
+    why = row_of(table, "profile of one")
+    assert why["reason"] == "no profile of 1 to 2 samples was recorded"
+    assert why["cells"] == "resnet18 b1 amp-bf16, resnet18 b1 fp32"
+    assert row_of(table, "out of memory")["cells"] == "vgg16 b128 fp32"
+    assert row_of(table, "the given peak")["cells"] == "all 7 measured cells"
 
 
 # --- data that is no friend ----------------------------------------------------------------------------------------
@@ -159,7 +162,7 @@ def hostile(built: Built) -> Built:
 
 def test_markup_in_data_stays_text(built: Built) -> None:
     manifest = Manifest(name=HOSTILE, created_at="", commands=(HOSTILE,), harness_version=HOSTILE)
-    document = page(hostile(built), {HOSTILE: SVG}, manifest=manifest, ceilings=[ceiling(shape=HOSTILE)])
+    document = page(hostile(built), {HOSTILE: SVG}, manifest=manifest)
     found = Reader(document)
     assert found.faults == []
     assert sum(tag == "script" for tag, _ in found.tags) == 1  # ours
