@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.view import Built, View
-from reports.shared.html_tables import Names, Table
+from reports.shared.html_tables import Names, Table, page_table
+from reports.shared.layout import Column, TextTable
 from reports.sweep import page_tables
 from reports.sweep.page import page
 from reports.sweep.table import warning_lines
@@ -98,6 +99,12 @@ def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(wh
     assert {tuple(row[:3]) for row in tables[0]} == cells
     assert {tuple(row[:3]) for row in tables[1]} == measured
     assert len(tables[0]) == 8
+
+
+def test_two_columns_of_one_name_stay_two() -> None:
+    table = page_table(TextTable([Column("batch"), Column("batch"), Column("")], [["8", "24 %", "–"]]), "methods")
+    assert table is not None
+    assert (table.columns, table.rows) == (("batch", "batch"), (("8", "24 %"),))
 
 
 def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
