@@ -71,6 +71,13 @@ def drawn(accounts: list[Account], causes: list[AccountCause]) -> dict[str, Figu
     return waterfall_figure.waterfalls(accounts, causes)
 
 
+def test_the_number_of_each_step_stands_in_its_row() -> None:
+    causes = [cause("c", CONVENTION, -500), cause("c", "normalization_counted", 40), cause("c", "conv_lost", -20)]
+    (figure,) = drawn([account("c", 520)], causes).values()
+    numbers = [text.get_text() for text in figure.axes[0].texts]
+    assert numbers == ["1.00 kFLOP", "520 MAC, 0.5200 ×", "+500, +50 %", "−40, −4.0 %", "+20, +2.0 %"]
+
+
 def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_named() -> None:
     accounts = [
         account("c", 1000),
@@ -81,7 +88,7 @@ def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_
     found = drawn(accounts, [])
     assert list(found) == ["waterfall_net_forward", "waterfall_net_backward"]
     forward = found["waterfall_net_forward"]
-    assert any("the process died of signal 11" in text.get_text() for axes in forward.axes for text in axes.texts)
+    assert any("died of signal 11" in text.get_text() for axes in forward.axes for text in axes.texts)
     below = found["waterfall_net_backward"].get_supxlabel()
     assert "no number for this pass: only_forward" in below
     assert "no number" not in forward.get_supxlabel()
