@@ -1,9 +1,10 @@
-"""A profiled step as text: summary, the largest modules at each depth, the tree of modules, and its operations.
+"""A profiled step as text: the tree of modules, its operations, the largest modules at each depth, and a summary.
 
 What users of DeepSpeed's profiler know, with the innermost depth, the backward pass as it was measured, and every sum
 beside its parts. A line's parameters, FLOP and times are of the module and all below it; what a module does itself is
-what its children's lines leave over. Text fits no width: it goes to files and pipes; for a terminal, see
-`terminal.py`.
+what its children's lines leave over. On a terminal what takes less than a hundredth of the step is dimmed, and columns
+that do not fit are left out, the least asked for first; a file gets all of them. The verdict and what to change come
+last, where a terminal leaves the reader.
 
 Operations of one name, phase and sizes are one line, and those with the most time come first. FLOP is all arithmetic,
 model FLOP or other; bytes are unfused. attained: relative to the roof that the unit and the memory allow at that
@@ -20,13 +21,44 @@ from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile.explanation import verdict
 from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
-from reports.shared.layout import columns
+from reports.shared.figure_style import BOUND_COLOURS
+from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si
 from results.records.step_profile import StepOperation, StepProfile
 
-OPERATION_COLUMNS = ("operation", "phase", "sizes", "times", "FLOP", "bytes", "time", "share", "attained", "bound")
-OPERATION_WORDS = (0, 1, 2, 9)
-"""Columns of words."""
+FILE_WIDTH = 10_000
+"""Letters of a line in a file, where nothing is cut."""
+
+LEAST_NAME, LEAST_SETTINGS = 24, 28
+"""Letters that a module's name and its settings have at least."""
+
+DIM_SHARE = 0.01
+OPERATION_LINES = 20
+
+MODULES = (
+    Column("module", right=False),
+    Column("parameters", right=True, rank=3),
+    Column("MAC", right=True, rank=5),
+    Column("FLOP", right=True, rank=2),
+    Column("forward", right=True),
+    Column("backward", right=True, rank=1),
+    Column("FLOP/s", right=True, rank=4),
+    Column("used", right=True),
+    Column("bound", right=False),
+    Column("settings", right=False, rank=6),
+)
+OPERATIONS = (
+    Column("operation", right=False, wraps=True, least=20),
+    Column("phase", rank=1),
+    Column("sizes", right=False, wraps=True, rank=3),
+    Column("times", right=True, rank=2),
+    Column("FLOP", right=True, rank=4),
+    Column("bytes", right=True, rank=5),
+    Column("time", right=True),
+    Column("share", right=True),
+    Column("attained", right=True, rank=6),
+    Column("bound"),
+)
 
 _NAME_LETTERS = 30
 _SIZES_LETTERS = 36
@@ -88,23 +120,9 @@ def operation_groups(profile: StepProfile) -> list[OperationGroup]:
     return sorted(found, key=lambda each: -(each.time_s or 0.0))
 
 
-def operations_text(profile: StepProfile, top: int = 20) -> str:
-    """The table of operations. top: lines of it."""
-    groups = operation_groups(profile)
-    step_s = sum(group.time_s or 0.0 for group in groups) + sum(profile.between_s.values())
-    rows = [OPERATION_COLUMNS, *(operation_cells(group, step_s) for group in groups[:top])]
-    return "\n".join([operations_heading(profile, groups, top), *columns(rows, left=OPERATION_WORDS)]) + "\n"
-
-
-def operations_heading(profile: StepProfile, groups: Sequence[OperationGroup], top: int) -> str:
-    """Above the table."""
-    return f"The {min(top, len(groups))} longest of {len(groups)} kinds of operation ({len(profile.operations)} calls)"
-
-
-def operation_cells(each: OperationGroup, step_s: float) -> tuple[str, ...]:
-    """One line of the table."""
+def _operation_row(each: OperationGroup, step_s: float) -> list[Cell]:
     taken_s = each.time_s
-    return (
+    return [
         fitting(each.first.name.removeprefix("aten."), _NAME_LETTERS),
         each.first.phase,
         fitting(sizes(each.first.input_shapes), _SIZES_LETTERS),
@@ -114,8 +132,8 @@ def operation_cells(each: OperationGroup, step_s: float) -> tuple[str, ...]:
         time(taken_s),
         percent(taken_s / step_s) if taken_s is not None and step_s else DASH,
         DASH if each.attained_ratio is None else digits(each.attained_ratio, 2),
-        each.bound or DASH,
-    )
+        Styled(each.bound or DASH, BOUND_COLOURS[each.bound]),
+    ]
 
 
 def sizes(shapes: Sequence[Sequence[object]]) -> str:
@@ -150,11 +168,6 @@ RANKED: Mapping[str, Ranking] = {
 }
 """What modules are ranked by."""
 
-COLUMNS = ("module", "parameters", "", "MAC", "", "FLOP", "", "forward", "", "backward", "", "FLOP/s", "used", "bound")
-
-WORDS = (0, len(COLUMNS) - 1, len(COLUMNS))
-"""Columns of words: module, bound, settings."""
-
 EXPLAINED = (
     "MAC: multiply-adds of the forward pass; FLOP: model FLOP, forward and backward; forward, backward: time of the "
     "module's operations; %: of the whole model; used: utilization, waits included; bound: what most of its time is."
@@ -167,17 +180,56 @@ def tree_text(
     depth: int = -1,
     top: int = 1,
     detailed: bool = True,
+    operations: bool = False,
+    width: int = FILE_WIDTH,
+    colour: bool = False,
 ) -> str:
     """The whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking names.
-    detailed: the tree as well."""
+    detailed: the tree as well. operations: the longest of them, too."""
     nodes = tree(profile)
     root = nodes[""]
-    lines = columns(summary_lines(profile, root), left=(0, 1))
-    lines += ["", *remarks(profile, root), *closing(profile)]
-    lines += ["", heading(top), *_ranked(nodes, depth, top)]
+    parts: list[Part] = [strong(verdict(profile))]
     if detailed:
-        lines += ["", EXPLAINED, *tree_lines(nodes, depth)]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+        parts += [Prose(EXPLAINED, "dim"), "", module_table(nodes, depth, width)]
+    if operations:
+        groups = operation_groups(profile)
+        step_s = sum(group.time_s or 0.0 for group in groups) + sum(profile.between_s.values())
+        shown = groups[:OPERATION_LINES]
+        calls = f"kinds of operation ({len(profile.operations)} calls)"
+        parts += ["", strong(f"The {len(shown)} longest of {len(groups)} {calls}"), ""]
+        parts.append(TextTable(OPERATIONS, [_operation_row(each, step_s) for each in shown], rule=False))
+    parts += ["", *_ranking_parts(nodes, depth, top), ""]
+    names = summary_lines(profile, root)
+    column = max(len(name) for name, _ in names) + 1
+    parts += [Hanging(name, description, column) for name, description in names]
+    parts += [Prose(line, "dim") for line in remarks(profile, root)]
+    return page([*parts, "", *map(strong, closing(profile))], width, colour)
+
+
+def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> TextTable:
+    """The tree, a line a module."""
+    root, rows, styles = nodes[""], list[list[Cell]](), []
+    letters, of_settings = max(LEAST_NAME, width // 4), max(LEAST_SETTINGS, width // 6)
+    for guide, node in guided(nodes, depth):
+        name = f"{node.name}: {node.type}" if node.module else node.type
+        amounts = [
+            text if whole is None or column == "MAC" else f"{text} {_share(part, whole)}"
+            for column, (text, part, whole) in module_amounts(node, root).items()
+        ]
+        used = node.utilization_ratio
+        rows.append(
+            [
+                guide + fitting(name, max(2, letters - len(guide))),
+                *amounts,
+                DASH if node.flop_per_s is None else si(node.flop_per_s, ""),
+                "<0.001" if used is not None and 0 < used < 0.001 else ratio(used),
+                Styled(node.bound or DASH, BOUND_COLOURS[node.bound]),
+                node.settings if len(node.settings) <= of_settings else f"{node.settings[: of_settings - 1]}…",
+            ]
+        )
+        is_short = node.time_s is not None and root.time_s and node.time_s < DIM_SHARE * root.time_s
+        styles.append("dim" if is_short else "")
+    return TextTable(MODULES, rows, rule=False, styles=styles)
 
 
 def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
@@ -194,14 +246,18 @@ def closing(profile: StepProfile) -> list[str]:
     return [verdict(profile)]
 
 
-def heading(top: int) -> str:
-    """Above the rankings."""
-    return f"The largest {'modules' if top != 1 else 'module'} at each depth, by class"
-
-
 def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
     """The classes with the most parameters, MACs, FLOP and time at each depth down to `depth`; -1: to the innermost."""
-    return "\n".join(_ranked(tree(profile), depth, top)) + "\n"
+    return page(_ranking_parts(tree(profile), depth, top), FILE_WIDTH)
+
+
+def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[Part]:
+    rows: list[list[Cell]] = []
+    for level, ranked in itertools.groupby(rankings(nodes, depth, top), key=operator.itemgetter(0)):
+        rows += [["" if number else str(level), words, text] for number, (_, words, text) in enumerate(ranked)]
+    columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
+    title = f"The largest {'modules' if top != 1 else 'module'} at each depth, by class"
+    return [strong(title), TextTable(columns, rows, rule=False)]
 
 
 def ranked(nodes: Iterable[ModuleNode], ranking: Ranking, top: int) -> list[tuple[str, str]]:
@@ -236,26 +292,6 @@ def listed_nodes(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[Modul
     return [node for _, node in guided(nodes, depth)]
 
 
-def tree_lines(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[str]:
-    """The tree as aligned columns, the modules' settings at the end of the lines."""
-    root = nodes[""]
-    modules = listed_nodes(nodes, depth)
-    rows = [(*COLUMNS, "settings"), *((*cells(node, root), node.settings) for node in modules)]
-    return columns(rows, left=WORDS)
-
-
-def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
-    """One module's line, without its settings."""
-    name = f"{'  ' * node.depth}{f'({node.name}): ' if node.module else ''}{node.type}"
-    shares = {"MAC": "", "FLOP": ""}  # where the whole is not known
-    amounts = (
-        (text, _share(part, whole) if whole is not None else shares.get(column, DASH))
-        for column, (text, part, whole) in module_amounts(node, root).items()
-    )
-    rate = DASH if node.flop_per_s is None else si(node.flop_per_s, "")
-    return (name, *itertools.chain(*amounts), rate, ratio(node.utilization_ratio), node.bound or DASH)
-
-
 def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
     """(depth, what is ranked, the classes with the most)."""
     # depth → its modules, the root's 0 first, down to `depth` or, for -1, to the innermost
@@ -269,14 +305,8 @@ def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> 
                 yield level, words, ", ".join(f"{name} {written}" for name, written in found)
 
 
-def _ranked(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[str]:
-    lines: list[str] = []
-    for level, ranked in itertools.groupby(rankings(nodes, depth, top), key=operator.itemgetter(0)):
-        lines += [f"depth {level}", *(f"  {words.ljust(13)}  {text}" for _, words, text in ranked)]
-    return lines
-
-
 def _share(part: float | None, whole: float | None) -> str:
-    if part is None or whole is None:
-        return DASH
-    return percent(part / whole) if whole else DASH
+    """In four letters: " 41%", "<1%"."""
+    if part is None or not whole:
+        return "".rjust(4)
+    return ("<1%" if 0 < part / whole < 0.005 else f"{100 * part / whole:.0f}%").rjust(4)

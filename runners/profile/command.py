@@ -141,13 +141,15 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None, c
     if options.format == "csv":
         made = profile_data.operations_csv if options.operations else profile_data.modules_csv
         return made(profile)
-    if width is None:
-        return _text(profile, options)
-    from reports.profile.terminal import terminal_text
+    return text_of(profile, options, width, colour)
 
-    return terminal_text(
-        profile, **_display_options(options), operations=options.operations, width=width, colour=colour
-    )
+
+def text_of(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
+    """The report as text."""
+    from reports.profile.tree import FILE_WIDTH, tree_text
+
+    shown = {"depth": options.module_depth, "top": options.top_modules, "detailed": options.detailed}
+    return tree_text(profile, **shown, operations=options.operations, width=width or FILE_WIDTH, colour=colour)
 
 
 def write(profile: StepProfile, options: Namespace) -> None:
@@ -161,7 +163,7 @@ def write(profile: StepProfile, options: Namespace) -> None:
     put(out / "profile.json", json_text(profile_data.document(profile)))
     put(out / "modules.csv", profile_data.modules_csv(profile))
     put(out / "operations.csv", profile_data.operations_csv(profile))
-    put(out / "profile.txt", _text(profile, options))
+    put(out / "profile.txt", text_of(profile, options))
     drawn: dict[str, bytes] = {}
     with figure_style.theme():
         figure = figures.roofline(profile)
@@ -170,18 +172,6 @@ def write(profile: StepProfile, options: Namespace) -> None:
     for ending, content in drawn.items():
         put(out / f"{PICTURE}.{ending}", content)
     put(out / PAGE, profile_page.page(profile, drawn["svg"].decode() if drawn else ""))
-
-
-def _text(profile: StepProfile, options: Namespace) -> str:
-    from reports.profile.tree import operations_text, tree_text
-
-    text = tree_text(profile, **_display_options(options))
-    return f"{text}\n{operations_text(profile)}" if options.operations else text
-
-
-def _display_options(options: Namespace) -> dict[str, Any]:
-    """How much of the modules is shown."""
-    return {"depth": options.module_depth, "top": options.top_modules, "detailed": options.detailed}
 
 
 OTHERS = "times hold others' work, too"

@@ -7,7 +7,7 @@ import flopledger
 from analysis.operators.attention_pairs import pairs_of
 from measure.profile.step_profile import profile_step
 from reports.profile.data import document
-from reports.profile.terminal import terminal_text
+from reports.profile.tree import tree_text
 from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, MODELS, model_of
 
 
@@ -50,4 +50,4 @@ def test_the_conventions_of_a_profiled_step_are_those_of_the_count(name: str, ho
     assert found["convention"] == "dense"
     for convention in ("causal", "mask_exact", "hardware"):
         assert found[convention] == sum(flop or 0 for flop in counted.by_convention(convention))
-    assert "attention is counted dense" in terminal_text(profile)
+    assert "attention is counted dense" in tree_text(profile)

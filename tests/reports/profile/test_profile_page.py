@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reports.profile.page import page
-from reports.profile.terminal import terminal_text
+from reports.profile.tree import tree_text
 from results.records.step_profile import StepModule, StepProfile
 from tests.support.fakes import page_reader
 from tests.support.made_up.made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
@@ -59,7 +59,7 @@ LONG = StepModule(
 
 
 def plain(width: int, **more: object) -> str:
-    return terminal_text(profile(modules=(*MODULES[:4], LONG, MODULES[4])), width=width, colour=False, **more)  # type: ignore[arg-type]
+    return tree_text(profile(modules=(*MODULES[:4], LONG, MODULES[4])), width=width, **more)  # type: ignore[arg-type]
 
 
 def line(text: str, part: str) -> str:

@@ -232,7 +232,7 @@ def test_sums_that_do_not_add_up_fail(worker: type[Scripted], capsys: pytest.Cap
     assert command.main(["resnet18", "--ceiling-budget", "0"]) == 1
     told = capsys.readouterr()
     assert "the parts are not the step: operations 26.000 ms + between them 2.000 ms is not step 30.000 ms" in told.err
-    assert "(body): Sequential" in told.out
+    assert "body: Sequential" in told.out
 
 
 # --- end to end ------------------------------------------------------------------------------------------------------
