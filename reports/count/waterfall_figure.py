@@ -180,7 +180,7 @@ def _figure(lanes: Sequence[Lane], phase: str, silent: Sequence[str]) -> Figure:
     names = [fitting(row.name, _LETTERS) for row in rows]
     figure_panels.label_rows(axes, names, bars=True, fontsize=6.3)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        label.set_weight("bold" if row.kind in (NATIVE, "") else "normal")
+        label.set_fontweight("bold" if row.kind in (NATIVE, "") else "normal")
     axes.axvline(1, color="0.1", linewidth=0.8)
     places = [0.0, 1.0, *(place for each in lanes for place in each.places)]
     axes.set_xlim(1.04 * max(_BELOW, min(places)), min(END, max(1.15, 1.04 * max(places))))

@@ -9,8 +9,7 @@ and the way from pure arithmetic to the measured step. Least times are sums of m
 or over groups, at the machine's rates; they are a model's, not a compiler's.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
@@ -22,7 +21,6 @@ from analysis.profile.roofline import (
     StepRoof,
     groups,
     moved_bytes,
-    places,
     step_roof,
     step_time,
 )
@@ -147,23 +145,9 @@ BOUND_WORDS: Mapping[str, str] = {
 }
 """Bound → what the time in such operations mostly is."""
 
-DEPTHWISE = "depthwise convolutions"
 OPTIMIZER = "the optimizer's updates"
 OTHER = "other operations"
 
-WEIGHTS: Mapping[str, tuple[int, int]] = {"aten.convolution": (0, 1), "aten.convolution_backward": (1, 2)}
-"""Convolution → places of its input and its weight among its tensors."""
-
-USES: Mapping[str, str] = {
-    DEPTHWISE: "a depthwise convolution uses each number for one channel of its result, any other for all of them",
-    "normalisation": "normalisation reads an image whole to shift and scale each number once",
-    "activations": "an activation reads and writes each number for a comparison or a few steps",
-    "additions and their like": "an addition reads two numbers for each that it makes",
-    OPTIMIZER: "an optimizer reads and writes each weight once a step, whatever the batch",
-}
-"""What a person calls it → why it calculates little with each number that it moves."""
-
-_MOVERS = 3
 _WORTH_SAYING = 0.02
 _NEAR = 0.95
 _RATE = {"ceiling": "best rate measured on this machine", "datasheet": "rate that the datasheet prints"}
@@ -197,29 +181,7 @@ def name_of(operation: StepOperation) -> str:
     """What a person calls this kind of operation."""
     if operation.phase == "optimizer":
         return OPTIMIZER
-    return DEPTHWISE if is_depthwise(operation) else KIND_WORDS.get(operation.kind, OTHER)
-
-
-def is_depthwise(operation: StepOperation) -> bool:
-    """Whether each channel is convolved alone: its weight has one input channel, its input several."""
-    position, weight = WEIGHTS.get(operation.name, (0, 0))
-    if not weight or len(operation.input_shapes) <= weight:
-        return False
-    image, kernel = operation.input_shapes[position], operation.input_shapes[weight]
-    return len(kernel) > 2 and kernel[1] == 1 and len(image) > 2 and image[1] > 1
-
-
-def movers(profile: StepProfile) -> list[tuple[str, int, int]]:
-    """(what, bytes, model FLOP) of the kinds of operation that wait for memory more than they calculate, the one that
-    moves most first."""
-    nbytes: dict[str, int] = defaultdict(int)
-    flop: dict[str, int] = defaultdict(int)
-    for operation, its in zip(profile.operations, places(profile), strict=True):
-        if its.memory_s is not None and its.arithmetic_s is not None and its.memory_s > its.arithmetic_s:
-            name = name_of(operation)
-            nbytes[name] += moved_bytes(operation)
-            flop[name] += operation.at_least_flop
-    return sorted(((name, nbytes[name], flop[name]) for name in nbytes), key=lambda item: -item[1])
+    return KIND_WORDS.get(operation.kind, OTHER)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -259,65 +221,12 @@ def _possible(profile: StepProfile, roof: StepRoof) -> list[str]:
     unfused = sum(map(moved_bytes, profile.operations))
     text = (
         f"Arithmetic is not all that takes time. Every number has to come from memory and go back there, at "
-        f"{si(bandwidth, 'B/s')} here. Operation by operation a step moves {si(unfused, 'B')}{_moved_by(profile)}. "
+        f"{si(bandwidth, 'B/s')} here. Operation by operation a step moves {si(unfused, 'B')}. "
         "Each operation needs at least the longer of its arithmetic and its memory traffic: "
         f"{si_time(found.unfused_s)} together, so about {digits(found.arithmetic_s / found.unfused_s, 2)} where "
         "nothing is fused and nothing stays in a cache."
     )
-    return [text, _balance(profile, found, bandwidth), _fused(profile, against, found)]
-
-
-def _moved_by(profile: StepProfile) -> str:
-    """Who moves it, and how little they calculate."""
-    names = _named_movers(profile)
-    most = [item for item in movers(profile) if item[0] in names]
-    model = sum(operation.at_least_flop for operation in profile.operations)
-    if not most or not model:
-        return ""
-    nbytes, flop = sum(item[1] for item in most), sum(item[2] for item in most)
-    share = percent(flop / model) if flop else "none"
-    return f"; {listed(names)} move {si(nbytes, 'B')} of it for {share} of the useful arithmetic"
-
-
-def _named_movers(profile: StepProfile) -> list[str]:
-    """Those that move enough of it to be named."""
-    total = sum(map(moved_bytes, profile.operations))
-    return [name for name, nbytes, _ in movers(profile)[:_MOVERS] if nbytes >= _WORTH_SAYING * total]
-
-
-def _balance(profile: StepProfile, ladder: Ladder, bandwidth: float) -> str:
-    """How much has to be done with a byte, how much is, and why it is so little."""
-    most, model = _named_movers(profile), sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE)
-    if not most or not model or not ladder.arithmetic_s:
-        return ""
-    waiting, calculating = _intensities(profile)
-    least = digits(model / ladder.arithmetic_s / bandwidth, 2)
-    lines = [f"{name} {digits(waiting[name], 2)}" for name in most]
-    best = next(iter(calculating), "")
-    beside = f"; {best}, where they do not wait, {digits(calculating[best], 2)}" if best else ""
-    why = "; ".join(USES[name] for name in most if name in USES)
-    return (
-        f"While a byte comes from memory this machine can do {least} FLOP. Operations that do less with each byte "
-        f"wait, however fast the device calculates. FLOP for each byte here: {listed(lines)}{beside}."
-        f"{f' {why[0].upper()}{why[1:]}.' if why else ''}"
-    )
-
-
-def _intensities(profile: StepProfile) -> tuple[dict[str, float], dict[str, float]]:
-    """FLOP a byte by what a person calls the operations: of those that wait for memory; of those that do not, the name
-    with the most FLOP first."""
-    sums: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
-    for operation, its in zip(profile.operations, places(profile), strict=True):
-        if its.memory_s is not None and its.arithmetic_s is not None and moved_bytes(operation):
-            mine = sums[its.memory_s > its.arithmetic_s].setdefault(name_of(operation), [0, 0])
-            mine[0] += operation.at_least_flop + (operation.other_flop or 0)
-            mine[1] += moved_bytes(operation)
-    first = sorted(sums[False].items(), key=lambda item: -item[1][0])
-    return _ratios(sums[True].items()), _ratios(first)
-
-
-def _ratios(sums: Iterable[tuple[str, list[int]]]) -> dict[str, float]:
-    return {name: flop / nbytes for name, (flop, nbytes) in sums}
+    return [text, _fused(profile, against, found)]
 
 
 def _fused(profile: StepProfile, against: Against, ladder: Ladder) -> str:

@@ -1,9 +1,9 @@
 """profile.html: a profiled step in one file that needs no other and no network: why its utilization is what it is.
 
-It has an icicle of the step's time, its modules (foldable, sortable), the roofline, operations and fused kernels, each
-cell of a table with the number it is sorted by. Asks no clock and writes nothing: the same profile gives the same
-bytes. A short script of its own folds and sorts; the page's policy admits that script alone, and without it everything
-is there, unfolded. All text comes through jinja2 with escaping on.
+It has an icicle of the step's time, its modules (foldable, sortable), operations and fused kernels, each cell with the
+number it is sorted by. Asks no clock and writes nothing: the same profile gives the same bytes. A short script
+of its own folds and sorts; the page's policy admits that script alone, and without it everything is there, unfolded.
+All text comes through jinja2 with escaping on.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,8 @@ from reports.shared.html import (
     Mark,
     PageVerdict,
     Part,
-    Picture,
     Section,
-    data_uri,
     document,
-    natural_size,
 )
 from reports.shared.html_tables import Branch, Row, Table, TableCell
 from reports.shared.numbers import DASH, digits, percent, si, si_time
@@ -171,14 +168,6 @@ ICICLE = (
     "colour of what most of that time is. A click leads to the module's row."
 )
 
-ROOFLINE = (
-    "Each bubble is a kind of operation. How far right it lies says how much it calculates for each byte that it has "
-    "to move; how high, how fast it ran. The roof is what this machine allows: on the slope memory is the limit, under "
-    "the flat part the unit that calculates. What lies above it found its numbers in a cache, or beat the best rate "
-    "that was measured. The distance to the roof is what a better kernel could gain; moving right, by fusing, is what "
-    "lifts the roof."
-)
-
 FUSED = (
     "What an ideal compiler would make of the step: each convolution or matrix product with all that can follow in the "
     "same kernel. It is a model of one, not a compiler: no kernel of PyTorch does this by itself, and some cannot be "
@@ -186,8 +175,8 @@ FUSED = (
 )
 
 
-def page(profile: StepProfile, roofline: str = "") -> str:
-    """The whole document. roofline: the plot as SVG text; "": none."""
+def page(profile: StepProfile) -> str:
+    """The whole document."""
     nodes, fused = tree(profile), kernels_table(profile)
     machine = profile.machine.device_name if profile.machine else ""
     sources = profile.machine.sources.items() if profile.machine else ()
@@ -199,7 +188,6 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         Section("why", "Why this number", (*explained(profile), *(steps if rungs else ()))),
         Section("time", "Where the time goes", _times(profile, nodes)),
         Section("modules", "Modules", (module_table(nodes),)),
-        Section("roofline", "Roofline", (ROOFLINE, _picture(profile, roofline)) if roofline else ()),
         Section("operations", "Operations", (operations_table(profile),)),
         Section("kernels", "Fused kernels", (FUSED, fused) if fused else ()),
         Section("sums", "Does it add up?", (sums, RULE)),
@@ -207,16 +195,6 @@ def page(profile: StepProfile, roofline: str = "") -> str:
     title = " · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device)))
     rests_on = [(name, (text,)) for name, text in facts]
     return document(title, PageVerdict(verdict(profile), "", rests_on), sections, dense=True, more=(SCRIPT,))
-
-
-def _picture(profile: StepProfile, roofline: str) -> Picture:
-    alt = (
-        f"Roofline of {profile.model}: FLOP for each byte across, FLOP a second upwards, both logarithmic; the roof of "
-        "this machine is a slope (memory) and a flat line (the unit that calculates), and each kind of operation a "
-        "bubble below it. The table of operations has the same numbers."
-    )
-    caption = "What operations reach, and what they could"
-    return Picture("roofline", caption, "operations.csv", alt, data_uri(roofline), *natural_size(roofline))
 
 
 def _times(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> tuple[Part, ...]:

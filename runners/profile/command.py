@@ -112,7 +112,7 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "FILE",
             "help": "write the report to this file instead of stdout",
         },
-        "--out": {"help": "write profile.html, its tables and pictures here"},
+        "--out": {"help": "write profile.html and its tables here"},
     },
 }
 """What a file may say, too, is None where the command line does not say it."""
@@ -123,7 +123,6 @@ parser = partial(parser_of, "profile", DESCRIPTION, OPTIONS, EPILOG)
 
 
 PAGE = "profile.html"
-PICTURE = "roofline"
 
 
 def make(options: Namespace) -> None:
@@ -155,23 +154,14 @@ def text_of(profile: StepProfile, options: Namespace, width: int | None = None, 
 def write(profile: StepProfile, options: Namespace) -> None:
     """Every file of --out. Raises StoreFault."""
     from reports.profile import data as profile_data
-    from reports.profile import figures
     from reports.profile import page as profile_page
-    from reports.shared import figure_style
 
     out = options.out
     put(out / "profile.json", json_text(profile_data.document(profile)))
     put(out / "modules.csv", profile_data.modules_csv(profile))
     put(out / "operations.csv", profile_data.operations_csv(profile))
     put(out / "profile.txt", text_of(profile, options))
-    drawn: dict[str, bytes] = {}
-    with figure_style.theme():
-        figure = figures.roofline(profile)
-        if figure is not None:
-            drawn = figure_style.render(figure)
-    for ending, content in drawn.items():
-        put(out / f"{PICTURE}.{ending}", content)
-    put(out / PAGE, profile_page.page(profile, drawn["svg"].decode() if drawn else ""))
+    put(out / PAGE, profile_page.page(profile))
 
 
 OTHERS = "times hold others' work, too"

@@ -14,7 +14,6 @@ from tests.support.fakes import page_reader
 from tests.support.made_up.made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
-PLOT = '<svg width="360pt" height="216pt" viewBox="0 0 360 216" xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
 
 
 class Reader(page_reader.Reader):
@@ -33,7 +32,7 @@ class Reader(page_reader.Reader):
 
 @pytest.fixture(scope="module")
 def whole() -> str:
-    return page(PROFILE, PLOT)
+    return page(PROFILE)
 
 
 def hostile() -> StepProfile:
@@ -45,7 +44,7 @@ def hostile() -> StepProfile:
 
 @pytest.mark.parametrize("found", [PROFILE, untimed(), hostile(), profile(operations=OPERATIONS[:3])])
 def test_the_form_is_whole_and_identifiers_are_unique(found: StepProfile) -> None:
-    read = Reader(page(found, PLOT))
+    read = Reader(page(found))
     assert read.faults == []
     ids = [attributes["id"] for _, attributes in read.tags if "id" in attributes]
     assert len(ids) == len(set(ids))

@@ -9,11 +9,9 @@ import pytest
 
 from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
-from reports.profile import figures
 from reports.profile.explanation import explained
 from reports.profile.figures import icicle
 from reports.profile.tree import aggregated_text, tree_text
-from reports.shared import figure_style
 from results.records.step_profile import StepModule
 from tests.support.made_up.made_up_profile import (
     FUSED_MS,
@@ -177,9 +175,9 @@ def test_a_low_bound_is_explained_as_one() -> None:
     """A memory a hundred times slower: 20 kB/s. 10004 B fused are 500 ms, 7.5 / 500.2 = 0.015; 0.3 was measured, so
     caches must have helped; at a tenth of the speed it stands."""
     slow = replace(MACHINE, bytes_per_s=2e4)
-    assert "The measured step took less" in explained(profile(machine=slow))[3]
+    assert "The measured step took less" in explained(profile(machine=slow))[2]
     step = profile(machine=slow, unprofiled_times_s=(2.0,))
-    assert "at most 0.015 is possible here" in explained(step)[3]
+    assert "at most 0.015 is possible here" in explained(step)[2]
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
@@ -193,23 +191,6 @@ def test_the_icicle_is_svg_with_nothing_of_the_model_as_markup() -> None:
     assert any('<script>"&' in tip for tip in tips)
     assert not list(root.iter(f"{SVG}script"))
     assert icicle(untimed(), tree(untimed())) == ""
-
-
-def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> None:
-    with figure_style.theme():
-        figure = figures.roofline(PROFILE)
-    assert figure is not None
-    (axes,) = figure.axes
-    (bubbles,) = axes.collections
-    places, areas = bubbles.get_offsets(), bubbles.get_sizes()
-    assert len(places) == 8  # every kind but the view has arithmetic
-    assert tuple(places[0]) == pytest.approx((4.0, 2e6))  # convolution backward: 16000 / 4000 B, 16000 / 8 ms
-    assert areas[2] / areas[0] == pytest.approx(4 / 8)  # the convolution: 4 of 8 ms
-    (roof,) = axes.get_lines()
-    left, knee, right = zip(roof.get_xdata(), roof.get_ydata(), strict=True)
-    assert knee == pytest.approx((2.0, 4e6))  # 4e6 FLOP/s ÷ 2e6 B/s
-    assert left[1] == pytest.approx(2e6 * left[0])
-    assert right[1] == 4e6
 
 
 def test_an_operation_without_a_time_adds_none_to_the_step() -> None:
