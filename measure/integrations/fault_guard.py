@@ -1,21 +1,42 @@
-"""Callbacks whose own faults are one warning, and no error of somebody's training."""
+"""What the callbacks of all trainers share: a meter around each step, and faults that are one warning, and no error of
+somebody's training."""
 
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from measure.meter.meter import MeterSummary, UtilizationMeter
 from results.errors import one_line
 
 
-class MeterCallback(Protocol):
-    """meter: once training has begun. result: what was measured, once it has ended. has_failed: whether a fault has
-    ended the measurement."""
+class MeterCallback:
+    """A meter of a trainer's steps. options: of `UtilizationMeter`. meter: the meter, once training has begun. result:
+    of all steps, once it has ended. has_failed: whether a fault has ended the measurement."""
 
-    meter: UtilizationMeter | None
-    result: MeterSummary | None
-    has_failed: bool
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self.meter: UtilizationMeter | None = None
+        self.result: MeterSummary | None = None
+        self.has_failed = False
+        self._begun = False
+
+    def _begin(self, is_last: bool) -> None:
+        if self.meter is not None:
+            if is_last:
+                self.meter.observe_next()
+            self.meter.begin()
+            self._begun = True
+
+    def _end(self) -> None:
+        if self.meter is not None and self._begun:
+            self.meter.update()
+            self._begun = False
+
+    def _finish(self) -> None:
+        if self.meter is not None:
+            self.result = self.meter.summary()
+            self.meter.close()
 
 
 def guarded(method: Callable[..., None]) -> Callable[..., None]:
@@ -33,16 +54,12 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
             if self.meter is None and isinstance(fault, (ValueError, TypeError)):
                 raise
             self.has_failed = True
-            self.result = _stopped(self.meter, fault)
+            if self.meter is not None:
+                self.meter.fail(fault)
+                self.result = self.meter.summary()
+                return
+            reason = f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}"
+            warnings.warn(f"flopledger: {reason}", RuntimeWarning, stacklevel=2)
+            self.result = MeterSummary(steps=0, device="", device_name="", warnings=(reason,))
 
     return call
-
-
-def _stopped(meter: UtilizationMeter | None, fault: Exception) -> MeterSummary:
-    """What is left of a measurement that a fault has ended."""
-    if meter is not None:
-        meter.fail(fault)
-        return meter.summary()
-    reason = f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}"
-    warnings.warn(f"flopledger: {reason}", RuntimeWarning, stacklevel=3)
-    return MeterSummary(steps=0, device="", device_name="", warnings=(reason,))

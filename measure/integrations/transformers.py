@@ -7,16 +7,13 @@ where the Trainer's own go: into its log, `state.log_history` and every reporter
 DeepSpeed's engine, whose copies of the weights are not looked at.
 """
 
-import dataclasses
 from typing import Any
 
 import torch
-import transformers
 from transformers import TrainerCallback
 
-from measure.integrations.fault_guard import guarded
-from measure.meter.framework_flop import FrameworkFlop, framework_row, six_nd_causes
-from measure.meter.meter import MeterSummary, UtilizationMeter
+from measure.integrations.fault_guard import MeterCallback, guarded
+from measure.meter.meter import UtilizationMeter
 
 LOGGED = (
     "model_flop_per_step", "model_flop_per_s", "utilization_ratio", "hfu_ratio", "ceiling_utilization_ratio",
@@ -24,22 +21,11 @@ LOGGED = (
 )  # fmt: skip
 
 
-class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
+class UtilizationCallback(MeterCallback, TrainerCallback):  # type: ignore[misc]
     """Logs the meter's numbers of the steps since the last log as `flopledger/…`, and of the whole run at its end.
 
-    options: of `UtilizationMeter`. meter: the meter, once training has begun. trainer_flop: what the Trainer
-    itself says at the end (`state.total_flos`: 6 × parameters without embeddings × tokens), FLOP of all steps; the
-    difference from the exact count of a step, by cause, is in `result.frameworks`.
+    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: of all steps, once it has ended.
     """
-
-    def __init__(self, **options: Any) -> None:
-        self._options = options
-        self.meter: UtilizationMeter | None = None
-        self.result: MeterSummary | None = None
-        self.has_failed = False
-        self.trainer_flop: float | None = None
-        self._begun = False
-        self._before = 0.0, 0
 
     @guarded
     def on_train_begin(
@@ -48,21 +34,14 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         """Begin to measure the model as the Trainer calls it."""
         if model is not None:
             self.meter = UtilizationMeter(model, **self._options)
-            self._before = float(state.total_flos), int(state.global_step)
 
     @guarded
     def on_step_begin(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
-        if self.meter is not None:
-            if state.global_step + 1 == state.max_steps:
-                self.meter.observe_next()
-            self.meter.begin()
-            self._begun = True
+        self._begin(state.global_step + 1 == state.max_steps)
 
     @guarded
     def on_step_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
-        if self.meter is not None and self._begun:
-            self.meter.update()
-            self._begun = False
+        self._end()
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_rest: Any) -> None:
@@ -76,29 +55,6 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
             state.log_history[-1].update(found)
 
     @guarded
-    def on_train_end(
-        self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
         """Sum up the whole run in `result`."""
-        if self.meter is not None:
-            stated = float(state.total_flos) - self._before[0]
-            steps, ranks = state.global_step - self._before[1], max(1, args.world_size)
-            row = _trainer_row(self.meter, model, stated / steps / ranks if steps else 0.0)
-            self.result = dataclasses.replace(self.meter.summary(), frameworks=(row,))
-            self.trainer_flop = float(state.total_flos) if state.total_flos else None
-            self.meter.close()
-
-
-def _trainer_row(meter: UtilizationMeter, model: Any, stated: float) -> FrameworkFlop:
-    """What the Trainer said of a step of one process, beside the exact count."""
-    name = f"transformers {transformers.__version__} Trainer"
-    how = "total_flos: 6 × parameters without embeddings × tokens"
-    exact = meter.module_flop()
-    while hasattr(model, "module"):
-        model = model.module
-    parameters = model.num_parameters(exclude_embeddings=True) if hasattr(model, "num_parameters") else 0
-    if not stated or not parameters:
-        return FrameworkFlop(name, how, reason="the Trainer counted nothing: the model's main input was not in a batch")
-    if exact is None:
-        return FrameworkFlop(name, how, stated, reason="not every call of the model has a count by module")
-    return framework_row(name, how, stated, exact, six_nd_causes(model, stated / (6 * parameters), exact))
+        self._finish()

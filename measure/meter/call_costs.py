@@ -25,7 +25,6 @@ from analysis.operators.attention_conventions import BY_RULE, attention_flop, ke
 from measure.fake.mode import copy_with, meta_like
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
-from measure.meter.framework_flop import flop_counter_by_kind
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model.random_state import kept_random
@@ -35,8 +34,6 @@ from results.errors import one_line
 
 MAX_COUNTED = 16_384
 MAX_WAITING = 1_024
-MAX_DETAILED = 256
-"""Shapes whose count is kept by module."""
 
 IN_A_TRANSFORM = "the model was called inside of a transform of torch.func: sizes and gradients there are not seen"
 
@@ -129,8 +126,6 @@ class CallCosts:
         self.waiting: collections.OrderedDict[CallKey, tuple[torch.nn.Module, Any, Any]] = collections.OrderedDict()
         self._copies: dict[tuple[str, int], torch.nn.Module] = {}
         self._costs: dict[CallKey, CallCost] = {}
-        self._rows: dict[CallKey, Mapping[tuple[str, str, str], int]] = {}
-        self._first_call: tuple[torch.nn.Module, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
         self.refused = ""  # why no call has a count
         self.observed: set[CallKey] = set()
@@ -204,8 +199,6 @@ class CallCosts:
     def replace(self, costs: Mapping[CallKey, CallCost]) -> None:
         """Calls that cost something else than what was counted of them."""
         self._costs.update(costs)
-        for key in costs:
-            self._rows.pop(key, None)
 
     @property
     def wants_observation(self) -> bool:
@@ -249,24 +242,6 @@ class CallCosts:
         conventions = attention.less(), attention.reasons, attention.is_there
         return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons), *conventions)
 
-    def by_module(self, passes: Mapping[CallKey, Passes]) -> dict[tuple[str, str, str], int] | None:
-        """(phase, module, kind) → model FLOP of these passes; None where a call has no count, or none by module."""
-        found: Counter[tuple[str, str, str]] = Counter()
-        if self.refused:
-            return None
-        for key, each in passes.items():
-            cost = self._costs[key] if key in self._rows else None
-            if cost is None or cost.unknown_calls or each.hidden or each.late or self.must_be_observed(key, cost):
-                return None
-            times = {"forward": each.forward, "backward": each.backward}
-            for (phase, path, kind), flop in self._rows[key].items():
-                found[phase, path, kind] += times.get(phase, 0) * flop
-        return {place: flop for place, flop in found.items() if flop}
-
-    def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
-        """(phase, kind) → FLOP by torch's FlopCounterMode of the first call; None where that was not of the model."""
-        return None if self._first_call is None else flop_counter_by_kind(*self._first_call)
-
     def _count(self, key: CallKey, module: torch.nn.Module, args: Any, kwargs: Any) -> CallCost:
         def traced() -> Trace:
             return trace_model(module, args, kwargs, train=None, loss_of=self._loss_of)
@@ -276,15 +251,12 @@ class CallCosts:
             cost = self._cost(trace, key, module)
             if DREW in trace.notes and any(self._cost(each, key, module) != cost for each in _by_chance(traced)):
                 return CallCost(unknown_calls={"forward": 1}, reason=CHANCE)
-            if not key.module:
-                self._first_call = self._first_call or (module, args, kwargs)
             return cost
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
             return CallCost(unknown_calls={"forward": 1}, reason=f"not counted: {one_line(str(fault), 200)}")
 
     def _cost(self, trace: Trace, key: CallKey, module: torch.nn.Module) -> CallCost:
         products: Counter[tuple[str, str, str]] = Counter()
-        rows: Counter[tuple[str, str, str]] = Counter()
         less: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in BY_RULE}
         unknown: Counter[str] = Counter()
         for operation in trace.operations:
@@ -297,7 +269,6 @@ class CallCosts:
             dtype = self._dtype_of(path, key.autocast, module, operation.module)
             unit = self.unit_of(operation.kind, dtype)
             products[phase, operation.kind, unit] += flop
-            rows[phase, path, operation.kind] += flop
             pairs = kept_pairs(operation) if may_have_mask(operation) else None
             for name in BY_RULE:
                 left_out = 0 if pairs is None else pairs.less(name, flop)
@@ -305,8 +276,6 @@ class CallCosts:
                     less.pop(name, None)
                 elif name in less:
                     less[name][phase, unit] += left_out
-        if len(self._rows) < MAX_DETAILED:
-            self._rows[key] = rows
         names = sorted(registry.not_understood(trace.operations))
         lines = "; ".join(map(registry.registration, names))
         reason = f"no rule for {', '.join(names)}; one is given by {lines}" if names else ""

@@ -44,7 +44,7 @@ from measure.meter.observed.observations import OFF, ROLLING, Observations, why_
 from measure.meter.observed.observed_costs import Verdict
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
-from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, add_passes, all_of
+from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, all_of
 from measure.meter.summary import LoopDevice, MeterSummary, summary, without_flop
 from measure.timing.clocks import clock_for
 from results.errors import one_line
@@ -188,29 +188,6 @@ class UtilizationMeter:
         with self._guarded():
             found = self._summary(self._run, self._energy.since_start() if self._energy else None)
         return found or self._no_summary()
-
-    def module_flop(self) -> dict[tuple[str, str, str], float] | None:
-        """(phase, module, kind) → model FLOP of a mean step, warm-up included; None where not every call is counted.
-
-        Waits for the device, as `summary` does.
-        """
-        found = None
-        with self._guarded():
-            self._take(wait=True)
-            self._count()
-            every = all_of((*self._warm.blocks, *self._run.blocks))
-            add_passes(every.passes, every.observed_passes)
-            steps, is_whole = every.steps + every.observed, not (every.unseen or self._run.lost or self._warm.lost)
-            if steps and is_whole and (flop := self._costs.by_module(every.passes)) is not None:
-                found = {place: each / steps for place, each in flop.items()}
-        return found
-
-    def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
-        """(phase, kind) → FLOP of the first call by torch's FlopCounterMode; None where that was not of the model."""
-        found = None
-        with self._guarded():
-            found = self._costs.flop_counter_flop()
-        return found  # noqa: RET504  a fault in it does not come here
 
     def close(self) -> None:
         """Remove the hooks, and write the run directory, if `out` names one. The numbers stay."""

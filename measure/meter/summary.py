@@ -14,7 +14,6 @@ from analysis.operators.attention_conventions import BY_RULE
 from analysis.stats.summary import summarise
 from analysis.utilization.denominators import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
-from measure.meter.framework_flop import FrameworkFlop
 from measure.meter.step_times import StepBlock, Stretch, all_of
 from results.errors import Unavailable
 
@@ -49,7 +48,6 @@ class MeterSummary:
     unverified_steps: those after the last step that was observed, that of number unverified_since_step (0: none was).
     unverified_reason: why they cannot be observed, "" if they can. lost_steps: those without FLOP, because an observed
     step ran something else.
-    frameworks: what the framework around the loop said a step costs, with the difference by cause.
     low, high: ends of the 95 % interval; None below two blocks.
     """
 
@@ -82,7 +80,6 @@ class MeterSummary:
     goodput_ratio: float | None = None
     counting_s: float = 0.0
     units: tuple[str, ...] = ()
-    frameworks: tuple[FrameworkFlop, ...] = ()
     convention: Mapping[str, str] = field(default_factory=lambda: dict(CONVENTION))
     warnings: tuple[str, ...] = ()
     causal_flop_per_step: float | None = None

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 OURS = tuple(str(ROOT / "measure" / part) for part in ("meter", "integrations"))
 CALLERS_FAULTS = {
     "UtilizationMeter.__init__": "raises for arguments that cannot be right, before the loop",
-    "UtilizationCallback.__init__": "keeps options",
+    "MeterCallback.__init__": "keeps options",
     "MeterSummary.scalars": "reads values that are there",
     "<module>": "an import",
 }
@@ -63,8 +63,6 @@ def _plain(folder):
 
     weights = _trained(model, train_step, 12, meter.step)
     meter.summary()
-    meter.module_flop()
-    meter.flop_counter_flop()
     meter.close()
     return weights
 
@@ -139,7 +137,6 @@ def _lightning(folder):
     from lightning.pytorch.loggers import CSVLogger
 
     module = lightning_module(lambda m, x: m.layer(x), layer=torch.nn.Linear(WIDTH, WIDTH))
-    module.flops_per_batch = 1000
     trainer = lightning.Trainer(
         max_epochs=1, accelerator="cpu", devices=1, logger=CSVLogger(str(folder)), log_every_n_steps=2,
         callbacks=[UtilizationCallback(energy=False, warm_up_steps=1)],
