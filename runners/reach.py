@@ -30,8 +30,7 @@ from runners.footprint.command import Steps, Untraced
 from runners.footprint.step import StepOptions, StepTrace, fit, moments, parts, rules, trace_batch
 
 if TYPE_CHECKING:
-    from analysis.reach.least_time import StepBound
-    from analysis.reach.prediction import Prediction
+    from analysis.reach.prediction import Prediction, StepBound
     from reports.reach import ReachAnswer
     from results.records.step_profile import StepOperation
 
@@ -107,7 +106,7 @@ def _run(options: Namespace) -> int:
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound, Untraced where it cannot be traced."""
     from analysis.footprint.live_bytes import unsized
-    from analysis.reach.least_time import IN_PARTS, step_bound, step_cost
+    from analysis.reach.prediction import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
 
     asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))

@@ -9,8 +9,7 @@ TensorFlow's graph does besides (sums over no axis, shapes, clipping) is in `cat
 from collections.abc import Callable
 
 from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, backward_step, forward_step, repeated
-from analysis.operators.cost import Size
-from analysis.operators.operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
+from analysis.operators.cost import Size, Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from analysis.operators.traffic import itemsize
 from results.records.operations import Operation
 

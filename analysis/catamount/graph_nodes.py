@@ -21,8 +21,7 @@ Sizes as the wordlm graph of Catamount's repository has them: 16h²b + 33hb + 6 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from analysis.operators.cost import ZERO, Cost, Size
-from analysis.operators.operands import Sizes, numel
+from analysis.operators.cost import ZERO, Cost, Size, Sizes, numel
 from analysis.operators.products import multiply_adds, scalars
 
 

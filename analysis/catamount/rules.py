@@ -21,8 +21,7 @@ from functools import partial
 from analysis.catamount import aten_to_tensorflow
 from analysis.catamount.graph_nodes import POINTWISE, GraphNode, flop, footprint_of, pooled, traffic
 from analysis.operators import names, registry
-from analysis.operators.cost import Cost, Size
-from analysis.operators.operands import attribute, shape
+from analysis.operators.cost import Cost, Size, attribute, shape
 from analysis.operators.registry import Rule, Rules
 from results.records.operations import Operation
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of
-from analysis.characterize.operation_mix import Mix, labels, mix, step_s, steps_of, vectors
-from analysis.characterize.similarity import Merge, centroid_linkage
+from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, labels, mix, step_s, steps_of, vectors
 from analysis.characterize.stationarity import Stationarity, stationarity
 from analysis.operators.traffic import UNSIZED
 from results.records.characterization import PLAIN, Characterization, OperationCost, WorkloadRecording

@@ -21,8 +21,7 @@ from typing import Any
 
 from analysis.operators import names
 from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, computed_pairs, is_rule, pairs_of
-from analysis.operators.cost import Size
-from analysis.operators.operands import attribute, has_any, shape
+from analysis.operators.cost import Size, attribute, has_any, shape
 from analysis.operators.registry import kind_of, model_flop
 from results.records.operations import Operation
 

@@ -23,7 +23,7 @@ when there are few queries, as in decoding; the fifth product of a backward pass
 
 from collections.abc import Iterable
 
-from analysis.operators.operands import attribute, shape
+from analysis.operators.cost import attribute, shape
 from results.records.operations import Operation
 
 CAUSAL, ALL = "causal", "all"

@@ -2,12 +2,20 @@
 
 Sizes are ints, or sympy expressions where a model is derived as a formula. A Cost knows neither time nor device, and
 its bytes are those of unfused operations: every input read once, every output written once.
+
+How a reader asks an Operation for what it needs: shapes by argument name, attributes, element counts.
+
+Raises ValueError, naming the operation and its index, where the record lacks what a formula needs: a count that
+guesses is worse than none. Knows nothing of what an operation is or costs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
+
+from results.records.operations import Operation
 
 Size = Any
 """An int, or a sympy expression. Formulas only add, multiply and divide exactly, so that either will do."""
@@ -61,3 +69,98 @@ class Cost:
 
 
 ZERO = Cost()
+
+
+Sizes = tuple[Any, ...]
+
+NEEDS = "needs_gradient"
+"""The attribute of a gradient's call that lists the inputs of its forward call that need one, where the trace knows."""
+
+STORED = "stored_values"
+"""The attribute of a call with sparse tensors: name of each → how many values it stores."""
+
+
+def has(operation: Operation, argument: str) -> bool:
+    """Whether this tensor was passed (a None tensor is absent)."""
+    return argument in operation.input_names
+
+
+def has_any(operation: Operation, *arguments: str) -> bool:
+    """Whether one of these tensors was passed."""
+    return any(argument in operation.input_names for argument in arguments)
+
+
+def shape(operation: Operation, *arguments: str) -> Sizes:
+    """The shape of an input tensor by its schema argument; of several names the first that was passed.
+
+    Tensors in a list are "NAME[i]". Raises ValueError if none of them was passed.
+    """
+    for argument in arguments:
+        if argument in operation.input_names:
+            return tuple(operation.input_shapes[operation.input_names.index(argument)])
+    raise ValueError(
+        f"{operation.name} at index {operation.index}: expected a tensor {' or '.join(arguments)}, "
+        f"got {', '.join(operation.input_names) or 'none'}"
+    )
+
+
+def shapes_in(operation: Operation, argument: str) -> list[Sizes]:
+    """The shapes of all tensors of a list argument, in order."""
+    return [
+        tuple(form)
+        for name, form in zip(operation.input_names, operation.input_shapes, strict=True)
+        if name.startswith(f"{argument}[")
+    ]
+
+
+def output(operation: Operation, position: int = 0) -> Sizes:
+    """The shape of an output; of an operation that returns nothing, of its first input, which it writes."""
+    if operation.output_shapes:
+        return tuple(operation.output_shapes[position])
+    return first(operation)
+
+
+def first(operation: Operation) -> Sizes:
+    """The shape of the first input tensor. Raises ValueError if there is none."""
+    if not operation.input_shapes:
+        raise ValueError(f"{operation.name} at index {operation.index}: expected an input tensor, got none")
+    return tuple(operation.input_shapes[0])
+
+
+def numel(sizes: Sizes) -> Size:
+    """Elements of a tensor of this shape."""
+    return prod(sizes)
+
+
+def attribute(operation: Operation, name: str, default: Any = None) -> Any:
+    """An argument that is no tensor; `default` where it is absent or None."""
+    value = operation.attributes.get(name)
+    return default if value is None else value
+
+
+def needed(operation: Operation, name: str) -> Any:
+    """An argument that is no tensor and that a formula cannot do without. Raises ValueError if it is absent."""
+    value = operation.attributes.get(name)
+    if value is None:
+        raise ValueError(f"{operation.name} at index {operation.index}: expected the attribute {name}")
+    return value
+
+
+def asked(operation: Operation, *arguments: str) -> tuple[bool, ...]:
+    """Which of these inputs of the forward call need a gradient; all where that is not known."""
+    needs = operation.attributes.get(NEEDS, arguments)
+    return tuple(argument in needs for argument in arguments)
+
+
+def output_mask(operation: Operation, size: int = 3) -> tuple[bool, ...]:
+    """Which gradients were asked for; all where the operation has no mask."""
+    return tuple(bool(asked) for asked in attribute(operation, "output_mask", [True] * size))
+
+
+def computes(operation: Operation) -> bool:
+    """Whether floating or complex numbers are involved; arithmetic on integers and bools is not FLOP.
+
+    An operation without dtypes (a record made by hand) computes.
+    """
+    known = (*operation.input_dtypes, *operation.output_dtypes)
+    return not known or any(dtype.startswith(("float", "bfloat", "complex")) for dtype in known)

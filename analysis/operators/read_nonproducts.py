@@ -10,8 +10,10 @@ from math import prod
 from typing import Any
 
 from analysis.operators import nonproducts
-from analysis.operators.cost import ZERO, Cost, Size
-from analysis.operators.operands import (
+from analysis.operators.cost import (
+    ZERO,
+    Cost,
+    Size,
     Sizes,
     attribute,
     computes,

@@ -1,15 +1,17 @@
 """Readers of convolutions, matrix products, attention and recurrent layers: Operation → the sizes a formula takes.
 
 A reader knows argument names and layouts of one family of ATen operations and calls a shape function of
-`analysis/operators/products.py` or `analysis/operators/recurrent.py`; it multiplies nothing itself but elements of a
+`analysis/operators/products.py` or `analysis/operators/products.py`; it multiplies nothing itself but elements of a
 shape. It leaves bytes to `analysis/operators/traffic.py`. Which name has which reader is in
 `analysis/operators/registry.py`.
 """
 
-from analysis.operators import nonproducts, products, recurrent
-from analysis.operators.cost import ZERO, Cost, Size
-from analysis.operators.operands import (
+from analysis.operators import nonproducts, products
+from analysis.operators.cost import (
     STORED,
+    ZERO,
+    Cost,
+    Size,
     Sizes,
     asked,
     attribute,
@@ -308,19 +310,19 @@ MODES = ("rnn", "rnn", "lstm", "gru")
 
 def recurrent_layers(operation: Operation) -> Cost:
     """_cudnn_rnn, miopen_rnn: all layers and directions at once."""
-    return recurrent.recurrent(_tokens(operation), _layers(operation))
+    return products.recurrent(_tokens(operation), _layers(operation))
 
 
 def recurrent_layers_backward(operation: Operation) -> Cost:
     """Their backward passes; the mask says which of (input, state, cell, weight) is asked for."""
     mask = attribute(operation, "output_mask", (True, True, True, True))
     first = 0 if mask[1] else numel(shape(operation, "hx"))
-    return recurrent.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]), first)
+    return products.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]), first)
 
 
 def recurrent_layer(operation: Operation) -> Cost:
     """mkldnn_rnn_layer: one layer in one direction, whatever its arguments num_layers and bidirectional say."""
-    return recurrent.recurrent(_tokens(operation), _one_layer(operation))
+    return products.recurrent(_tokens(operation), _one_layer(operation))
 
 
 def recurrent_layer_backward(operation: Operation) -> Cost:
@@ -330,34 +332,34 @@ def recurrent_layer_backward(operation: Operation) -> Cost:
     net = _one_layer(operation)
     matrices = net.input_matrices, net.matrices - net.input_matrices
     frozen = sum(each for each, is_trained in zip(matrices, trained, strict=True) if not is_trained)
-    return recurrent.recurrent_backward(_tokens(operation), net, grad_input, any(trained), first, frozen)
+    return products.recurrent_backward(_tokens(operation), net, grad_input, any(trained), first, frozen)
 
 
 def recurrent_whole(cell: str, operation: Operation) -> Cost:
     """aten.lstm, gru, rnn_tanh, rnn_relu kept whole (inference mode): weights are `params`."""
     matrices = [form for form in shapes_in(operation, "params") if len(form) == 2]
-    hidden = products.exact_ratio(matrices[1][0], recurrent.CELLS[cell].gates)
+    hidden = products.exact_ratio(matrices[1][0], products.CELLS[cell].gates)
     net = _network(operation, cell, hidden, state=matrices[1][1])
-    return recurrent.recurrent(_tokens(operation), net)
+    return products.recurrent(_tokens(operation), net)
 
 
 def recurrent_cell(cell: str, operation: Operation) -> Cost:
     """aten.lstm_cell and its like: one step of one layer."""
-    width = products.exact_ratio(shape(operation, "w_ih")[0], recurrent.CELLS[cell].gates)
-    net = recurrent.network(cell, shape(operation, "input")[-1], width, bias=has(operation, "b_ih"))
-    return recurrent.recurrent(_tokens(operation), net)
+    width = products.exact_ratio(shape(operation, "w_ih")[0], products.CELLS[cell].gates)
+    net = products.network(cell, shape(operation, "input")[-1], width, bias=has(operation, "b_ih"))
+    return products.recurrent(_tokens(operation), net)
 
 
 def fused_gates(cell: str, operation: Operation) -> Cost:
     """_thnn_fused_lstm_cell, _thnn_fused_gru_cell: the scalar work; the products are operations of their own."""
-    net = recurrent.network(cell, 0, 1, bias=has(operation, "input_bias"))
-    return recurrent.recurrent_cells(_states(cell, operation), net)
+    net = products.network(cell, 0, 1, bias=has(operation, "input_bias"))
+    return products.recurrent_cells(_states(cell, operation), net)
 
 
 def fused_gates_backward(cell: str, operation: Operation) -> Cost:
     """Their backward passes."""
-    net = recurrent.network(cell, 0, 1, bias=bool(attribute(operation, "has_bias", has(operation, "input_bias"))))
-    return recurrent.recurrent_cells_backward(_states(cell, operation), net)
+    net = products.network(cell, 0, 1, bias=bool(attribute(operation, "has_bias", has(operation, "input_bias"))))
+    return products.recurrent_cells_backward(_states(cell, operation), net)
 
 
 def _tokens(operation: Operation) -> Size:
@@ -368,11 +370,11 @@ def _states(cell: str, operation: Operation) -> Size:
     """Elements of the hidden state: `cx` and `grad_hy` have its shape, `input_gates` that of all gates."""
     if has_any(operation, "cx", "hx", "grad_hy"):
         return numel(shape(operation, "cx", "hx", "grad_hy"))
-    return products.exact_ratio(numel(shape(operation, "input_gates")), recurrent.CELLS[cell].gates)
+    return products.exact_ratio(numel(shape(operation, "input_gates")), products.CELLS[cell].gates)
 
 
-def _one_layer(operation: Operation) -> recurrent.Network:
-    return recurrent.network(
+def _one_layer(operation: Operation) -> products.Network:
+    return products.network(
         MODES[needed(operation, "mode")],
         shape(operation, "input")[-1],
         needed(operation, "hidden_size"),
@@ -380,16 +382,16 @@ def _one_layer(operation: Operation) -> recurrent.Network:
     )
 
 
-def _layers(operation: Operation) -> recurrent.Network:
+def _layers(operation: Operation) -> products.Network:
     cell, hidden = MODES[needed(operation, "mode")], needed(operation, "hidden_size")
     projection = attribute(operation, "proj_size", 0)
     return _network(operation, cell, hidden, state=projection if projection != 0 else hidden)
 
 
-def _network(operation: Operation, cell: str, hidden: Size, state: Size) -> recurrent.Network:
+def _network(operation: Operation, cell: str, hidden: Size, state: Size) -> products.Network:
     layers, directions = needed(operation, "num_layers"), 2 if attribute(operation, "bidirectional", False) else 1
     per_cell = attribute(operation, "weight_stride0", 4)  # tensors of one cell; 2 and 3 are without biases
-    return recurrent.network(
+    return products.network(
         cell,
         shape(operation, "input", "data")[-1],
         hidden,

@@ -8,8 +8,7 @@ import re
 from math import prod
 
 from analysis.operators import nonproducts
-from analysis.operators.cost import ZERO, Cost, Size
-from analysis.operators.operands import attribute, first, has, needed, numel, output, shape
+from analysis.operators.cost import ZERO, Cost, Size, attribute, first, has, needed, numel, output, shape
 from analysis.operators.products import scalars
 from results.records.operations import Operation
 

@@ -9,9 +9,8 @@ a stride larger than itself only what it touches (three of four pixels are not r
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.operators.cost import Size
+from analysis.operators.cost import Size, Sizes, attribute, has, numel, output, output_mask, shape
 from analysis.operators.names import CONVOLUTION, CONVOLUTION_BACKWARD, CONVOLUTION_RELU
-from analysis.operators.operands import Sizes, attribute, has, numel, output, output_mask, shape
 from results.records.operations import Operation
 
 Form = tuple[tuple[Size, ...], str]

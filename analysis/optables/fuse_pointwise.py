@@ -10,12 +10,10 @@ that a compiler does it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from analysis.operators.cost import Cost, Size
-from analysis.operators.operands import needed
+from analysis.operators.cost import Cost, Size, needed
 from analysis.operators.registry import TABLE, Rule, Rules, add_rule, kind_of, rule_of, total
 from analysis.operators.traffic import Form, Piece, nothing, reads, writes
-from analysis.optables.builder import StepTable
-from analysis.optables.edits import Entry, rebuilt
+from analysis.optables.builder import Entry, StepTable, rebuilt
 from results.records.operations import Operation
 
 FUSED = "flopledger.fused"

@@ -17,8 +17,17 @@ from fractions import Fraction
 
 from analysis.operators.registry import model_flop
 from analysis.parallel.rank_grid import ATTENTION, Coordinates, RankGrid
-from analysis.parallel.rank_trace import COLLECTIVES, EXPERT_COUNTS, WAITS, LocalParameter, RankTrace, message_bytes
-from analysis.parallel.stages import FORWARD, Stages, split
+from analysis.parallel.rank_trace import (
+    COLLECTIVES,
+    EXPERT_COUNTS,
+    FORWARD,
+    WAITS,
+    LocalParameter,
+    RankTrace,
+    Stages,
+    message_bytes,
+    split,
+)
 from results.records.operations import Operation
 
 Work = Mapping[tuple[str, str, str], int]

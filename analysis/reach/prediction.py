@@ -3,15 +3,29 @@
 A prediction is refused where nothing like it was measured: no training step of a compiled model, no step in this
 precision, a kind of operation that no fitted model had and that weighs. On a device that was not measured itself the
 interval is the one that the measured devices had when each was left out.
+
+The least time of a step on a device, from its operations and the datasheet.
+
+With ideal fusion (`analysis.profile.fusion`) a step is a sequence of groups. A group takes at least
+max(Σ model FLOP ÷ peak of the unit, bytes ÷ bandwidth of memory), and the step at least the sum of that. The unfused
+time is the same sum with each operation as a group of its own: an estimate, and no bound, since what fuses is faster.
+
+Products that a faster algorithm computes with fewer multiply-adds (Winograd, FFT) may be faster than the bound, and so
+may a step whose tensors stay in a cache from one group to the next. Not claimed: that a device reaches the bound.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from analysis.devices.peaks import Device
+from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes
 from analysis.reach.step_amounts import COMPILED, EAGER, GROUPED, TRANSPOSED, StepAmounts
 from analysis.reach.step_time import Machine, Setting, TimeModel, TimePart, parts_of
 from results.errors import Unavailable
+from results.records.step_profile import StepOperation
 
 MEASURED, OTHER_DEVICE = "measured", "not measured"
 
@@ -127,3 +141,110 @@ def is_power_limited(device: Device) -> bool:
 
 POWER_LIMITED = frozenset({"Tesla T4", "NVIDIA L4", "NVIDIA A10", "NVIDIA A10G", "Tesla P4"})
 """Cards of at most 150 W, far under what their units draw at the boost clock."""
+
+
+ARITHMETIC, MEMORY = "arithmetic", "memory"
+
+IN_PARTS = "aten._safe_softmax"
+"""What a trace on a CPU has where attention is in parts there: CUDA may run those as one kernel, which keeps the scores
+of every pair of tokens to itself. The sum over the parts is then no least time."""
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StepCost:
+    """What the groups of a step cost, and its single operations.
+
+    units: arithmetic units that the step uses. group_flop, operation_flop: model FLOP by group (or operation) and unit,
+    int64 of shape (n, units). group_bytes, operation_bytes: what each moves, int64 of shape (n,). recomputed_flop: of
+    those, done again in the backward pass, by unit, shape (units,).
+    """
+
+    units: tuple[str, ...]
+    group_flop: Counts
+    group_bytes: Counts
+    operation_flop: Counts
+    operation_bytes: Counts
+    recomputed_flop: Counts
+
+    @property
+    def model_flop(self) -> int:
+        """FLOP of convolutions and matrix products, without recomputation; a multiply-add is 2."""
+        return int(self.operation_flop.sum() - self.recomputed_flop.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBound:
+    """The least time of a step, in seconds.
+
+    peak_flop_per_s: of the units that run the products, weighted by their FLOP. attainable_ratio: utilization of that
+    peak if the step took bound_time_s; unfused_ratio: if it took unfused_time_s. bound_by: "arithmetic" and "memory" →
+    share of bound_time_s in groups that are bound by it.
+    """
+
+    model_flop: int
+    peak_flop_per_s: float
+    bound_time_s: float
+    attainable_ratio: float
+    unfused_time_s: float
+    unfused_ratio: float
+    bound_by: Mapping[str, float]
+
+
+def step_cost(operations: Sequence[StepOperation]) -> StepCost:
+    """The cost of a step whose operations are in groups. Raises Unavailable where an operation's cost is not known."""
+    if unknown := sorted({operation.name for operation in operations if not operation.understood}):
+        raise Unavailable(f"no rule for {', '.join(unknown[:3])}: the FLOP of the step are not known")
+    units = tuple(sorted({operation.unit for operation in operations if operation.model_flop}))
+    if "" in units:
+        raise Unavailable("a product has a dtype without an arithmetic unit")
+    column = {unit: place for place, unit in enumerate(units)}
+    flop = np.zeros((len(operations), len(units)), np.int64)
+    again = np.zeros(len(units), np.int64)
+    for row, operation in enumerate(operations):
+        if operation.model_flop:
+            flop[row, column[operation.unit]] = operation.model_flop
+            again[column[operation.unit]] += operation.model_flop * (operation.phase == RECOMPUTE)
+    row_of = {operation.index: row for row, operation in enumerate(operations)}
+    fused = groups(operations)
+    return StepCost(
+        units,
+        np.array([flop[[row_of[index] for index in members]].sum(axis=0) for members, _ in fused], np.int64).reshape(
+            len(fused), len(units)
+        ),
+        np.array([nbytes for _, nbytes in fused], np.int64),
+        flop,
+        np.array([moved_bytes(operation) for operation in operations], np.int64),
+        again,
+    )
+
+
+def step_bound(cost: StepCost, peak_by_unit: Mapping[str, float], bytes_per_s: float | None) -> StepBound:
+    """The least time of a step.
+
+    peak_by_unit: unit → FLOP/s; bytes_per_s: bandwidth of memory. Raises Unavailable for a unit without a peak, without
+    a bandwidth, and for a step without model FLOP.
+    """
+    if not cost.model_flop:
+        raise Unavailable("the step has no convolution or matrix product: there is no utilization of it")
+    if missing := [unit for unit in cost.units if not peak_by_unit.get(unit)]:
+        raise Unavailable(f"no datasheet peak of {', '.join(missing)}")
+    if not bytes_per_s:
+        raise Unavailable("no datasheet bandwidth of memory")
+    s_per_flop = np.array([1 / peak_by_unit[unit] for unit in cost.units])
+    arithmetic_s, memory_s = cost.group_flop @ s_per_flop, cost.group_bytes / bytes_per_s
+    taken_s = np.maximum(arithmetic_s, memory_s)
+    bound_s = float(taken_s.sum())
+    unfused_s = float(np.maximum(cost.operation_flop @ s_per_flop, cost.operation_bytes / bytes_per_s).sum())
+    model_s = float((cost.operation_flop.sum(axis=0) - cost.recomputed_flop) @ s_per_flop)
+    by_arithmetic = float(taken_s[arithmetic_s >= memory_s].sum()) / bound_s
+    return StepBound(
+        model_flop=cost.model_flop,
+        peak_flop_per_s=cost.model_flop / model_s,
+        bound_time_s=bound_s,
+        attainable_ratio=model_s / bound_s,
+        unfused_time_s=unfused_s,
+        unfused_ratio=model_s / unfused_s,
+        bound_by={ARITHMETIC: by_arithmetic, MEMORY: 1 - by_arithmetic},
+    )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from analysis.operators import products
-from analysis.operators.operands import Sizes
+from analysis.operators.cost import Sizes
 from analysis.trace.operations import kind_of_call
 from analysis.trace.signatures import FORMS, GONE
 from results.errors import Unavailable

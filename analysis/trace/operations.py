@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.operators.operands import Sizes
+from analysis.operators.cost import Sizes
 from analysis.operators.registry import PRODUCTS, TABLE, Rule, kind_of, model_flop
 from analysis.operators.traffic import nothing
 from analysis.trace.output_shapes import CallArguments

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.operators.operands import Sizes
+from analysis.operators.cost import Sizes
 from results.errors import Unavailable
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.operators.operands import Sizes
+from analysis.operators.cost import Sizes
 from analysis.trace import output_shapes
 from analysis.trace.output_shapes import CallArguments
 

@@ -13,7 +13,7 @@ from analysis.devices.ceilings import best
 from analysis.devices.precisions import UNITS
 from analysis.stats.comparison import MARGIN_RATIO
 from analysis.utilization.denominators import ceilings_of
-from analysis.utilization.placement import same_placement
+from analysis.utilization.step_times import same_placement
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
 from results.records.rows import changed

@@ -2,13 +2,40 @@
 
 Device time where every block has it, else wall time: one clock for all blocks, never a mixture. Phases were timed in a
 pass of their own, whose marks cost a little: their sum is near the whole step's time, not equal to it. Pure.
+
+Which blocks of a cell were timed while its processors were near to each other, and in which they were far apart.
+
+A virtual machine's processors are threads of its host, which puts them on cores that share a cache or on cores that do
+not, and moves them after seconds or minutes. What several threads do together then takes longer: a step of ResNet-18 on
+two of them 50 and 62 ms (docs/benchmarks.md). Each block has the time of a cache line between two processors right
+after it; where these times fall into two groups, so do the blocks. Pure.
+
+Not claimed: more than two placements of a cell. A move and the way back within one block are not seen.
+
+A ceiling that was timed between the blocks of a cell's steps, and the utilization of the two together.
+
+A pair is a block of steps and, of each unit, the block of the ceiling's kernel beside it. The time that the step's FLOP
+would take at the kernel's rate in this pair, ÷ the step time in it, would be the pair's utilization. Of all pairs, the
+utilization is the ratio of the two means, and its interval is on a logarithmic scale: that of the mean of
+
+    z = ideal time ÷ its mean - step time ÷ its mean,
+
+the linearised logarithm of the ratio (delta method; Cochran, "Sampling Techniques", 3rd edition, section 6.3), with
+the autocorrelation of neighbouring pairs in it (`analysis/stats/summary.py`). Both halves' noise is in it, and what
+slows both down by one factor is not.
+
+Pairs in which neither block waited for a processor are used if there are three of them, else all with a measured block.
+Not claimed: that a neighbour slows down one kernel as it does a step. Pure.
 """
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from analysis.stats.summary import LAG1, Summary, summarise
+from results.errors import Unavailable
 from results.records.answers import StepTime
 from results.records.cell import Run, identity
 from results.records.rows import changed
@@ -21,7 +48,7 @@ DISTURBED_RATIO = 0.05
 
 ASIDE = ("disturbed", "moved")
 """Parts of measured blocks that waited for a processor, or were timed while the processors were placed otherwise than
-for the others (`analysis/utilization/placement.py`): in no number but `all_mean_s`."""
+for the others (`analysis/utilization/step_times.py`): in no number but `all_mean_s`."""
 
 
 def waited(block: Sample) -> bool:
@@ -131,3 +158,130 @@ def _row(run: Run, phase: str, timed: StepBlocks, total_s: float | None) -> Step
         outliers=summary.outliers,
         share_ratio=summary.mean / total_s if total_s else None,
     )
+
+
+APART_RATIO = 2.0
+"""Two neighbouring times of a cache line that differ by less are of one placement. Measured here: 84 to 117 ns between
+cores of one cache, on a busy machine, and 322 to 444 ns between others (docs/benchmarks.md). Now and then it was 49 ns:
+that of two hardware threads of one core, which may become a placement of its own."""
+
+
+def far_from_s(trips_s: Iterable[float]) -> float:
+    """The least time of a cache line of the far placement: above the widest gap. Infinite where there is one alone."""
+    gaps = [(after / before, after) for before, after in itertools.pairwise(sorted(trips_s))]
+    ratio, far_s = max(gaps, default=(1.0, math.inf))
+    return far_s if ratio >= APART_RATIO else math.inf
+
+
+def same_placement(one_s: float | None, other_s: float | None) -> bool:
+    """Whether two times of a cache line are of one placement of the processors. True where both are None (not timed),
+    False where one is."""
+    if one_s is None or other_s is None:
+        return one_s == other_s
+    return max(one_s, other_s) < APART_RATIO * min(one_s, other_s)
+
+
+def placements(blocks: Sequence[Sample]) -> list[int | None]:
+    """Of each block, in their order of time: 0 near, 1 far; None: moved within it, or unknown. All 0 where there is one
+    placement."""
+    trips_s = [block.core_round_trip_s for block in blocks]
+    far_s = far_from_s(trip_s for trip_s in trips_s if trip_s)
+    if far_s == math.inf:
+        return [0] * len(blocks)
+    after_block = [int(trip_s >= far_s) if trip_s else None for trip_s in trips_s]
+    return [now if now == before else None for before, now in itertools.pairwise([after_block[0], *after_block])]
+
+
+def in_one_placement(blocks: Sequence[Sample]) -> list[Sample]:
+    """The undisturbed blocks of the placement that has most of them; of two that have as many, of the near one."""
+    calm = [(block, place) for block, place in zip(blocks, placements(blocks), strict=True) if not is_disturbed(block)]
+    found = [place for _, place in calm]
+    most = max((0, 1), key=found.count)
+    return [block for block, place in calm if place == most]
+
+
+LEAST_PAIRS = 3
+
+
+@dataclass(frozen=True)
+class PairedUtilization:
+    """A utilization. low, high: 95 % interval; None for a single pair. pairs: how many it is of."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    pairs: int
+
+
+@dataclass(frozen=True)
+class PairedCeiling:
+    """Pairs in order of time. step_s: of each, s a step. s_per_flop: unit → of each, s. kernels: unit → what ran.
+
+    rule: of the interval (`Run.interval_rule`).
+    """
+
+    step_s: tuple[float, ...]
+    s_per_flop: Mapping[str, tuple[float, ...]]
+    kernels: Mapping[str, str]
+    rule: str = LAG1
+
+    def utilization(self, flop_by_unit: Mapping[str, float]) -> PairedUtilization:
+        """Of a step. flop_by_unit: its work. Raises Unavailable for work on a unit without a kernel, and for none."""
+        work = {unit: flop for unit, flop in flop_by_unit.items() if flop}
+        if not work:
+            raise Unavailable("no model FLOP to divide")
+        if lacking := [unit for unit in work if unit not in self.s_per_flop]:
+            known = ", ".join(sorted(self.s_per_flop))
+            raise Unavailable(f"no kernel of {', '.join(lacking)} was timed beside the steps; known units: {known}")
+        times = zip(*(self.s_per_flop[unit] for unit in work), strict=True)
+        ideal_s = [sum(flop * each for flop, each in zip(work.values(), pair, strict=True)) for pair in times]
+        ideal, step = fmean(ideal_s), fmean(self.step_s)
+        ratio, count = ideal / step, len(ideal_s)
+        differences = [a / ideal - b / step for a, b in zip(ideal_s, self.step_s, strict=True)]
+        spread = summarise(differences, signed=True, rule=self.rule)
+        if spread.low is None or spread.high is None:
+            return PairedUtilization(ratio, None, None, count)
+        return PairedUtilization(ratio, ratio * math.exp(spread.low), ratio * math.exp(spread.high), count)
+
+    @property
+    def half_width_ratio(self) -> float | None:
+        """Half of the utilization's 95 % interval on a logarithmic scale, of the unit where it is widest. None for a
+        single pair. It does not depend on how much work a step has."""
+        widths = []
+        for unit in self.s_per_flop:
+            found = self.utilization({unit: 1})
+            if found.low is None or found.high is None:
+                return None
+            widths.append(math.log(found.high / found.low) / 2 if found.low > 0 else math.inf)
+        return max(widths)
+
+    def source(self, flop_by_unit: Mapping[str, int]) -> str:
+        """The kernels that this work is divided by."""
+        kernels = [f"{unit} {self.kernels[unit]}" for unit in sorted(self.kernels) if flop_by_unit.get(unit)]
+        return f"{'; '.join(kernels)}, timed beside the steps, {len(self.step_s)} pairs"
+
+
+def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling | None:
+    """Of one attempt's samples. None where no ceiling was timed between its blocks, or no measured block has one.
+
+    rule: of the interval (`Run.interval_rule`).
+    """
+    ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
+    steps = [s for s in ordered if s.part in ("measure", *ASIDE)]
+    beside: dict[str, list[Sample]] = {}
+    for sample in ordered:
+        if sample.part == "ceiling" and sample.flop:
+            beside.setdefault(sample.unit, []).append(sample)
+    pairs = [pair for pair in zip(steps, *beside.values(), strict=False) if pair[0].part == "measure"]
+    if not beside or not pairs:
+        return None
+    calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
+    blocks, *kernels = zip(*(calm if len(calm) >= LEAST_PAIRS else pairs), strict=True)
+    rates = [_s_per_flop(each) for each in kernels]
+    names = {unit: each[0].kernel for unit, each in beside.items()}
+    return PairedCeiling(tuple(block_means_s(blocks)), dict(zip(beside, rates, strict=True)), names, rule)
+
+
+def _s_per_flop(blocks: Sequence[Sample]) -> tuple[float, ...]:
+    calls_s = zip(block_means_s(blocks), blocks, strict=True)
+    return tuple(call_s * block.steps / (block.flop or math.inf) for call_s, block in calls_s)

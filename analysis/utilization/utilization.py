@@ -20,8 +20,7 @@ from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
 from analysis.stats.summary import LAG1
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
-from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
-from analysis.utilization.step_times import StepBlocks, step_blocks, whole_steps
+from analysis.utilization.step_times import PairedCeiling, StepBlocks, paired_ceiling, step_blocks, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results.errors import Unavailable
 from results.records.answers import Utilization, WorkTime

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.devices.peaks import Device, lookup
-from analysis.reach.least_time import IN_PARTS, step_bound, step_cost
-from analysis.reach.prediction import NOMINAL
+from analysis.reach.prediction import IN_PARTS, NOMINAL, step_bound, step_cost
 from analysis.reach.published_steps import published_rows
 from reports.shared.layout import csv_text
 from results.errors import Inconsistent, Unavailable

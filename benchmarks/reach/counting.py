@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.devices.peaks import lookup
 from analysis.footprint.largest_batch import SMALL
-from analysis.reach.least_time import IN_PARTS, StepCost, step_bound, step_cost
+from analysis.reach.prediction import IN_PARTS, StepCost, step_bound, step_cost
 from analysis.reach.step_amounts import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row
 from results.errors import Inconsistent, Unavailable, one_line

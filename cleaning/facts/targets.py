@@ -4,8 +4,7 @@ them."""
 import math
 from collections.abc import Sequence
 
-from analysis.utilization.paired_ceiling import paired_ceiling
-from analysis.utilization.step_times import block_summary
+from analysis.utilization.step_times import block_summary, paired_ceiling
 from results.records.cell import Parameters, Run
 from results.records.samples import Sample
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
-from analysis.operators.operands import NEEDS
+from analysis.operators.cost import NEEDS
 from analysis.operators.registry import unneeded_flop
 from analysis.parallel.rank_grid import parse_plan
 from analysis.profile.machine import machine_of

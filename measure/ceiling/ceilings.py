@@ -33,8 +33,7 @@ from analysis.devices.precisions import PRECISIONS, Precision
 from analysis.devices.telemetry import Reading
 from analysis.trace.kernel_names import fast_algorithm
 from analysis.utilization.ceiling_doubts import loaded
-from analysis.utilization.placement import same_placement
-from analysis.utilization.step_times import DISTURBED_RATIO
+from analysis.utilization.step_times import DISTURBED_RATIO, same_placement
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import apply_precision

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from analysis.operators.operands import NEEDS, STORED
+from analysis.operators.cost import NEEDS, STORED
 from analysis.operators.registry import kind_of, rule_of
 from measure.dispatch.sizes import plain, sizes
 from results.errors import Unavailable

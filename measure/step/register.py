@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analysis.operators import registry
-from analysis.operators.cost import Cost
-from analysis.operators.operands import STORED
+from analysis.operators.cost import STORED, Cost
 from measure.dispatch import schemas
 from results.records.operations import Operation
 

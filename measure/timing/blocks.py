@@ -33,7 +33,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from analysis.stats.summary import summarise
-from analysis.utilization.placement import in_one_placement
+from analysis.utilization.step_times import in_one_placement
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, disturbance
 from measure.timing.protocols import Protocol

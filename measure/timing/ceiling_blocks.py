@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from analysis.utilization.paired_ceiling import paired_ceiling
+from analysis.utilization.step_times import paired_ceiling
 from measure.timing.blocks import BlockTimer, steps_for
 from measure.timing.clocks import Clock
 from measure.timing.protocols import Protocol

@@ -16,9 +16,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from analysis.stats.summary import Summary, summarise, unsteady
-from analysis.utilization.paired_ceiling import PairedCeiling
-from analysis.utilization.placement import in_one_placement
-from analysis.utilization.step_times import DISTURBED_RATIO, is_disturbed, median_round_trip_s, waited
+from analysis.utilization.step_times import (
+    DISTURBED_RATIO,
+    PairedCeiling,
+    in_one_placement,
+    is_disturbed,
+    median_round_trip_s,
+    waited,
+)
 from measure.timing.disturbance import DISTURBED, MOVED
 from measure.timing.protocols import Protocol
 from results.records.samples import Sample

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, Grouping, figure3
-from analysis.characterize.operation_mix import Mix, types_for
-from analysis.characterize.similarity import Merge, centroid_linkage, matrix, pictures
+from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, matrix, pictures, types_for
 from analysis.characterize.stationarity import Stationarity, Tail, tail
 from analysis.characterize.step_reconstruction import Reconstructed, Scaling, over_batch, parallelism, reconstructed
 from analysis.characterize.summary import (

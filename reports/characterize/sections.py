@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterator, Sequence
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
-from analysis.characterize.similarity import Merge, inverted
+from analysis.characterize.operation_mix import Merge, inverted
 from analysis.characterize.step_reconstruction import Amdahl
 from reports.characterize.answer import (
     CharacterizeAnswer,

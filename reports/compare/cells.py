@@ -26,8 +26,7 @@ from analysis.stats.comparison import (
     scatter,
     verdict,
 )  # fmt: skip
-from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
-from analysis.utilization.step_times import block_means_s, whole_steps
+from analysis.utilization.step_times import PairedCeiling, block_means_s, paired_ceiling, whole_steps
 from analysis.utilization.windows import Window
 from analysis.utilization.work_times import variant
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page

@@ -21,7 +21,7 @@ from math import prod
 from typing import Any
 
 from analysis.devices.device_peak import MixedPeak, mixed_peak, peak_refusal
-from analysis.operators.operands import shape
+from analysis.operators.cost import shape
 from analysis.operators.registry import PRODUCTS, model_flop
 from reports.shared.numbers import digits, si
 from results.records.calls import CallRecording

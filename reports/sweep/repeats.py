@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from analysis.utilization import windows
-from analysis.utilization.placement import far_from_s
+from analysis.utilization.step_times import far_from_s
 from cleaning.reconcile.variants import Variant
 from cleaning.reconcile.view import View
 from reports.shared.html_tables import Table

@@ -366,8 +366,7 @@ def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> 
         found = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode, steps_before=0)
     if not subject.fused:
         return found.operations, found.storages, parameters
-    from analysis.optables.builder import StepTable
-    from analysis.optables.edits import renumbered
+    from analysis.optables.builder import StepTable, renumbered
     from analysis.optables.fuse_pointwise import fuse_pointwise, understand_fused
 
     understand_fused()

@@ -12,8 +12,7 @@ from typing import Any
 
 from analysis.footprint.minimum import minimal
 from analysis.formula.derivation import footprint as derivation_footprint
-from analysis.formula.derivation.branches import change, difference
-from analysis.formula.derivation.derive import Derived, Uninterpolated
+from analysis.formula.derivation.derive import Derived, Uninterpolated, change, difference
 from analysis.formula.derivation.footprint_terms import peak_of
 from analysis.formula.derivation.interpolate import Point, point_text, value_of
 from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, Unfitted

@@ -19,7 +19,7 @@ import torch
 
 from analysis.devices.precisions import PRECISIONS, Precision
 from analysis.utilization.numerators import count_table
-from analysis.utilization.paired_ceiling import paired_ceiling
+from analysis.utilization.step_times import paired_ceiling
 from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
 from measure.ceiling.core_peaks import issue_rows
 from measure.ceiling.quick import copies_and_launches

@@ -1,9 +1,9 @@
 """Formulas at points, exactly: whole numbers stay whole, of any size, and fractions stay fractions.
 
-An expression is turned into Python code over ints once (`compiled`), with every rounding atom taken once and rational
-coefficients brought over one denominator, and then called at any number of points. Nothing passes through a float or a
-64-bit integer. Not claimed: nothing but what `analysis.formula.algebra.expressions` calls a formula (and Abs); a
-logarithm or a root has no exact value and is refused.
+An expression is turned into Python code over ints and Fractions once (`compiled`), and then called at any number of
+points. Nothing passes through a float or a 64-bit integer. Not claimed: nothing but what
+`analysis.formula.algebra.expressions` calls a formula (and Abs); a logarithm or a root has no exact value and is
+refused.
 
 Points and sweeps as text: `hidden=2004,batch=64`, `hidden=512:8192:512,batch=1,2,4`, and the rows they give.
 
@@ -12,7 +12,6 @@ Values are whole numbers of at least 1. Nothing here evaluates a formula (`analy
 a file.
 """
 
-import ast
 import csv
 import functools
 import io
@@ -32,9 +31,6 @@ Exact = int | Fraction
 Point = Mapping[str, int]
 """Name of a symbol → its value, a whole number of at least 1."""
 
-_SCALED = tuple[ast.expr, int]
-"""Code of a numerator, and the constant denominator below it."""
-
 
 def value(expression: Expr, point: Point, symbols: Collection[str] | None = None) -> Exact:
     """The expression's value at a point: an int where it is whole, else a Fraction.
@@ -44,12 +40,6 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
     """
     wanted = names(expression)
     return _at(expression, wanted, checked_point(point, wanted, symbols))
-
-
-def values(expression: Expr, points: Iterable[Point], symbols: Collection[str] | None = None) -> list[Exact]:
-    """`value` at each point."""
-    wanted = names(expression)
-    return [_at(expression, wanted, checked_point(point, wanted, symbols)) for point in points]
 
 
 def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
@@ -91,99 +81,44 @@ def checked_point(point: Point, wanted: Iterable[str], symbols: Collection[str] 
 @functools.lru_cache(maxsize=4096)
 def compiled(expression: Expr) -> Callable[..., Exact]:
     """The expression as a function of its symbols' values, given in the order of `names(expression)`."""
-    code = _Code(names(expression))
-    result = ast.Return(code.exact(sympy.sympify(expression)))
-    tree = ast.parse("def formula(): pass")
-    function = tree.body[0]
-    assert isinstance(function, ast.FunctionDef)
-    function.args, function.body = code.arguments(), [*code.body, result]
-    ast.fix_missing_locations(tree)
-    scope: dict[str, Any] = {"Fraction": Fraction, "max": max, "min": min, "abs": abs, "__builtins__": {}}
-    exec(compile(tree, "<formula>", "exec"), scope)
-    return functools.partial(_normal, scope["formula"])
+    places = {name: f"s{number}" for number, name in enumerate(names(expression))}
+    scope = {"add": lambda *terms: sum(terms), "mul": lambda *factors: math.prod(factors), "fraction": Fraction}
+    scope |= {"max": max, "min": min, "abs": abs, "__builtins__": {}}
+    function = eval(f"lambda {', '.join(places.values())}: {_code(sympy.sympify(expression), places)}", scope)
+    return lambda *values: _whole_or_fraction(function(*values))
 
 
-class _Code:
-    """Python code of one expression. body: assignments of the atoms that were hoisted, in order."""
+_CALLED = {sympy.Add: "add", sympy.Mul: "mul", sympy.Max: "max", sympy.Min: "min", sympy.Abs: "abs"}
 
-    def __init__(self, symbols: Sequence[str]) -> None:
-        self.places = {name: f"s{i}" for i, name in enumerate(symbols)}
-        self.hoisted: dict[Expr, str] = {}
-        self.body: list[ast.stmt] = []
 
-    def arguments(self) -> ast.arguments:
-        return ast.arguments([], [ast.arg(place) for place in self.places.values()], None, [], [], None, [])
-
-    def exact(self, expression: Expr) -> ast.expr:
-        """Its value: an int, or a Fraction where it has a denominator."""
-        above, below = self.scaled(expression)
-        return above if below == 1 else _call("Fraction", above, _constant(below))
-
-    def scaled(self, expression: Expr) -> _SCALED:
-        for kind, method in _METHODS.items():
-            if isinstance(expression, kind):
-                return method(self, expression)
-        raise ValueError(f"expected a formula with an exact value, got {expression.func.__name__} in {expression}")
-
-    def number(self, expression: Expr) -> _SCALED:
-        return _constant(int(expression.p)), int(expression.q)
-
-    def name(self, expression: Expr) -> _SCALED:
-        return ast.Name(self.places[expression.name], ast.Load()), 1
-
-    def total(self, expression: Expr) -> _SCALED:
-        terms = [self.scaled(term) for term in expression.args]
-        below = math.lcm(*(denominator for _, denominator in terms))
-        return _balanced(ast.Add(), [_times(above, below // own) for above, own in terms]), below
-
-    def product(self, expression: Expr) -> _SCALED:
-        factors = [self.scaled(factor) for factor in expression.args]
-        return _balanced(ast.Mult(), [above for above, _ in factors]), math.prod(own for _, own in factors)
-
-    def power(self, expression: Expr) -> _SCALED:
-        base, exponent = expression.args
-        if not exponent.is_Integer:
+def _code(expression: Expr, places: Mapping[str, str]) -> str:
+    """Python's text of a formula: ints and Fractions, operations by the names of the scope in `compiled`."""
+    if isinstance(expression, sympy.Symbol):
+        return places[expression.name]
+    if isinstance(expression, sympy.Rational):
+        return f"({expression.p})" if expression.q == 1 else f"fraction({expression.p}, {expression.q})"
+    if isinstance(expression, sympy.Pow):
+        if not expression.exp.is_Integer:
             raise ValueError(f"expected whole powers, got {expression}")
-        above, below = self.scaled(base)
-        if exponent < 0:
-            above, below = _call("Fraction", _constant(below), above), 1
-        raised = abs(int(exponent))
-        return above if raised == 1 else ast.BinOp(above, ast.Pow(), _constant(raised)), below**raised
-
-    def rounded(self, expression: Expr) -> _SCALED:
-        above, below = self.scaled(expression.args[0])
-        up = isinstance(expression, sympy.ceiling)
-        down = ast.BinOp(_negative(above) if up else above, ast.FloorDiv(), _constant(below))
-        return self.hoist(expression, _negative(down) if up else down), 1
-
-    def remainder(self, expression: Expr) -> _SCALED:
-        left, right = (self.exact(argument) for argument in expression.args)
-        return self.hoist(expression, ast.BinOp(left, ast.Mod(), right)), 1
-
-    def extreme(self, expression: Expr) -> _SCALED:
-        called = {sympy.Max: "max", sympy.Min: "min", sympy.Abs: "abs"}[expression.func]
-        return self.hoist(expression, _call(called, *(self.exact(argument) for argument in expression.args))), 1
-
-    def hoist(self, expression: Expr, code: ast.expr) -> ast.expr:
-        if expression not in self.hoisted:
-            self.hoisted[expression] = f"t{len(self.hoisted)}"
-            self.body.append(ast.Assign([ast.Name(self.hoisted[expression], ast.Store())], code))
-        return ast.Name(self.hoisted[expression], ast.Load())
+        power = f"{_code(expression.base, places)} ** {abs(int(expression.exp))}"
+        return f"({power})" if expression.exp > 0 else f"fraction(1, {power})"
+    terms = sympy.Add.make_args(expression)
+    if len(terms) > 1 and (below := math.lcm(*(int(term.as_coeff_Mul()[0].q) for term in terms))) > 1:
+        return f"fraction({_code(sympy.Add(*(below * term for term in terms)), places)}, {below})"
+    if isinstance(expression, sympy.floor | sympy.ceiling):
+        numerator, denominator = (_code(part, places) for part in expression.args[0].as_numer_denom())
+        down = isinstance(expression, sympy.floor)
+        return f"({numerator} // {denominator})" if down else f"(-(-{numerator} // {denominator}))"
+    arguments = [_code(argument, places) for argument in expression.args]
+    if isinstance(expression, sympy.Mod):
+        return f"({arguments[0]} % {arguments[1]})"
+    if expression.func not in _CALLED:
+        raise ValueError(f"expected a formula with an exact value, got {expression.func.__name__} in {expression}")
+    return f"{_CALLED[expression.func]}({', '.join(arguments)})"
 
 
-_METHODS: Mapping[Any, Callable[[_Code, Expr], _SCALED]] = {
-    sympy.Rational: _Code.number,
-    sympy.Symbol: _Code.name,
-    sympy.Add: _Code.total,
-    sympy.Mul: _Code.product,
-    sympy.Pow: _Code.power,
-    sympy.floor: _Code.rounded,
-    sympy.ceiling: _Code.rounded,
-    sympy.Mod: _Code.remainder,
-    sympy.Max: _Code.extreme,
-    sympy.Min: _Code.extreme,
-    sympy.Abs: _Code.extreme,
-}
+def _whole_or_fraction(found: Exact) -> Exact:
+    return found.numerator if found.denominator == 1 else found
 
 
 def _replaced(expression: Expr, here: Mapping[Expr, Expr]) -> Expr:
@@ -203,11 +138,6 @@ def _at(expression: Expr, wanted: Sequence[str], point: Point) -> Exact:
         raise ValueError(f"expected a point at which nothing is divided by 0, got {at}") from fault
 
 
-def _normal(function: Callable[..., Exact], *arguments: int) -> Exact:
-    found = function(*arguments)
-    return found.numerator if found.denominator == 1 else found
-
-
 def _whole(name: str, number: Any) -> int:
     try:
         found = operator.index(number)
@@ -216,30 +146,6 @@ def _whole(name: str, number: Any) -> int:
     if isinstance(number, bool) or found < 1:
         raise ValueError(f"expected a whole number of at least 1 for {name}, got {number!r}")
     return found
-
-
-def _constant(number: int) -> ast.expr:
-    return _negative(ast.Constant(-number)) if number < 0 else ast.Constant(number)
-
-
-def _negative(code: ast.expr) -> ast.expr:
-    return ast.UnaryOp(ast.USub(), code)
-
-
-def _times(code: ast.expr, factor: int) -> ast.expr:
-    return code if factor == 1 else ast.BinOp(_constant(factor), ast.Mult(), code)
-
-
-def _call(name: str, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
-
-
-def _balanced(operation: ast.operator, parts: Sequence[ast.expr]) -> ast.expr:
-    """The parts joined as a tree of least depth: a chain of thousands is too deep for the compiler."""
-    if len(parts) == 1:
-        return parts[0]
-    middle = len(parts) // 2
-    return ast.BinOp(_balanced(operation, parts[:middle]), operation, _balanced(operation, parts[middle:]))
 
 
 MOST_POINTS = 1_000_000

@@ -25,7 +25,7 @@ from analysis.formula.derivation.interpolate import Form, Point, number_of, poin
 from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, merge_values
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
-from analysis.operators.operands import numel
+from analysis.operators.cost import numel
 from results.records.operations import Operation
 
 FOOTPRINT = "footprint_bytes"

@@ -3,7 +3,7 @@ multiply-add, forward and backward (torch/utils/flop_counter.py of 2.11 to 2.15)
 
 from dataclasses import replace
 
-from analysis.operators.operands import shape
+from analysis.operators.cost import shape
 from analysis.operators.products import attention_backward_executed
 from cleaning.accounts.vocabulary.items import (
     FUSED_NOT_SEEN,

@@ -25,7 +25,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from analysis.operators import names, products, registry
-from analysis.operators.operands import numel, shape
+from analysis.operators.cost import numel, shape
 from measure.dispatch.schemas import Gradients, Plan, tensors_in
 from results.records.operations import Operation
 

@@ -13,8 +13,7 @@ import torch
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import RankGrid, parse_plan
-from analysis.parallel.rank_trace import is_causal
-from analysis.parallel.stages import stage_starts
+from analysis.parallel.rank_trace import is_causal, stage_starts
 from measure.parallel.context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
 from measure.parallel.fake_group import GroupMember, rank_mesh
 from measure.parallel.model_split import held_parameters, record_steps, split_model

@@ -12,7 +12,7 @@ import random
 import pytest
 
 from analysis.characterize.fathom_groups import COLUMNS_OF_GROUPS, figure3, figure3_groups
-from analysis.characterize.similarity import (
+from analysis.characterize.operation_mix import (
     centroid_linkage,
     cosine_distance,
     inverted,

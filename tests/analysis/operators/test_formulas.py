@@ -10,17 +10,17 @@ import sympy
 import torch
 import torch.nn.functional as F
 
-from analysis.operators import nonproducts, products, recurrent
+from analysis.operators import nonproducts, products
 from analysis.operators.cost import ZERO, Cost
 
 
 def test_scalar_work_of_cells() -> None:
     """One state element: LSTM 22 (4 + 12 + 1 + 3 + 2) and 8 biases; GRU 16 (2 + 8 + 3 + 3) and 6; RNN 2 and 2."""
     for cell, own, biases in (("lstm", 22, 8), ("gru", 16, 6), ("rnn", 2, 2)):
-        with_bias = recurrent.network(cell, 1, 1)
-        without = recurrent.network(cell, 1, 1, bias=False)
-        assert recurrent.recurrent(1, with_bias).other_flop == own + biases
-        assert recurrent.recurrent(1, without).other_flop == own
+        with_bias = products.network(cell, 1, 1)
+        without = products.network(cell, 1, 1, bias=False)
+        assert products.recurrent(1, with_bias).other_flop == own + biases
+        assert products.recurrent(1, without).other_flop == own
 
 
 # what, our count, count of the primitive operations that PyTorch decomposes it into (forward, or backward)
@@ -116,9 +116,9 @@ SYMBOLIC = {
     "attention": lambda b, n, h: products.attention(b * h * n, n, 64, 64, True, True),
     "attention backward": lambda b, n, h: products.attention_backward(b * h * n, n, 64, 64),
     "multi-head attention": lambda b, n, h: products.multi_head_attention(b, n, n, 4 * h, 4),
-    "lstm": lambda b, n, h: recurrent.recurrent(b * n, recurrent.network("lstm", 3, h, 2, 2)),
-    "lstm projected": lambda b, n, h: recurrent.recurrent_backward(
-        b * n, recurrent.network("lstm", 3, 2 * h, 2, 2, projection=h)
+    "lstm": lambda b, n, h: products.recurrent(b * n, products.network("lstm", 3, h, 2, 2)),
+    "lstm projected": lambda b, n, h: products.recurrent_backward(
+        b * n, products.network("lstm", 3, 2 * h, 2, 2, projection=h)
     ),
     "batch_norm": lambda b, n, h: nonproducts.batch_norm(b * n * h, h, True, True, True),
     "layer_norm": lambda b, n, h: nonproducts.layer_norm(b * n * h, b * n),

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from analysis.operators import products, recurrent, registry
+from analysis.operators import products, registry
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.oracles import naive
 
@@ -261,7 +261,7 @@ def test_recurrent_layers(cell: str, layers: int, directions: int, projection: i
     for mine, torchs in zip(itertools.chain(*weights), itertools.chain(*layer.all_weights), strict=True):
         assert close(naive.grads(mine), torchs.grad)
 
-    net = recurrent.network(cell, features, hidden, layers, directions, projection)
+    net = products.network(cell, features, hidden, layers, directions, projection)
     tokens = time * batch
-    assert recurrent.recurrent(tokens, net).model_flop == 2 * tape.forward
-    assert recurrent.recurrent_backward(tokens, net, grad_input).model_flop == 2 * tape.backward
+    assert products.recurrent(tokens, net).model_flop == 2 * tape.forward
+    assert products.recurrent_backward(tokens, net, grad_input).model_flop == 2 * tape.backward

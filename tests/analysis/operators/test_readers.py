@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sympy
 
-from analysis.operators import nonproducts, read_windows, recurrent, registry
+from analysis.operators import nonproducts, products, read_windows, registry
 from analysis.operators.cost import ZERO, Cost
 from tests.support.made_up_operations.made_up_operations import operation
 
@@ -19,7 +19,7 @@ Q, K, V = (2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 6)  # batch, heads, length, widt
 SCORES = 2 * 4 * 5 * 7
 LENGTH_FIRST = {"query": (2, 5, 4, 8), "key": (2, 7, 4, 8), "value": (2, 7, 4, 6)}
 PACKED = {"query": (10, 4, 8), "key": (14, 4, 8), "value": (14, 4, 6), "cum_seq_q": (3,), "cum_seq_k": (3,)}
-LSTM = recurrent.network("lstm", 5, 6, layers=2, directions=2)
+LSTM = products.network("lstm", 5, 6, layers=2, directions=2)
 WEIGHTS = {f"weight[{i}]": (24, 5) for i in range(16)}
 PARAMETERS = {"params[0]": (24, 5), "params[1]": (24, 6), "params[2]": (24,), "params[3]": (24,)}
 ROWS = {"self[0]": (4, 4), "self[1]": (4,), "grads[0]": (4, 4), "grads[1]": (4,)}
@@ -98,18 +98,18 @@ READ: list[tuple[str, dict[str, Any], list[Any], dict[str, Any], Cost]] = [
      Cost(4 * SCORES * 14, SCORES * 5)),
     ("aten._cudnn_rnn", {"input": (7, 3, 5), **WEIGHTS, "hx": (4, 3, 6), "cx": (4, 3, 6)}, [(7, 3, 12)],
      {"mode": 2, "hidden_size": 6, "proj_size": 0, "num_layers": 2, "bidirectional": True, "weight_stride0": 4},
-     recurrent.recurrent(21, LSTM)),
+     products.recurrent(21, LSTM)),
     ("aten._cudnn_rnn_backward", {"input": (7, 3, 5), **WEIGHTS, "hx": (4, 3, 6), "cx": (4, 3, 6)}, [],
      {"mode": 2, "hidden_size": 6, "proj_size": 0, "num_layers": 2, "bidirectional": True, "weight_stride0": 4,
-      "output_mask": [False, True, True, True]}, recurrent.recurrent_backward(21, LSTM, grad_input=False)),
+      "output_mask": [False, True, True, True]}, products.recurrent_backward(21, LSTM, grad_input=False)),
     ("aten.mkldnn_rnn_layer", {"input": (7, 3, 10), "weight0": (18, 10), "weight1": (18, 6)}, [(7, 3, 6)],
      {"mode": 3, "hidden_size": 6, "num_layers": 2, "bidirectional": True, "has_biases": True},
-     recurrent.recurrent(21, recurrent.network("gru", 10, 6))),  # one layer, one direction, whatever it says
+     products.recurrent(21, products.network("gru", 10, 6))),  # one layer, one direction, whatever it says
     ("aten.lstm", {"input": (7, 3, 5), "hx[0]": (1, 3, 6), "hx[1]": (1, 3, 6), **PARAMETERS}, [(7, 3, 6)],
      {"num_layers": 1, "bidirectional": False, "has_biases": True},
-     recurrent.recurrent(21, recurrent.network("lstm", 5, 6))),
+     products.recurrent(21, products.network("lstm", 5, 6))),
     ("aten.gru_cell", {"input": (3, 5), "hx": (3, 6), "w_ih": (18, 5), "w_hh": (18, 6)}, [(3, 6)], {},
-     recurrent.recurrent(3, recurrent.network("gru", 5, 6, bias=False))),
+     products.recurrent(3, products.network("gru", 5, 6, bias=False))),
     ("aten._thnn_fused_lstm_cell", {"input_gates": (3, 24), "hidden_gates": (3, 24), "cx": (3, 6)}, [(3, 6)], {},
      Cost(0, 18 * 22)),
     ("aten._thnn_fused_gru_cell_backward", {"grad_hy": (3, 6), "workspace": (3, 30)}, [], {"has_bias": True},

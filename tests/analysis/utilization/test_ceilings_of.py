@@ -22,7 +22,7 @@ from analysis.utilization.denominators import (
     instructions_of,
     session_peaks,
 )
-from analysis.utilization.placement import in_one_placement, placements, same_placement
+from analysis.utilization.step_times import in_one_placement, placements, same_placement
 from cleaning.reconcile.run import build
 from results.errors import Unavailable
 from results.records.cell import Run

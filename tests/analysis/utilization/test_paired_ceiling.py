@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.utilization.numerators import Numerator
-from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
-from analysis.utilization.step_times import whole_steps
+from analysis.utilization.step_times import PairedCeiling, paired_ceiling, whole_steps
 from analysis.utilization.utilization import measurement, rows
 from cleaning.facts.targets import narrowness
 from results.errors import Unavailable

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from analysis.stats.summary import BATCHES
-from analysis.utilization.paired_ceiling import paired_ceiling
+from analysis.utilization.step_times import paired_ceiling
 from measure.timing.blocks import WarmUp, blocks_in_order, measure_blocks, warm_up
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.protocols import Protocol

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from analysis.reach.least_time import step_cost
+from analysis.reach.prediction import step_cost
 from runners.cli.arguments import MARGIN_RATIO
 from runners.footprint.command import Steps
 from runners.footprint.step import StepOptions, moments

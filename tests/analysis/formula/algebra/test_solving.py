@@ -10,12 +10,10 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.algebra import monotonicity
 from analysis.formula.algebra.constraints import Candidates, request
 from analysis.formula.algebra.evaluate import value
 from analysis.formula.algebra.expressions import parse, plain, symbol
-from analysis.formula.algebra.monotonicity import HOLDS, direction, runs
-from analysis.formula.algebra.solve import NoSolution, Solution, crossing, solve
+from analysis.formula.algebra.solve import HOLDS, NoSolution, Runs, Solution, crossing, direction, runs, solve
 from analysis.formula.derivation.totals import time_bound
 from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas
 
@@ -39,7 +37,7 @@ def tried(formula: Any, relation: str, which: Candidates) -> list[int]:
     return [n for n in numbers if HOLDS[relation](value(formula, {"hidden": n}, ["hidden"]), 0)]
 
 
-def claimed(found: monotonicity.Runs, which: Candidates) -> list[int]:
+def claimed(found: Runs, which: Candidates) -> list[int]:
     last = N if which.last is None else min(N, which.last)
     spans = (range(low, (last if high is None else min(high, last)) + 1, which.step) for low, high in found.runs)
     return list(itertools.chain.from_iterable(spans))
@@ -146,7 +144,7 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked("q >= 10 for hidden", q=q)
     assert (found.value, found.proof, found.searched_to) == (40, "searched", 100_000)
     assert found.why() == "by trying every candidate up to 100000; not known beyond"
-    monkeypatch.setattr(monotonicity, "SEARCHED", 30)
+    monkeypatch.setattr("analysis.formula.algebra.solve.SEARCHED", 30)
     with pytest.raises(
         NoSolution, match=re.escape("no hidden satisfies q >= 10: hidden=1 has -0.25 and hidden=30 has 7.5")
     ):

@@ -14,7 +14,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.derivation.branches import change, difference
+from analysis.formula.derivation.derive import change, difference
 from analysis.formula.derivation.footprint_terms import Basis, largest
 from analysis.formula.derivation.interpolate import (
     Atom,

@@ -12,8 +12,7 @@ from analysis.formula.algebra.constraints import request
 from analysis.formula.algebra.evaluate import partly
 from analysis.formula.algebra.evaluate import value as value_at
 from analysis.formula.algebra.expressions import names, symbol
-from analysis.formula.algebra.monotonicity import direction
-from analysis.formula.algebra.solve import solve
+from analysis.formula.algebra.solve import direction, solve
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, pieces, value
 from analysis.formula.derivation.totals import expression

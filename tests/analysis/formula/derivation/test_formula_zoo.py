@@ -13,7 +13,7 @@ from analysis.formula.algebra.evaluate import value
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.totals import parts, totals
 from analysis.operators import registry
-from analysis.operators.operands import numel
+from analysis.operators.cost import numel
 from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
 from runners.workers.any_model import get
 
