@@ -3,7 +3,6 @@
 The terms: some derived by hand, and all with symbols that their workload has and a reason.
 """
 
-import csv
 from collections.abc import Callable
 from importlib import import_module
 from math import prod
@@ -14,11 +13,11 @@ import sympy
 import torch
 
 from analysis.catamount import rules
-from analysis.catamount.graph_terms import FIXED, GRAPHS, QUANTITIES, WHY, nodes, terms
-from analysis.catamount.resnet_terms import CLASSES, DEPTHS, IMAGE, WIDTH, sums
+from analysis.catamount.graph_terms import QUANTITIES, terms
+from analysis.catamount.resnet_terms import CLASSES, IMAGE, WIDTH, sums
 from analysis.operators import registry
 from measure.operations.tracer import StepParts, to_fake, trace
-from workloads.catalogue.catalogue import entry, factory
+from workloads.catalogue.catalogue import factory
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
 PUBLISHED = {
@@ -104,31 +103,9 @@ def test_catamount_itself_at_other_sizes(model: str) -> None:
     assert counted(model, batch, **hyper)[1:] == expected
 
 
-MODELS = ("wordlm", "charlm", "nmt", "speech", *DEPTHS)
-
-
 def formula(model: str, name: str, quantity: str) -> sympy.Expr:
     (term,) = (term for term in terms(model) if (term.name, term.quantity) == (name, quantity))
     return sympy.sympify(term.formula)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_term_has_symbols_of_its_workload_and_a_reason(model: str) -> None:
-    symbols = {"batch", *entry(model).hyper}
-    found = terms(model)
-    assert found
-    assert len({(term.name, term.quantity) for term in found}) == len(found)
-    for term in found:
-        assert {symbol.name for symbol in sympy.sympify(term.formula).free_symbols} <= symbols
-        assert term.quantity in QUANTITIES
-        assert term.why == WHY[term.name]
-
-
-def test_every_reason_is_used_and_every_graph_is_a_workload() -> None:
-    assert {name for model in MODELS for name in nodes(model)} == set(WHY)
-    with GRAPHS.open(newline="") as file:
-        assert {row["model"] for row in csv.DictReader(file)} == set(MODELS) - set(DEPTHS)
-    assert all(entry(model).hyper[size] == value for model, held in FIXED.items() for size, value in held.items())
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,6 @@ def test_spread_and_its_interval_of_a_normal_sample():
     )
 
 
-def test_what_is_no_time_is_refused():
-    with pytest.raises(ValueError, match="above 0"):
-        stationarity([0.0, 0.0])
-    with pytest.raises(ValueError, match="at least one"):
-        stationarity([])
-
-
 def sample(law: str, count: int = 800) -> list[float]:
     numbers = random.Random(5)
     draw = {

@@ -15,9 +15,7 @@ The history of a CUDA allocator, made up in the shape that torch records: tensor
 That real devices record these names is for a GPU to say.
 """
 
-import random
 from dataclasses import replace
-from itertools import groupby
 
 import pytest
 
@@ -92,72 +90,6 @@ def test_what_dies_and_what_is_born_meet_while_an_operation_runs() -> None:
         Storage(2, MIB, "activation", 2, 2),
     ]
     assert replay(storages, 3) == Reserved(2 * MIB, 2 * MIB, 1)
-
-
-class Marked:
-    """The same rules over segments whose every 512 bytes are marked with the number that has them."""
-
-    def __init__(self) -> None:
-        self.segments: list[tuple[bool, list[int | None]]] = []
-
-    def take(self, number: int, nbytes: int) -> None:
-        """Mark the shortest free run that is long enough."""
-        cells = -(-nbytes // 512)
-        if not cells:
-            return
-        small = cells <= 2048
-        runs = sorted(run for run in self.runs(small) if run[0] >= cells)
-        if not runs:
-            whole = 4096 if small else 40960 if cells < 20480 else -(-cells // 4096) * 4096
-            self.segments.append((small, [None] * whole))
-            runs = [(whole, len(self.segments) - 1, 0)]
-        length, where, start = runs[0]
-        left = length - cells
-        end = start + (cells if left and (small or left > 2048) else length)
-        self.segments[where][1][start:end] = [number] * (end - start)
-
-    def runs(self, small: bool) -> list[tuple[int, int, int]]:
-        """(length, segment, start) of each free run."""
-        found = []
-        for where, (of_small, cells) in enumerate(self.segments):
-            start = 0
-            for owner, group in groupby(cells):
-                length = len(list(group))
-                if owner is None and of_small == small:
-                    found.append((length, where, start))
-                start += length
-        return found
-
-    def give(self, number: int) -> None:
-        """Unmark what the number has."""
-        for _small, cells in self.segments:
-            cells[:] = [None if owner == number else owner for owner in cells]
-
-    @property
-    def reserved(self) -> int:
-        """Bytes of all segments."""
-        return sum(len(cells) for _small, cells in self.segments) * 512
-
-    @property
-    def allocated(self) -> int:
-        """Bytes that are marked."""
-        return sum(owner is not None for _small, cells in self.segments for owner in cells) * 512
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_equals_the_run_that_marks_every_block(seed: int) -> None:
-    dice = random.Random(seed)
-    pools, marked, living = Pools(), Marked(), []
-    for number in range(60):
-        nbytes = dice.choice([0, 3, 700, MIB // 2, MIB, MIB + 1, 3 * MIB, 5 * MIB + 9, 9 * MIB, 10 * MIB, 13 * MIB])
-        for each in (pools, marked):
-            each.take(number, nbytes)
-        living.append(number)
-        while len(living) > 6 or (living and dice.random() < 0.3):
-            gone = living.pop(dice.randrange(len(living)))
-            for each in (pools, marked):
-                each.give(gone)
-        assert (pools.allocated, pools.reserved) == (marked.allocated, marked.reserved)
 
 
 SIZES = {

@@ -270,17 +270,6 @@ def test_a_view_comes_after_what_wrote_and_before_what_uses(step: Step) -> None:
                     assert turn[other.index] < turn[view.index]
 
 
-def test_two_products_of_which_one_is_read_at_once() -> None:
-    """a (8) and b (6) are made, then summed to a number each (1): one after the other there are 8 + 1 + 0, then
-    1 + 6 + 1. Made first, both are there: 14, and 15 while the first is summed."""
-    rows = (((), (0,)), ((), (1,)), ((0,), (2,)), ((1,), (3,)))
-    operations = [operation(index, *row) for index, row in enumerate(rows)]
-    step = ledger(operations, (8, 6, 1, 1), ("temporary",) * 4, {2, 3})
-    found = of(step)
-    assert (found.eager_bytes, found.minimal_bytes, found.proven) == (15, 9, True)
-    assert found.order == (0, 2, 1, 3)
-
-
 TIES = {
     "none": ((0,), (1,), "elementwise", 10),
     "a read before a write": ((0,), (0, 1), "elementwise", 20),

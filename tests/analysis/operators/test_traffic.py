@@ -95,22 +95,3 @@ def test_what_is_taken_for_its_shape_is_not_read(name: str) -> None:
     """The 8 elements of self are not; the other tensor is."""
     read, _ = traffic.bytes_moved(operation(name, {"self": (8,), "other": (3,)}, [(8,)]))
     assert read == 12
-
-
-def test_storages_of_shapes_are_never_touched_by_torch() -> None:
-    """The results do not depend on the values of what is taken for its shape: not even where these are NaN."""
-    aten = torch.ops.aten
-    grad, nan, zeros = torch.rand(1, 1, 2, 2), torch.full((1, 1, 4, 4), torch.nan), torch.zeros(1, 1, 4, 4)
-    _, indices = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
-    calls = [
-        lambda x: aten.avg_pool2d_backward(grad, x, [2, 2], [2, 2], [0, 0], False, True, None),
-        lambda x: aten._adaptive_avg_pool2d_backward(grad, x),
-        lambda x: aten.max_pool2d_with_indices_backward(grad, x, [2, 2], [2, 2], [0, 0], [1, 1], False, indices),
-        lambda x: aten.nll_loss_backward(
-            torch.tensor(1.0), x[0, 0], torch.tensor([0, 1, 2, 3]), None, 1, -100, torch.tensor(4.0)
-        ),
-        torch.zeros_like,
-        lambda x: x.new_full((2,), 3.0),
-    ]
-    for call in calls:
-        assert torch.equal(call(nan), call(zeros))

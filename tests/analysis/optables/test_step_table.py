@@ -44,24 +44,6 @@ def test_a_table_costs_what_its_sizes_say():
     assert numbers.written_bytes == 4 * (24 + 24 + 10 + 24 + 60 + 24 + 6 + 36)
 
 
-def test_links_lead_where_a_tracer_would_put_them():
-    table = a_layer(2, 3, 5)
-    assert [operation.name.removeprefix("aten.") for operation in table.operations] == [
-        "mm", "relu", "mm", "mm", "mm", "threshold_backward", "mm", "mm",
-    ]  # fmt: skip
-    assert [operation.forward_index for operation in table.operations] == [None, None, None, 2, 2, 1, 0, 0]
-    assert [operation.phase for operation in table.operations] == ["forward"] * 3 + ["backward"] * 5
-    assert [operation.module for operation in table.operations][:2] == ["up", ""]
-    lives = {
-        storage.id: (storage.role, storage.nbytes, storage.born_index, storage.died_index) for storage in table.storages
-    }
-    assert lives[0] == ("input", 24, -1, None)
-    assert lives[1] == ("weight", 144, -1, None)
-    assert lives[3] == ("activation", 96, 0, 1)  # x · w is read by relu alone
-    assert lives[4] == ("activation", 96, 1, 5)  # relu's output up to its derivative
-    assert lives[5] == ("activation", 40, 2, None)  # what the step gives: nobody reads it
-
-
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [

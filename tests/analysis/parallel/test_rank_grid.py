@@ -8,16 +8,6 @@ import pytest
 from analysis.parallel.rank_grid import Coordinates, RankGrid, grid_of, parse_plan, parse_sizes, ran_all
 
 
-def test_the_tensor_axis_is_innermost_and_the_pipeline_outermost():
-    grid = RankGrid(dp=2, tp=4, pp=3)
-    assert grid.world == 24
-    assert grid.coordinates(0) == Coordinates(0, 0, 0)
-    assert grid.coordinates(3) == Coordinates(0, 0, 3)
-    assert grid.coordinates(4) == Coordinates(0, 1, 0)
-    assert grid.coordinates(8) == Coordinates(1, 0, 0)
-    assert [grid.rank(each.pp, each.dp, each.tp) for each in grid.places()] == list(range(24))
-
-
 def test_the_context_axis_is_between_data_and_tensor_and_experts_are_shared_over_both():
     """dp=2, cp=3, tp=2: rank = (2nd replica · 3 + 3rd part) · 2 + 2nd shard. Six ranks of one shard see other tokens;
     three of them have all experts together, so that four ranks of the twelve have the same ones."""

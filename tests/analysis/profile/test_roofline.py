@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from analysis.profile.roofline import (
-    BOUNDS,
     against,
     moved_bytes,
     place,
-    places,
     step_roof,
-    time_by_bound,
 )
 from results.records.step_profile import Machine, StepOperation
 from tests.support.made_up.made_up_profile import step_of
@@ -65,24 +62,6 @@ def test_a_product_is_held_against_its_own_unit():
     assert found.datasheet_roof_flop_per_s == 1000.0
     assert found.datasheet_attained_ratio == 0.2
     assert found.bound == "arithmetic"
-
-
-def test_left_of_the_ridge_memory_is_the_roof():
-    # 8000 FLOP and 80 bytes: 100 FLOP a byte x 4 bytes a second = 400 FLOP/s; 20 s
-    found = place(product(read_bytes=80, time_s=40.0), MACHINE)
-    assert found.roof_flop_per_s == 100 * 4.0
-    assert found.datasheet_roof_flop_per_s == 100 * 5.0
-    assert (found.attained_ratio, found.bound) == (0.5, "memory")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "unit"), [("bfloat16", "fp32"), ("float32", "fp32"), ("int64", "fp32"), ("float64", "fp64")]
-)
-def test_without_a_product_the_cores_run_it(dtype: str, unit: str):
-    found = place(op(other_flop=100, read_bytes=4, dtype=dtype), replace(MACHINE, peak_by_unit={unit: 50.0}))
-    assert (found.unit, found.flop, found.arithmetic_s) == (unit, 100, 2.0)
-    assert found.model_intensity == 0
-    assert found.intensity == 25.0
 
 
 @pytest.mark.parametrize(
@@ -207,15 +186,3 @@ def test_laws_of_the_attainable_ratio(seed: int):
     assert without_limit.attainable_ratio == pytest.approx(1)
     more = (*step, op(len(step), read_bytes=40, group=len(step), fused_bytes=40))
     assert against(more, None, peaks, 4.0).attainable_ratio < found.attainable_ratio
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_each_operation_has_one_place_of_the_rule(seed: int):
-    step = random_step(seed)
-    found = places(profile(*step))
-    assert [its.index for its in found] == [each.index for each in step]
-    for its in found:
-        times = [its.arithmetic_s, its.memory_s, its.launch_s]
-        assert its.bound == BOUNDS[times.index(max(times))]
-    times = time_by_bound(step, found)
-    assert sum(times.values()) == pytest.approx(sum(each.time_s for each in step))

@@ -18,7 +18,7 @@ from analysis.project import accelerator, frontier, learning_curves
 from analysis.project.accelerator import Accelerator, Group, all_reduce_s, half_s
 from analysis.project.frontier import Laws, Point
 from analysis.project.learning_curves import LearningCurve, ModelSize
-from analysis.project.ppopp2019_case_study import Product, time_s
+from analysis.project.ppopp2019_case_study import Product
 
 FAST = Link("fast", "nvlink", 100.0, 2.0)
 SLOW = Link("slow", "network", 10.0, 3.0)
@@ -151,13 +151,6 @@ def test_a_step_is_bound_by_the_slower_side() -> None:
     assert TARGET.nominal_ridge == pytest.approx(10.0)
     assert TARGET.ridge == pytest.approx(16.0)
     assert TARGET.step(16 * 7, 7).bound == "arithmetic", "both sides are as slow at the ridge"
-
-
-def test_products_follow_one_another_each_at_its_own_roofline() -> None:
-    wide, thin = Product(100, 100, 100), Product(1, 100, 1)
-    alone = [TARGET.step(p.flop, p.moved_bytes()).time_s for p in (wide, thin)]
-    assert TARGET.step(thin.flop, thin.moved_bytes()).bound == "memory"
-    assert time_s([wide, thin], TARGET) == pytest.approx(sum(alone))
 
 
 @pytest.mark.parametrize(

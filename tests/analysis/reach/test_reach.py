@@ -7,7 +7,6 @@ The least time of a step: every number by hand on a device of round figures, and
 Predicted times: what they are made of, what their intervals held of rows that no fit had seen, what is refused.
 """
 
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +36,6 @@ def test_no_published_step_is_under_its_least_time():
     assert set(faster["device"]) == {"NVIDIA GeForce RTX 4090"}
     assert ratio.max() < 1.04
     assert rows["utilization_ratio"].between(0, 1).all()
-
-
-def test_the_ratio_of_a_row_is_that_of_its_numbers():
-    rows = published_rows().dropna(subset=["model_flop", "step_time_s"])
-    again = rows["model_flop"] / rows["peak_flop_per_s"] / rows["step_time_s"]
-    assert again.to_numpy() == pytest.approx(rows["utilization_ratio"].to_numpy(), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -173,34 +166,6 @@ def test_what_is_not_known_has_no_bound():
         step_bound(step_cost(step()), {"bf16": 100.0}, BYTES_PER_S)
     with pytest.raises(Unavailable, match="bandwidth"):
         step_bound(step_cost(step()), PEAKS, None)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_bound_of_random_steps_is_below_whatever_fuses_less(seed):
-    """Taking groups apart never makes a step faster, nor does a slower device."""
-    draw = random.Random(seed)
-    operations = []
-    for index in range(draw.randint(2, 30)):
-        leader = index if not operations or draw.random() < 0.5 else draw.choice(operations).group
-        flop = draw.choice((0, draw.randint(1, 900)))
-        nbytes = draw.randint(0, 50)
-        operations.append(op(index, unit="bf16" if flop else "", model_flop=flop, read_bytes=nbytes, group=leader))
-    fused = {each.group: 0 for each in operations}
-    for each in operations:
-        fused[each.group] += draw.randint(0, each.read_bytes)
-    operations = [
-        replace(each, fused_bytes=fused[each.group] if each.group == each.index else 0) for each in operations
-    ]
-    if not any(each.model_flop for each in operations):
-        operations.append(op(len(operations), unit="bf16", model_flop=1, group=len(operations)))
-    cost = step_cost(operations)
-    bound = step_bound(cost, PEAKS, BYTES_PER_S)
-    arithmetic = sum(each.model_flop for each in operations) / 100
-    assert max(arithmetic, sum(fused.values()) / BYTES_PER_S) <= bound.bound_time_s * (1 + 1e-12)
-    assert bound.bound_time_s <= bound.unfused_time_s * (1 + 1e-12)
-    assert sum(bound.bound_by.values()) == pytest.approx(1)
-    slower = step_bound(cost, {"bf16": 50.0}, BYTES_PER_S)
-    assert slower.bound_time_s >= bound.bound_time_s
 
 
 DEVICE = "NVIDIA GeForce RTX 3090"

@@ -219,17 +219,6 @@ def test_what_cannot_be_compared_is_refused_by_name(runs: dict[str, Path], other
     assert {row.verdict for row in compare_runs(a, b, across=(field,))} == {SAME}
 
 
-def test_runs_with_other_threads_say_how_both_get_as_many(tmp_path: Path) -> None:
-    made = [made_up_evidence.parts((FP32,)) for _ in "ab"]
-    for parts, threads in zip(made, (1, 2), strict=True):
-        parts.sittings = [replace(parts.sittings[0], environment={"torch_threads": threads})]
-    a, b = (
-        read_run(made_up_evidence.write(tmp_path / name, made=parts)) for name, parts in zip("ab", made, strict=True)
-    )
-    with pytest.raises(ValueError, match=r"torch_threads is '1' in A and '2' in B .*; OMP_NUM_THREADS=N before both"):
-        compare_runs(a, b)
-
-
 def test_cells_that_differ_in_precision_are_compared_only_on_demand(runs: dict[str, Path]) -> None:
     a, b = read_run(runs["fp32"]), read_run(runs["tf32"])
     with pytest.raises(ValueError, match="no cell in common: precision is 'fp32' in A and 'tf32' in B"):

@@ -235,12 +235,6 @@ def test_ends_out_of_order_are_refused(ends: tuple[float, float]) -> None:
         between(0.2, 1.2, scale="logit")
 
 
-def test_quantiles_of_students_t() -> None:
-    # t(0.975, 2) = 4.302653
-    assert Uncertain(0.0, 1.0, 2).interval() == pytest.approx((-4.302653, 4.302653), rel=1e-6)
-    assert Uncertain(0.0, 2.0).interval() == pytest.approx((-2 * Z, 2 * Z))
-
-
 def test_a_product_of_lognormals_has_the_interval_that_algebra_gives() -> None:
     """ln xy is normal with the sum of the variances; the quotient by an exact 2 moves the median alone."""
     inputs = {"x": Uncertain(1.0, 0.3, math.inf, "log"), "y": Uncertain(0.5, 0.4, math.inf, "log"), "k": Uncertain(2.0)}

@@ -48,15 +48,6 @@ def row_of(built: Built, method: str, precision: str) -> Utilization:
     return row
 
 
-def test_a_row_for_each_method_over_one_peak(built: Built) -> None:
-    found = [(row.precision, row.method, row.denominator) for row in built.post2021]
-    assert found == [
-        (precision, method, "datasheet")
-        for precision in run_fixture.PEAK
-        for method in ("theory", "one", "batch", "epoch", "exact")
-    ]
-
-
 @pytest.mark.parametrize("precision", run_fixture.PEAK)
 def test_a_multiply_add_is_one_and_the_peak_is_that_of_fp32(built: Built, precision: str) -> None:
     row = row_of(built, "batch", precision)

@@ -6,7 +6,7 @@ import math
 import pytest
 from scipy import stats
 
-from analysis.utilization.work_times import work_times, works_of
+from analysis.utilization.work_times import work_times
 from results.records.answers import WorkTime
 from results.records.cell import Run
 from results.records.samples import Sample
@@ -132,22 +132,6 @@ def test_a_real_epoch_far_off_does_not_agree_and_one_without_interval_does_not_s
     assert by_work([*tight, *slow], run)["epoch"].agrees is False
     lone = by_work([*tight, block(20.0, "epoch", steps=10)], run)["epoch"]
     assert (lone.real_time_s, lone.real_low_s, lone.agrees) == (20.0, None, None)
-
-
-@pytest.mark.parametrize(
-    ("methods", "works"),
-    [
-        (("theory", "exact"), []),
-        (("one",), ["one"]),
-        (("batch", "exact"), ["batch"]),
-        (("epoch",), ["batch", "last", "epoch"]),
-        (("one", "epoch"), ["one", "batch", "last", "epoch"]),
-    ],
-)
-def test_a_row_for_each_work_that_the_methods_ask_for(methods: tuple[str, ...], works: list[str]) -> None:
-    run = dataclasses.replace(RUN, methods=methods)
-    assert [row.work for row in work_times(run, PLAIN)] == works
-    assert list(works_of(run)) == works
 
 
 def test_what_was_not_timed_is_a_row_with_its_reason() -> None:

@@ -157,11 +157,3 @@ def test_mistakes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     refused(running(command.main, capsys)(tmp_path / "a", tmp_path / "b", *arguments), *words)
-
-
-def test_other_devices_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def other(parts: made_up_evidence.Parts) -> None:
-        parts.sittings = [replace(sitting, device_name="NVIDIA H100 PCIe") for sitting in parts.sittings]
-
-    a, b = write(tmp_path / "a"), write(tmp_path / "b", other)
-    refused(running(command.main, capsys)(a, b, "--fail-if", "slower:2%"), "device_name is")

@@ -71,7 +71,3 @@ def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     text = plain(width, operations=True)
     assert max(map(len, text.splitlines())) <= width
     assert "…" in text
-
-
-def test_names_are_no_markup() -> None:
-    assert "[red]1[/red]" in plain(160)

@@ -9,13 +9,11 @@ import pytest
 
 from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
-from reports.profile.explanation import explained
 from reports.profile.figures import icicle
 from reports.profile.tree import aggregated_text, tree_text
 from results.records.step_profile import StepModule
 from tests.support.made_up.made_up_profile import (
     FUSED_MS,
-    MACHINE,
     MODEL_FLOP,
     MODULES,
     MS,
@@ -117,13 +115,6 @@ def test_the_parts_of_a_model_on_several_devices_are_multiplied() -> None:
     assert (step["samples_per_s"], step["model_parallel"]) == (pytest.approx(320), 2)
 
 
-def test_nothing_timed_is_dashes_and_a_reason() -> None:
-    text = tree_text(untimed())
-    assert line(text, "utilization") == "utilization – (no peak of fp32)"
-    assert line(text, "├ body: Sequential").endswith("24.0 k 80% – – – – –")
-    assert "latency" not in text.replace("step latency, profiled", "")
-
-
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
@@ -169,15 +160,6 @@ def test_unknown_is_null_and_says_why() -> None:
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_low_bound_is_explained_as_one() -> None:
-    """A memory a hundred times slower: 20 kB/s. 10004 B fused are 500 ms, 7.5 / 500.2 = 0.015; 0.3 was measured, so
-    caches must have helped; at a tenth of the speed it stands."""
-    slow = replace(MACHINE, bytes_per_s=2e4)
-    assert "The measured step took less" in explained(profile(machine=slow))[2]
-    step = profile(machine=slow, unprofiled_times_s=(2.0,))
-    assert "at most 0.015 is possible here" in explained(step)[2]
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------

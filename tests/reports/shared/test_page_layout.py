@@ -14,8 +14,6 @@ import pytest
 
 from reports.shared.layout import Column, Hanging, Styled, TextTable, csv_of, page, strong
 from results.digests import hashed
-from results.names import nearest
-from results.printable import pieces
 
 WORDS = ("of", "step", "takes", "while", "memory", "waits", "arithmetic", "unavailable", "utilization")
 
@@ -51,46 +49,6 @@ def test_no_line_is_longer_and_no_word_is_broken(seed: int, width: int) -> None:
     assert max(map(len, shown.splitlines())) <= width
     known = set(page(parts, 10_000).split())
     assert {word for word in shown.split() if re.fullmatch("[a-z]+", word)} <= known | {"left", "out", "for", "want"}
-
-
-def test_the_least_important_column_goes_first_and_is_named() -> None:
-    columns = [Column("a"), Column("b", rank=2), Column("c", rank=1)]
-    one = TextTable(columns, [["x" * 8, "y" * 8, "z" * 8]])
-    assert page([one], 28).splitlines()[0].split() == ["a", "b", "c"]
-    assert page([one], 20).splitlines()[0].split() == ["a", "c"]
-    assert page([one], 20).splitlines()[-2:] == ["(left out for want", " of room: b)"]
-    assert page([one], 12).splitlines()[0].split() == ["a"]
-
-
-def test_numbers_end_alike_and_words_begin_alike() -> None:
-    one = TextTable([Column("n"), Column("w")], [["1", "a"], ["1,234 B", "bcd"], ["–", "x"]], rule=False)
-    assert page([one]).splitlines() == ["      n  w", "      1  a", "1,234 B  bcd", "      –  x"]
-
-
-def test_three_near_names_the_best_first() -> None:
-    valid = ["resnet18", "resnet34", "resnet50", "resnet101", "ResNet152", "vgg16"]
-    found = nearest("resnet5", valid)
-    assert (found[0], len(found)) == ("resnet50", 3), "five look like it"
-    assert nearest("resnet5", valid, n=9)[:3] == found
-    assert nearest("resnet5", valid, n=1) == ["resnet50"]
-    assert nearest("RESNET152", valid)[0] == "ResNet152", "letter case does not count"
-    assert nearest("xyz", valid) == []
-
-
-@pytest.mark.parametrize(
-    ("word", "width", "further", "broken"),
-    [
-        ("short", 10, None, ["short"]),
-        ("aaaa/bbbb/cccc", 10, None, ["aaaa/bbbb/", "cccc"]),
-        ("aaaa/bbbb/cccc", 5, 10, ["aaaa/", "bbbb/cccc"]),
-        ("a" * 25, 10, None, ["a" * 10, "a" * 10, "a" * 5]),
-    ],
-)
-def test_a_word_is_broken_after_separators_and_no_letter_is_lost(
-    word: str, width: int, further: int | None, broken: list[str]
-) -> None:
-    assert pieces(word, width, further) == broken
-    assert "".join(broken) == word
 
 
 def test_rows_as_csv_have_no_formula_and_no_null() -> None:

@@ -10,18 +10,13 @@ import pytest
 
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
-from reports.shared.numbers import digits, other_ceilings, unpaired_sentence, verdict
+from reports.shared.numbers import other_ceilings, unpaired_sentence, verdict
 from reports.sweep.figures import utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import to_csv, to_text
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
 from results.store.tables import read_records, table
-from tests.support.figure_texts import covered, texts
-
-SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
-SUITE_13 = [*SUITE.split(), "efficientnet_b0"]
-
 
 BUSY = "busy: others used 21% of the processors while …"
 
@@ -71,23 +66,6 @@ def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
 
 
 # --- quantities --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (1234.5, "1234"),
-        (99.96, "100"),
-        (9.996, "10.0"),
-        (1.0, "1.00"),
-        (0.07234, "0.0723"),
-        (0, "0"),
-        (-2.5, "-2.50"),
-        (123456, "123456"),
-    ],
-)
-def test_three_significant_digits_without_exponents(value: float, text: str) -> None:
-    assert digits(value) == text
 
 
 # --- verdicts ----------------------------------------------------------------------------------------------------
@@ -169,16 +147,6 @@ def test_headline_is_the_best_numerator_exact_batch_epoch_theory_one() -> None:
 
 
 # --- the closing sentence ----------------------------------------------------------------------------------------
-
-
-def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
-    cells = [view(fraction(0.6), intensity=10.0), view(fraction(0.2, model="vgg16"), intensity=40.0)]
-    assert "which bytes do not explain" in closing(cells).sentence
-
-
-def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
-    said = closing([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))]).sentence
-    assert said == "At fp32, batch 8, vgg16 and resnet18 cannot be distinguished: the intervals overlap."
 
 
 def test_no_headline_rests_on_a_cell_that_did_not_converge() -> None:
@@ -286,24 +254,3 @@ def test_points_are_the_ratios_of_the_file_in_percent(tmp_path: Path) -> None:
     assert figure.get_supxlabel() == "utilization, % of the datasheet peak; bars: 95 % interval"
     (legend,) = figure.legends
     assert [t.get_text() for t in legend.get_texts()] == ["fp32, of 100 TFLOP/s", "tf32, of 100 TFLOP/s"]
-
-
-def test_cells_that_failed_are_words_not_zeros(tmp_path: Path) -> None:
-    lost = fraction(None, cell_id="x", model="a", batch_size=512, status="out_of_memory", time_s=None)
-    for figure in drawn(tmp_path, [*grid(["a", "b"], ["fp32"], [8, 64]), lost]).values():
-        assert sum(t.get_text() == "out of memory" for t in texts(figure)) == 1
-        assert all(min(point) > 0 for axes in figure.axes for point in dots(axes) if axes.get_ylim()[0] == 0)
-
-
-CROWDS = {
-    "one": (["resnet18"], ["fp32"], [8]),
-    "suite": (SUITE_13, ["fp32", "tf32", "amp-bf16"], [64]),
-    "full": (SUITE_13, ["fp32", "tf32", "amp-bf16", "amp-fp16"], [1, 64, 128]),
-    "batches": (SUITE_13[:3], ["fp32"], [2**i for i in range(11)]),
-}
-
-
-@pytest.mark.parametrize("crowd", CROWDS)
-def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -> None:
-    for name, figure in drawn(tmp_path, grid(*CROWDS[crowd])).items():
-        assert covered(figure) == [], name

@@ -3,8 +3,6 @@
 import math
 from dataclasses import replace
 
-import pytest
-
 from cleaning.reconcile.view import View
 from reports.sweep.headline import basis, closing
 from tests.support.made_up import made_up_page
@@ -27,16 +25,6 @@ def test_each_number_has_its_interval_and_all_have_one_peak() -> None:
     intervals = f"vgg11 b8 fp32 39.2 to 40.8 %, vgg13 b8 fp32 × 2 {ends}"
     peak = "the datasheet peak of fp32, 100 TFLOP/s: fp32 dense: a sheet, page 3"
     assert basis(found, views) == f"95 % intervals: {intervals}. Divided by {peak}."
-
-
-@pytest.mark.parametrize("ratios", [(0.38, 0.42), (0.42, 0.38)])
-def test_a_single_repeated_cell_is_all_of_its_repeats(ratios: tuple[float, float]) -> None:
-    """√(38 · 42) = 39.95; whichever was measured first."""
-    views = [cell("vgg11", ratio, repeat=repeat) for repeat, ratio in enumerate(ratios)]
-    found = closing(views)
-    assert found.sentence.startswith("vgg11 at batch 8 in fp32 uses 40 % of the datasheet peak")
-    assert len(found.cells) == 2
-    assert "vgg11 b8 fp32 × 2 " in basis(found, views)
 
 
 def test_models_are_told_apart_by_what_windows_differ_by() -> None:

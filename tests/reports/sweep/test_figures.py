@@ -272,13 +272,6 @@ def test_tables_without_rows_make_fewer_figures(built: Built) -> None:
     assert set(gallery.figures(replace(nothing, work_times=built.work_times))) == {"epoch_time_by_batch"}
 
 
-def test_the_same_tables_make_the_same_bytes(built: Built) -> None:
-    some = ("backward_forward_by_model", "epoch_time_by_batch")
-    drawn = gallery.figures(built), gallery.figures(built)
-    first, second = ({name: figure_style.render(figures[name]) for name in some} for figures in drawn)
-    assert first == second
-
-
 def test_each_figure_of_a_stand_in_device_says_that_no_hardware_was_measured(built: Built) -> None:
     marks = (stand_in_warning("Stand-in of NVIDIA H100 80GB HBM3"),)
     marked = replace(built, utilization=tuple(replace(row, warnings=marks) for row in built.utilization))

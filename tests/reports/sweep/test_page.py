@@ -65,16 +65,6 @@ def test_tags_are_balanced_and_identifiers_unique(whole: str) -> None:
     assert len(ids) == len(set(ids)) > 10
 
 
-def test_a_reader_without_eyes_finds_language_headings_scopes_and_texts_for_images(whole: str) -> None:
-    found = Reader(whole)
-    assert found.of("html") == [{"lang": "en"}]
-    assert len(found.of("h1")) == 1
-    assert all(attributes.get("scope") in ("row", "col") for attributes in found.of("th"))
-    assert len(found.of("caption")) == len(found.of("table")) == whole.count("<thead>")
-    assert all(len(attributes["alt"]) > 10 for attributes in found.of("img"))
-    assert all(attributes.get("tabindex") == "0" for attributes in found.of("div") if attributes["class"] == "scroll")
-
-
 # --- what is in it -------------------------------------------------------------------------------------------------
 
 
