@@ -137,7 +137,7 @@ def product_flop(call: ProfiledOperation) -> int:
     try:
         return model_flop(operation, _COUNT_ONLY)
     except _MISFITS as fault:
-        raise Unavailable(f"{call.name}: {fault}") from fault
+        raise Unavailable(f"{call.name}: recorded sizes {operation.input_shapes} are of no such call") from fault
 
 
 def _today(name: str) -> str:

@@ -4,7 +4,7 @@ A profiler keeps what goes into a call and not what comes out. Each function rai
 together or were not recorded. Nothing here knows an operator's name or what it costs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,15 +126,8 @@ def _each(given: CallArguments, argument: str, default: int, dimensions: int) ->
 
 
 def convolution_backward(given: CallArguments) -> tuple[Sizes, ...]:
-    gradient, weight = given.shape("grad_output"), given.shape("weight")
-    _split(gradient, weight)
-    channel = len(gradient) - len(weight) + 1
-    shapes = (given.shapes.get("input", given.shapes.get("self", ())), weight, gradient[channel : channel + 1])
-    return _masked(given.value("output_mask", ()), shapes)
-
-
-def _masked(mask: Iterable[Any], shapes: Iterable[Sizes]) -> tuple[Sizes, ...]:
-    return tuple(shape for asked, shape in zip(mask, shapes, strict=False) if asked)
+    _split(given.shape("grad_output"), given.shape("weight"))
+    return ()
 
 
 def matmul(given: CallArguments) -> tuple[Sizes, ...]:
@@ -152,10 +145,6 @@ def time_first(given: CallArguments) -> tuple[Sizes, ...]:
     return ((time + 2 * given.values["pad"] - taps + 1, batch, channels),)
 
 
-def time_first_backward(given: CallArguments) -> tuple[Sizes, ...]:
-    return given.shape("input"), given.shape("weight"), given.shape("bias")
-
-
 def added_sum(given: CallArguments) -> tuple[Sizes, ...]:
     return (matmul_shape(given.shape("batch1"), given.shape("batch2"))[1:],)
 
@@ -171,11 +160,6 @@ def linear(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*inputs[:-1], *weight[:-1]),)
 
 
-def linear_backward(given: CallArguments) -> tuple[Sizes, ...]:
-    weight = given.shape("weight")
-    return _masked(given.value("output_mask", ()), (given.shape("self"), weight, weight[:1]))
-
-
 def tensordot(given: CallArguments) -> tuple[Sizes, ...]:
     left, right = given.shape("self"), given.shape("other")
     gone = [
@@ -186,38 +170,8 @@ def tensordot(given: CallArguments) -> tuple[Sizes, ...]:
     )
 
 
-def einsum(given: CallArguments) -> tuple[Sizes, ...]:
-    equation = str(given.values["equation"]).replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
-    shapes = _listed(given, "tensors")
-    if "..." in equation or [*map(len, terms)] != [*map(len, shapes)]:
-        raise Unavailable(f"no sizes for the einsum {equation}: its tensors have {shapes}")
-    size = {index: n for term, shape in zip(terms, shapes, strict=True) for index, n in zip(term, shape, strict=True)}
-    return (tuple(size[index] for index in (right if arrow else sorted(i for i in size if left.count(i) == 1))),)
-
-
-def _listed(given: CallArguments, argument: str) -> list[Sizes]:
-    """The sizes of the tensors of a list. Raises Unavailable if they were not recorded."""
-    sizes = [shape for name, shape in given.shapes.items() if name.startswith(f"{argument}[")]
-    if not sizes:
-        raise Unavailable(f"no sizes of the tensors in {argument} were recorded")
-    return sizes
-
-
 def bilinear(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*given.shape("input1")[:-1], given.shape("weight")[0]),)
-
-
-def trilinear(given: CallArguments) -> tuple[Sizes, ...]:
-    full: Sizes = ()
-    for number in (1, 2, 3):
-        missing = set(given.values[f"expand{number}"])
-        sizes = iter(given.shape(f"i{number}"))
-        dimensions = len(missing) + len(given.shape(f"i{number}"))
-        full = broadcast(full, [1 if d in missing else next(sizes) for d in range(dimensions)])
-    summed = set(given.values["sumdim"])
-    return (tuple(n for d, n in enumerate(full) if d not in summed),)
 
 
 def distances(given: CallArguments) -> tuple[Sizes, ...]:
@@ -225,40 +179,6 @@ def distances(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*broadcast(left[:-2], right[:-2]), left[-2], right[-2]),)
 
 
-def attention(given: CallArguments) -> tuple[Sizes, ...]:
-    given.shape("key")
-    return ((*given.shape("query")[:-1], given.shape("value")[-1]),)
-
-
-def attention_backward(given: CallArguments) -> tuple[Sizes, ...]:
-    return given.shape("query"), given.shape("key"), given.shape("value")
-
-
-def recurrent(given: CallArguments) -> tuple[Sizes, ...]:
-    state = given.value("proj_size", 0) or given.values["hidden_size"]
-    return ((*given.shape("input")[:-1], state * (1 + bool(given.value("bidirectional", False)))),)
-
-
-def recurrent_layer(given: CallArguments) -> tuple[Sizes, ...]:
-    return ((*given.shape("input")[:-1], given.values["hidden_size"]),)
-
-
-def recurrent_backward(given: CallArguments) -> tuple[Sizes, ...]:
-    return (given.shape("input"),)
-
-
-def recurrent_whole(given: CallArguments) -> tuple[Sizes, ...]:
-    matrices = [sizes for sizes in _listed(given, "params") if len(sizes) == 2]
-    if len(matrices) < 2:
-        raise Unavailable("no sizes of the weights in params were recorded")
-    return ((*given.shape("input", "data")[:-1], matrices[1][1] * (1 + bool(given.value("bidirectional", False)))),)
-
-
-def cell(given: CallArguments) -> tuple[Sizes, ...]:
-    given.shape("w_ih")
-    return ((*given.shape("input")[:-1], given.shape("w_hh")[1]),)
-
-
-def gates(given: CallArguments) -> tuple[Sizes, ...]:
-    given.shape("cx", "hx", "grad_hy")
+def unread(_given: CallArguments) -> tuple[Sizes, ...]:
+    """Of an operator whose count follows from what goes into it."""
     return ()

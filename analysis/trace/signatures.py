@@ -69,7 +69,7 @@ def _whole(names: str) -> dict[str, tuple[Form, ...]]:
     end = "hx params has_biases num_layers dropout train bidirectional"
     arguments = (f"input {end} batch_first", f"data batch_sizes {end}")
     needs = ("has_biases", "num_layers", "bidirectional")
-    forms = tuple(Form(tuple(text.split()), needs, output_shapes.recurrent_whole) for text in arguments)
+    forms = tuple(Form(tuple(text.split()), needs, output_shapes.unread) for text in arguments)
     return dict.fromkeys(names.split(), forms)
 
 
@@ -102,7 +102,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_slow_conv2d_backward": "grad_output self weight kernel_size stride padding output_mask",
     }),
     **_forms(output_shapes.time_first, "pad", {"conv_tbc": "self weight bias pad"}),
-    **_forms(output_shapes.time_first_backward, "", {"conv_tbc_backward": "self input weight bias pad"}),
+    **_forms(output_shapes.unread, "", {"conv_tbc_backward": "self input weight bias pad"}),
     **_forms(output_shapes.matmul, "", {
         "mm bmm _int_mm": "self mat2",
         "_scaled_mm": "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum",
@@ -120,18 +120,18 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     }),
     **_forms(output_shapes.added_sum, "", {"addbmm": "self batch1 batch2 beta alpha"}),
     **_forms(output_shapes.linear, "", {"linear": "input weight bias", "mkldnn_linear": "self weight bias"}),
-    **_forms(output_shapes.linear_backward, "", {
+    **_forms(output_shapes.unread, "", {
         "linear_backward mkldnn_linear_backward": "self grad_output weight output_mask",
     }),
-    **_forms(output_shapes.einsum, "equation", {"einsum": "equation tensors path"}),
+    **_forms(output_shapes.unread, "equation", {"einsum": "equation tensors path"}),
     **_forms(output_shapes.tensordot, "dims_self dims_other", {"tensordot": "self other dims_self dims_other"}),
     **_forms(output_shapes.bilinear, "", {"bilinear": "input1 input2 weight bias"}),
-    **_forms(output_shapes.trilinear, "expand1 expand2 expand3 sumdim", {
+    **_forms(output_shapes.unread, "expand1 expand2 expand3 sumdim", {
         "_trilinear": "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim",
     }),
     **_forms(output_shapes.distances, "", {"_euclidean_dist": "x1 x2"}),
     **_forms(output_shapes.distances, "p", {"cdist _cdist_forward": "x1 x2 p compute_mode"}),
-    **_forms(output_shapes.attention, "", {
+    **_forms(output_shapes.unread, "", {
         "scaled_dot_product_attention": "query key value attn_mask dropout_p is_causal scale enable_gqa",
         "_scaled_dot_product_attention_math":
             "query key value attn_mask dropout_p is_causal dropout_mask scale enable_gqa",
@@ -144,7 +144,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_scaled_dot_product_fused_attention_overrideable":
             "query key value attn_bias dropout_p is_causal return_debug_mask scale",
     }),
-    **_forms(output_shapes.attention_backward, "", {
+    **_forms(output_shapes.unread, "", {
         "_scaled_dot_product_flash_attention_backward":
             f"grad_out query key value out {_FLASH} philox_seed philox_offset scale",
         "_scaled_dot_product_flash_attention_for_cpu_backward":
@@ -156,27 +156,27 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_scaled_dot_product_fused_attention_overrideable_backward":
             f"grad_out query key value attn_bias grad_input_mask out {_FLASH} philox_seed philox_offset scale",
     }),
-    **_forms(output_shapes.recurrent_layer, "mode hidden_size", {
+    **_forms(output_shapes.unread, "mode hidden_size", {
         "mkldnn_rnn_layer": f"{_LAYER} bidirectional batch_first train",
     }),
-    **_forms(output_shapes.recurrent_backward, "mode hidden_size", {"mkldnn_rnn_layer_backward": _LAYER_BACKWARD}),
-    **_forms(output_shapes.recurrent, "mode hidden_size num_layers bidirectional", {
+    **_forms(output_shapes.unread, "mode hidden_size", {"mkldnn_rnn_layer_backward": _LAYER_BACKWARD}),
+    **_forms(output_shapes.unread, "mode hidden_size num_layers bidirectional", {
         "_cudnn_rnn": f"input weight weight_stride0 weight_buf hx cx mode hidden_size proj_size {_CUDNN_END}",
         "miopen_rnn": f"input weight weight_stride0 hx cx mode hidden_size {_CUDNN_END}",
     }),
-    **_forms(output_shapes.recurrent_backward, "mode hidden_size num_layers bidirectional", {
+    **_forms(output_shapes.unread, "mode hidden_size num_layers bidirectional", {
         "_cudnn_rnn_backward": f"{_CUDNN_GRADIENTS} proj_size {_CUDNN_END} reserve output_mask",
         "miopen_rnn_backward": f"{_CUDNN_GRADIENTS} {_CUDNN_END} reserve output_mask",
     }),
     **_whole("lstm gru rnn_tanh rnn_relu"),
-    **_forms(output_shapes.cell, "", {
+    **_forms(output_shapes.unread, "", {
         "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell": "input hx w_ih w_hh b_ih b_hh",
     }),
-    **_forms(output_shapes.gates, "", {
+    **_forms(output_shapes.unread, "", {
         "_thnn_fused_lstm_cell": "input_gates hidden_gates cx input_bias hidden_bias",
         "_thnn_fused_gru_cell": "input_gates hidden_gates hx input_bias hidden_bias",
     }),
-    **_forms(output_shapes.gates, "has_bias", {
+    **_forms(output_shapes.unread, "has_bias", {
         "_thnn_fused_lstm_cell_backward _thnn_fused_lstm_cell_backward_impl":
             "grad_hy grad_cy cx cy workspace has_bias",
         "_thnn_fused_gru_cell_backward": "grad_hy workspace has_bias",
