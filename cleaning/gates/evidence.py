@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from analysis.operators import registry
 from analysis.utilization.numerators import input_dtype
 from cleaning.facts.self_test import SelfTest
-from cleaning.profile.instances import FORWARD
+from cleaning.profile import FORWARD
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting

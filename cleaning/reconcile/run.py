@@ -48,7 +48,7 @@ from analysis.utilization.utilization import Measurement, measurement, rows
 from analysis.utilization.work_times import works_of
 from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned, clean
-from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
+from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
 from cleaning.reconcile.batch_law import batch_laws

@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.trace.kernel_names import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
 from analysis.trace.missing import MISSING, UNNUMBERED, Missing
-from cleaning.profile.instances import FORWARD
+from cleaning.profile import FORWARD
 from cleaning.trace import double_counts, undercounts
 from cleaning.trace.double_counts import deduplicated
 from cleaning.trace.instances import columns_of, known_part, read_table, records, with_flop

@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.operators.registry import PRODUCTS
 from analysis.ranks.timelines import length, spans
 from analysis.trace.operations import floating_dtype, is_product
-from cleaning.profile.clean import CleanedProfile, mark_outside_step
+from cleaning.profile import CleanedProfile, mark_outside_step
 from cleaning.trace.clean import CleanedTrace, clean
 from results.records.cell import Run
 from results.records.counts import CleanedOperation, CleaningLog

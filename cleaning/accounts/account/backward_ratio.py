@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from cleaning.accounts.rules.flop_counter_mode import ATTENTION_BACKWARD, attention_backward
 from cleaning.accounts.vocabulary.items import exact_flop
-from cleaning.profile.instances import FORWARD
+from cleaning.profile import FORWARD
 from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
 from results.records.accounts import Account, AccountRatio
 from results.records.cell import Run

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.trace.operations import is_product
 from analysis.utilization.numerators import profiled
-from cleaning.profile.clean import PROFILE_STEPS, clean_instances, clean_profile, profile_counts
-from cleaning.profile.faults import shapes_flop
-from cleaning.profile.instances import forest, instances, no_products
+from cleaning.profile import clean_profile, forest, profile_counts, shapes_flop
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import CleanedOperation
@@ -101,28 +99,23 @@ def forests(draw: Any) -> list[ProfiledOperation]:
 
 @settings(max_examples=40, deadline=None)
 @given(forests())
-def test_every_call_is_a_product_inside_of_one_or_none(calls: list[ProfiledOperation]) -> None:
-    nodes = forest(calls)
-    found = instances(a_run(), nodes, "made up")
-    inside = [inner.call.index for one in found for inner in one.node.walk()]
-    others = [node.call.index for node in no_products(nodes)]
-    products = [one.index for one in calls if is_product(one.name)]
-    assert len(inside) == len(set(inside))
-    assert sorted({*inside, *others}) == sorted(one.index for one in calls)
-    assert set(products) <= set(inside)
-    assert not set(products) & set(others)
-    counted = sum(one.found_flop or 0 for one in calls if is_product(one.name))
-    assert sum(one.row.found_flop or 0 for one in found) == counted
-
-
-@settings(max_examples=40, deadline=None)
-@given(forests())
 def test_cleaning_keeps_every_product_and_logs_every_change(calls: list[ProfiledOperation]) -> None:
-    found = instances(a_run(), forest(calls), "made up")
-    kept, log = clean_instances(found)
-    assert [one.row.index for one in kept] == [one.row.index for one in found]
+    cleaned = clean_profile(a_run(), calls)
+    around = {one.index: one.parent for one in calls}
+    products = {one.index for one in calls if is_product(one.name)}
+
+    def outermost(index: int) -> bool:
+        above = around[index]
+        while above is not None and above not in products:
+            above = around[above]
+        return above is None
+
+    assert {row.index for row in cleaned.operations} == set(filter(outermost, products))
+    counted = sum(one.found_flop or 0 for one in calls if one.index in products)
+    assert sum(row.found_flop or 0 for row in cleaned.operations) == counted
+    log = cleaned.log
     removed = {entry.subject: int(entry.before) - int(entry.after) for entry in log if entry.step == "counted_once"}
-    for row in (one.row for one in kept):
+    for row in cleaned.operations:
         subject = f"batch {row.index} {row.name}"
         gone = removed.pop(subject, 0)
         assert (row.found_flop or 0) == (row.deduplicated_flop or 0) + gone
@@ -131,18 +124,6 @@ def test_cleaning_keeps_every_product_and_logs_every_change(calls: list[Profiled
         assert len(repairs) == (row.cleaned_flop != row.deduplicated_flop)
         assert row.verdict != "unknown" or (row.cleaned_flop is None and row.reason)
     assert removed == {}
-
-
-@settings(max_examples=40, deadline=None)
-@given(forests())
-def test_cleaning_what_is_clean_changes_nothing(calls: list[ProfiledOperation]) -> None:
-    once, _ = clean_instances(instances(a_run(), forest(calls), "made up"))
-    twice, log = clean_instances(once)
-    assert twice == once
-    assert log == ()
-    for _, step in PROFILE_STEPS:
-        assert step(once).kept == once
-        assert step(once).log == ()
 
 
 @settings(max_examples=40, deadline=None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from analysis.operators.registry import unneeded_flop
-from cleaning.profile.clean import clean_profile
+from cleaning.profile import clean_profile
 from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
 from measure.operations.tracer import trace
 from results.records.counts import FlopCount, Ratio

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis.utilization.numerators import Numerator, profiled
-from cleaning.profile.clean import profile_counts
+from cleaning.profile import profile_counts
 from cleaning.trace.clean import STATES, CleanedTrace, clean
 from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, PhaseTotal, Unnamed
 from cleaning.trace.work_recordings import clean_recording

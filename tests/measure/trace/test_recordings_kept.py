@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from cleaning.profile.clean import clean_profile
+from cleaning.profile import clean_profile
 from cleaning.reconcile.run import build
 from cleaning.trace.work_recordings import clean_recording
 from measure.profiler.work_profiles import Profile, profile_step

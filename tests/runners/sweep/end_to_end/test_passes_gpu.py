@@ -15,7 +15,7 @@ from torch import nn
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators.registry import cost
 from analysis.utilization.work_times import works_of
-from cleaning.profile.clean import clean_profile, profile_counts
+from cleaning.profile import clean_profile, profile_counts
 from measure.device.apply_precision import session
 from measure.profiler.work_profiles import profile_step
 from measure.timing.blocks import measure_blocks, warm_up
