@@ -211,17 +211,16 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
     tests = sorted(path.relative_to(copy_.tree).as_posix() for path in (copy_.tree / "tests").rglob("test_*.py"))
     importers = {test: imports_of(copy_.tree, test) for test in tests}
     first, every = options.shard
-    shard = f"-{first}" if every > 1 else ""
-    table = options.out / f"{commit}{'-known' if options.known else shard}.csv"
+    table = options.out / f"{commit}{'-known' * options.known}{f'-{first}' if every > 1 else ''}.csv"
     if options.known:
         known = {f"{fault.module}:known:{number}": fault for number, fault in enumerate(known_faults())}
         rows = [Row(key, fault.module, fault.before, fault.after) for key, fault in known.items()]
     else:
         if not choice.exists():
             append_rows(choice, *chosen(copy_.tree, options.faults, options.seed))
-        rows = read_rows(choice)[first::every]
+        rows = read_rows(choice)
     done = {row.key for row in read_rows(table)}
-    for row in (row for row in rows if row.key not in done):
+    for row in (row for row in rows[first::every] if row.key not in done):
         path = copy_.tree / row.module
         source = path.read_text() if path.is_file() else ""
         if options.known:
