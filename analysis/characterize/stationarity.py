@@ -31,7 +31,7 @@ import functools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.stats import summary as stats_summary
@@ -202,7 +202,6 @@ class LawFit:
     parameters: Mapping[str, float]
     aic: float
     distance: float
-    survival: Callable[[float], float]
 
 
 @dataclass(frozen=True)
@@ -233,15 +232,6 @@ def tail(times_s: Sequence[float]) -> Tail | None:
     )
 
 
-def survival(times_s: Sequence[float]) -> list[tuple[float, float]]:
-    """(time, share of the calls that take at least as long), the shortest first, each time once."""
-    known = sorted(time for time in times_s if time > 0)
-    found: dict[float, float] = {}
-    for place, time in enumerate(known):
-        found.setdefault(time, 1 - place / len(known))
-    return list(found.items())
-
-
 def _of_the_longest(ordered: Sequence[float], part: float) -> float:
     count = max(1, math.ceil(part * len(ordered)))
     return math.fsum(ordered[-count:]) / math.fsum(ordered)
@@ -266,5 +256,4 @@ def _fits(ordered: Sequence[float]) -> Iterator[LawFit]:
             {key: float(value) for key, value in parameters.items()},
             aic=float(2 * 2 - 2 * law.logpdf(ordered).sum()),
             distance=float(stats.kstest(ordered, law.cdf).statistic),
-            survival=law.sf,
         )

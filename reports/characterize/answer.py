@@ -6,11 +6,6 @@ them. Prints nothing and knows no file.
 A characterization as data: the JSON document of `python -m runners.characterize`, and its derived tables as CSV.
 
 Ratios run from 0 to 1; unknown is null, or an empty field. Every table's columns are the keys of its rows.
-
-How much of the likeness of workloads is a matter of their variant: as text, as rows, and drawn side by side.
-
-Of recordings of the same workloads in two variants alone. The picture of the paper's own Figure 3 stands beside ours
-where it is reproduced: same workloads, other operation types.
 """
 
 from __future__ import annotations
@@ -19,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_groups import FATHOM, GROUPS, Grouping, figure3
-from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, matrix, pictures, types_for
+from analysis.characterize.fathom_groups import FATHOM, GROUPS, Grouping
+from analysis.characterize.operation_mix import Merge, Mix, pictures, types_for
 from analysis.characterize.stationarity import Stationarity, Tail, tail
 from analysis.characterize.step_reconstruction import Reconstructed, Scaling, over_batch, parallelism, reconstructed
 from analysis.characterize.summary import (
@@ -33,14 +28,12 @@ from analysis.characterize.summary import (
     steadiness,
     training_against_inference,
 )
-from reports.shared import figure_panels
 from reports.shared.layout import csv_of
-from reports.shared.numbers import DASH, digits, fitting, percent, si_time
+from reports.shared.numbers import DASH, digits, percent, si_time
 from results.records.characterization import Characterization, WorkloadRecording
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    pass
 
 
 def whole(ratio: float) -> str:
@@ -312,49 +305,3 @@ def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
                 }
             )
     return rows
-
-
-LIKENESS = "cosine distance of the shares by operation type; clusters by their centroids"
-PAPER = "the paper's Figure 3"
-TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
-_LEAF_IN = 0.21
-_LABEL_LETTERS = 24
-
-
-def figure(seen: CharacterizeAnswer) -> Figure | None:
-    """A tree of each variant, on one scale; the paper's own before them where it is reproduced."""
-    trees = {name: merges for name, merges in trees_of(seen).items() if merges}
-    if len(seen.pictures) < 2 or not all(seen.pictures.values()):
-        return None
-    leaves = max(len(leaves_of(merges)) for merges in trees.values())
-    figure, drawn, _ = figure_panels.grid(len(trees), len(trees), 0.3 + _LEAF_IN * leaves, share_y=False)
-    furthest = max(merge.height for merges in trees.values() for merge in merges)
-    for axes, (name, merges) in zip(drawn, trees.items(), strict=True):
-        tree(axes, leaves_of(merges), merges, size=6.5)
-        axes.set_xlim(furthest * 1.08, 0)
-        figure_panels.title(axes, TITLES.get(name, name), len(trees))
-    return figure_panels.finish(figure, drawn, [], LIKENESS)
-
-
-def trees_of(seen: CharacterizeAnswer) -> dict[str, Sequence[Merge]]:
-    """Name of a panel → its merges."""
-    rows = {name: tuple(cells.values()) for name, cells in figure3().items()}
-    paper = {PAPER: centroid_linkage(rows)} if seen.reproduce else {}
-    return {**paper, **seen.pictures}
-
-
-def leaves_of(merges: Sequence[Merge]) -> list[str]:
-    """The names of a linkage, in the order of the last merge."""
-    return list(merges[-1].members) if merges else []
-
-
-def tree(axes: Axes, names: Sequence[str], merges: Sequence[Merge], size: float = 7) -> None:
-    """A dendrogram whose leaves are on the right; distances grow to the left."""
-    from scipy.cluster.hierarchy import dendrogram
-
-    dendrogram(
-        matrix(names, merges), labels=[fitting(name, _LABEL_LETTERS) for name in names], orientation="left", ax=axes,
-        link_color_func=lambda _: "0.25", leaf_font_size=size,
-    )  # fmt: skip
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)

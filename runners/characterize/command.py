@@ -173,7 +173,7 @@ def read_rows(directory: Path) -> Characterization:
 
 def write_report(seen: CharacterizeAnswer, out: Path) -> None:
     """The derived tables, the report, and the figures last, so that a picture that fails loses no table."""
-    from reports.characterize import answer, figures_mix
+    from reports.characterize import answer, figures
     from reports.characterize.sections import to_text
     from reports.shared import figure_style
 
@@ -181,7 +181,7 @@ def write_report(seen: CharacterizeAnswer, out: Path) -> None:
         put(out / name, text)
     put(out / DATA, json_text(answer.document(seen)))
     put(out / PAGE, to_text(seen))
-    for name, content in figure_style.render_all(lambda: figures_mix.figures(seen)).items():
+    for name, content in figure_style.render_all(lambda: figures.figures(seen)).items():
         put(out / FIGURES / name, content)
 
 

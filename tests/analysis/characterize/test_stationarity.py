@@ -17,7 +17,6 @@ from analysis.characterize.stationarity import (
     mann_kendall,
     sen_slope,
     stationarity,
-    survival,
     tail,
 )
 from analysis.characterize.step_reconstruction import reconstructed
@@ -120,11 +119,10 @@ def test_parameters_are_those_of_the_samples_and_of_scipy():
     assert exponential.aic == pytest.approx(4 - 2 * stats.expon.logpdf(times, place, width).sum())
 
 
-def test_shares_of_the_longest_and_survival_by_hand():
+def test_shares_of_the_longest_by_hand():
     found = tail([1.0] * 18 + [2.0, 80.0])
     assert (found.top_1_ratio, found.top_10_ratio) == (0.8, 0.82)
     assert (found.calls, found.median_s, found.longest_s) == (20, 1.0, 80.0)
-    assert survival([3.0, 1.0, 1.0, 2.0]) == [(1.0, 1.0), (2.0, 0.5), (3.0, 0.25)]
     assert tail([1.0] * 9) is None
     equal = tail([1.0] * 10)
     assert equal.fits == ()

@@ -1,0 +1,315 @@
+"""A characterization drawn, from what was worked out of its rows: shares, types, skew, likeness, steps, modes, threads.
+
+The likeness of variants stands beside the paper's own Figure 3 where it is reproduced: same workloads, other operation
+types. Draw and render inside `style.theme()`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.characterize.fathom_groups import GROUPS, figure3
+from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, cumulative, matrix, steps_of
+from analysis.characterize.step_reconstruction import Scaling
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import fitting, si_time
+from results.records.characterization import MODES, PLAIN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from reports.characterize.answer import CharacterizeAnswer
+
+LEAST_RATIO = 0.01
+"""Shares below are not drawn, as in the paper's Figure 3; of types, those below in every workload."""
+
+HIGHEST_RATIO = 0.90
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
+_CELL_IN = 0.23
+_LETTERS = 26
+_LETTERS_OF_MIXES = 40
+_MOST_TYPES = 44
+_MOST_SCALED = 6
+_MOST_PANELS = 12
+_BAR_IN = 0.13
+_MOST_TIMES = 4.0
+_WHITE = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.85}
+_TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
+_LINES = ("-", "--", "-.", ":")
+_COLOURS = (0, 1, 2, 3, 4, 5, 6, 7, 9)
+"""Indices of the palette: all but its yellow."""
+
+
+def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
+    """File name → figure, of what was recorded."""
+    drawers: dict[str, Callable[[CharacterizeAnswer], Figure | None]] = {
+        "groups": _groups,
+        "types": _types,
+        "skew": _skew,
+        "likeness": _likeness,
+        "likeness_variants": _likeness_variants,
+        "steps": _steps,
+        "training_inference": _training_inference,
+        "parallelism": _parallelism,
+    }
+    drawn = {name: draw(seen) for name, draw in drawers.items()}
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def _groups(seen: CharacterizeAnswer) -> Figure | None:
+    """Workloads down, groups across, every mix a row."""
+    mixes = seen.mixes
+    if not mixes:
+        return None
+    columns = [*GROUPS, *(["?"] if any(each.unclassified_ratio >= LEAST_RATIO for each in mixes) else [])]
+    cells = [
+        [*(each.groups[group].ratio for group in GROUPS), each.unclassified_ratio][: len(columns)] for each in mixes
+    ]
+    height_in = 1.3 + _CELL_IN * len(mixes)
+    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.6)
+    _heat(axes, cells, [fitting(each.label, _LETTERS_OF_MIXES) for each in mixes], columns)
+    words = ", ".join(f"{letter} {word}".replace(" ", NO_BREAK) for letter, word in GROUPS.items())
+    return figure_panels.finish(figure, [], [], "per cent of a step", words)
+
+
+def _types(seen: CharacterizeAnswer) -> Figure | None:
+    """The paper's Figure 3: workloads down, operation types across in the order of their groups."""
+    mixes = seen.compared
+    columns = columns_of(mixes)
+    if not columns:
+        return None
+    shares = [{(one.group, one.name): one.share_ratio for one in each.types} for each in mixes]
+    cells = [[row.get(column, 0.0) for column in columns] for row in shares]
+    height_in = 1.5 + _CELL_IN * len(mixes)
+    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.PAGE_IN + 1.4)
+    labels = [fitting(each.label, _LETTERS) for each in mixes]
+    _heat(axes, cells, labels, [fitting(name, _LETTERS) for _, name in columns], size=6, rotation=90, fontsize=6)
+    for letter in dict.fromkeys(group for group, _ in columns):
+        indices = [index for index, (group, _) in enumerate(columns) if group == letter]
+        axes.annotate(
+            letter or "?", ((indices[0] + indices[-1] + 1) / 2, 0), (0, 4), textcoords="offset points",
+            ha="center", va="bottom", weight="bold", fontsize=8, annotation_clip=False,
+        )  # fmt: skip
+        axes.axvline(indices[-1] + 1, color="0.4", linewidth=0.8)
+    below = f"per cent of a step; types of at least {100 * LEAST_RATIO:.0f} % of any workload's"
+    return figure_panels.finish(figure, [], [], below)
+
+
+def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
+    """(group, type) of those types that are something anywhere, by group, the largest first; the paper's columns."""
+    most: dict[tuple[str, str], float] = {}
+    for each in mixes:
+        for one in each.types:
+            key = (one.group, one.name)
+            most[key] = max(most.get(key, 0.0), one.share_ratio)
+    kept = sorted(most, key=lambda key: -most[key])
+    kept = [key for key in kept if most[key] >= LEAST_RATIO][:_MOST_TYPES]
+    order = [*GROUPS, ""]
+    return sorted(kept, key=lambda key: (order.index(key[0]), -most[key]))
+
+
+def _heat(
+    axes: Axes,
+    cells: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: float = 7,
+    **look: Any,
+) -> None:
+    """Shares on a logarithmic colour from 1 % to 90 %, white below; each with its per cent."""
+    import numpy as np
+    import seaborn as sns
+    from matplotlib.colors import LogNorm
+
+    values = np.array(cells, dtype=float)
+    sns.heatmap(
+        values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", cbar=False, ax=axes,
+        annot=100 * values, fmt=".0f", annot_kws={"fontsize": size}, linewidths=1.2,
+        xticklabels=False, yticklabels=False,
+    )  # fmt: skip
+    axes.set_xticks([index + 0.5 for index in range(len(columns))], columns, **look)
+    axes.set_yticks([index + 0.5 for index in range(len(rows))], rows, fontsize=7)
+    axes.tick_params(length=0)
+
+
+def _skew(seen: CharacterizeAnswer) -> Figure | None:
+    """The paper's Figure 2: how much of the time in operations the largest types make."""
+    curves = {each.label: cumulative(one.share_ratio for one in each.operations) for each in seen.compared}
+    curves = {label: curve for label, curve in curves.items() if curve}
+    if not curves:
+        return None
+    figure, (axes,), _ = figure_panels.grid(1, 1, 2.6, width_in=figure_style.COLUMN_IN * 1.5)
+    marks, looks = [], itertools.cycle(itertools.product(_LINES, _COLOURS))
+    for (label, curve), (line, colour) in zip(curves.items(), looks, strict=False):
+        look = {"color": figure_style.colour(colour), "linestyle": line}
+        axes.plot(range(1, len(curve) + 1), [100 * part for part in curve], marker=".", markersize=3, **look)
+        marks.append(figure_panels.mark(fitting(label, _LETTERS), linewidth=1.4, markersize=0, **look))
+    axes.axhline(90, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)))
+    longest = max(next(n for n, part in enumerate(curve, 1) if part > 0.98) for curve in curves.values())
+    axes.set_xlim(0.5, longest + 0.5)
+    axes.set_ylim(0, 102)
+    axes.set_ylabel("per cent of the time in operations")
+    return figure_panels.finish(figure, [axes], marks, "operation types, the largest first; dashed: 90 %")
+
+
+def _likeness(seen: CharacterizeAnswer) -> Figure | None:
+    """The paper's Figure 4: which workloads join at which distance."""
+    return _dendrograms({"": seen.linkage}) if seen.linkage else None
+
+
+def _likeness_variants(seen: CharacterizeAnswer) -> Figure | None:
+    """A tree of each variant, on one scale; the paper's own before them where it is reproduced."""
+    if len(seen.pictures) < 2 or not all(seen.pictures.values()):
+        return None
+    rows = {name: tuple(cells.values()) for name, cells in figure3().items()}
+    paper = {"the paper's Figure 3": centroid_linkage(rows)} if seen.reproduce else {}
+    return _dendrograms({**paper, **seen.pictures})
+
+
+def _dendrograms(trees: Mapping[str, Sequence[Merge]]) -> Figure:
+    """Trees side by side, with their leaves on the right; distances grow to the left."""
+    from scipy.cluster.hierarchy import dendrogram
+
+    leaves = {name: list(merges[-1].members) for name, merges in trees.items()}
+    height_in = 0.3 + 0.21 * max(map(len, leaves.values()))
+    width_in = figure_style.PAGE_IN if len(trees) > 1 else figure_style.COLUMN_IN * 1.5
+    figure, drawn, _ = figure_panels.grid(len(trees), len(trees), height_in, share_y=False, width_in=width_in)
+    furthest = max(merge.height for merges in trees.values() for merge in merges)
+    for axes, (name, merges) in zip(drawn, trees.items(), strict=True):
+        names = [fitting(leaf, _LETTERS) for leaf in leaves[name]]
+        dendrogram(
+            matrix(leaves[name], merges), labels=names, ax=axes, orientation="left", leaf_font_size=6.5,
+            link_color_func=lambda _: "0.25",
+        )  # fmt: skip
+        axes.grid(axis="y", visible=False)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlim(furthest * 1.08, 0)
+        figure_panels.title(axes, _TITLES.get(name, name), len(trees))
+    below = "cosine distance of the shares by operation type; clusters by their centroids"
+    return figure_panels.finish(figure, drawn, [], below)
+
+
+def _steps(seen: CharacterizeAnswer) -> Figure | None:
+    """The paper's Figure 1 in order of time: each step ÷ the median, with its 95 % interval, and Sen's trend."""
+    from matplotlib.ticker import MaxNLocator
+
+    of_training = [pair for pair in seen.steadiness if pair[0].mode == MODES[0]]
+    shown = (seen.steadiness if len(seen.steadiness) <= _MOST_PANELS else of_training)[:_MOST_PANELS]
+    if not shown:
+        return None
+    top = 2.0
+    figure, drawn, spare = figure_panels.grid(len(shown), 4, 1.35)
+    for axes, (recording, each) in zip(drawn, shown, strict=True):
+        times = [step.time_s / each.median_s for step in steps_of(seen.data, recording.recording, PLAIN)]
+        axes.plot(range(1, len(times) + 1), times, color="0.15", marker="o", markersize=2.6, linewidth=0.7)
+        if each.low_s is not None and each.high_s is not None:
+            ends = each.low_s / each.median_s, each.high_s / each.median_s
+            axes.axhspan(*ends, color="#0173b2", alpha=0.25, linewidth=0)
+        if each.trend_ratio is not None and len(times) > 1:
+            ends = (1 - each.trend_ratio / 2, 1 + each.trend_ratio / 2)
+            axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
+        top = max(top, 1.15 * max(times))
+        for place, time in enumerate(times, 1):
+            if time > _MOST_TIMES:
+                axes.annotate(
+                    f"{time:.1f}",
+                    (place, _MOST_TIMES),
+                    (0, -12),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=6,
+                    bbox=_WHITE,
+                )
+        figure_panels.title(axes, recording.workload, len(shown))
+        p = "" if each.p_value is None else f", p {each.p_value:.2g}"
+        words = f"{recording.mode}, {si_time(each.median_s)}{p}"
+        axes.annotate(
+            words, (0, 1), (2, -2), xycoords="axes fraction", textcoords="offset points", va="top", fontsize=6
+        )
+    for axes in drawn:
+        axes.set_ylim(0, min(top, _MOST_TIMES))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    marks = (
+        figure_panels.mark("a step", color="0.15", marker="o"),
+        figure_panels.mark("median, 95 %", color="#0173b2", marker="s", alpha=0.4),
+        figure_panels.mark("trend (Sen)", color="#d55e00", linewidth=1, linestyle=(0, (4, 2)), markersize=0),
+    )
+    below = "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)"
+    return figure_panels.finish(figure, drawn, marks, below, spare=spare)
+
+
+def _training_inference(seen: CharacterizeAnswer) -> Figure | None:
+    """The paper's Figure 5: a step in each mode on each device, ÷ training on the CPU, or in ms without one."""
+    ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
+    if len(ways) < 2:
+        return None
+    normal = all(each.ratio is not None for each in seen.against)
+    workloads = list(dict.fromkeys(each.workload for each in seen.against))
+    height_in = 0.5 + _BAR_IN * len(workloads) * (len(ways) + 0.6)
+    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.7)
+    marks = []
+    for lane, way in enumerate(ways):
+        look: dict[str, Any] = {"facecolor": "#de8f05" if way[0] == "cpu" else "#0173b2", "edgecolor": "white"}
+        look["hatch"] = "////" if way[1] == "inference" else ""
+        for place, workload in enumerate(workloads):
+            mine = [one for one in seen.against if (one.workload, one.device, one.mode) == (workload, *way)]
+            for each in mine[:1]:
+                value = each.ratio if normal and each.ratio is not None else each.step_s * 1e3
+                y = place + (lane - (len(ways) - 1) / 2) * 0.8 / len(ways)
+                axes.barh(y, value, 0.8 / len(ways), linewidth=0, **look)
+                axes.annotate(
+                    si_time(each.step_s), (value, y), (2, 0), textcoords="offset points", va="center", fontsize=5.5
+                )
+        marks.append(figure_panels.patch(f"{way[1]}, {way[0]}", **look))
+    figure_panels.label_rows(axes, [fitting(name, _LETTERS) for name in workloads], bars=True, fontsize=7)
+    if normal:
+        axes.set_xlim(0, 1.18 * max(1.0, *(each.ratio or 0.0 for each in seen.against)))
+    below = "time of a step ÷ that of training on the CPU" if normal else "ms a step"
+    return figure_panels.finish(figure, [axes], marks, below)
+
+
+def _parallelism(seen: CharacterizeAnswer) -> Figure | None:
+    """The paper's Figure 6: absolute time of the largest operation types at each number of threads."""
+    workloads = list(dict.fromkeys(each.workload for each in seen.parallelism))[:_MOST_PANELS]
+    if not workloads:
+        return None
+    figure, drawn, spare = figure_panels.grid(len(workloads), 3, 1.75, share_x=False, share_y=False)
+    counts = sorted({count for each in seen.parallelism for count in each.times_s})
+    for axes, workload in zip(drawn, workloads, strict=True):
+        mine = [each for each in seen.parallelism if each.workload == workload and each.name != "step"]
+        _threads(axes, mine[:_MOST_SCALED], counts)
+        figure_panels.title(axes, workload, len(workloads))
+    marks = [figure_panels.patch(f"{n} thread{'s' * (n > 1)}", facecolor=_shade(counts, n)) for n in counts]
+    below = (
+        "ms a step of the largest operation types, under the profiler; below each its group, in brackets its serial "
+        "share (Amdahl)"
+    )
+    return figure_panels.finish(figure, drawn, marks, below, spare=spare)
+
+
+def _shade(counts: list[int], count: int) -> str:
+    low, high = 0.75, 0.15
+    return f"{low + (high - low) * counts.index(count) / max(1, len(counts) - 1):.2f}"
+
+
+def _threads(axes: Axes, scalings: Iterable[Scaling], counts: list[int]) -> None:
+    names = []
+    for place, each in enumerate(scalings):
+        for lane, count in enumerate(counts):
+            if count in each.times_s:
+                y = place + (lane - (len(counts) - 1) / 2) * 0.8 / len(counts)
+                axes.barh(y, each.times_s[count] * 1e3, 0.8 / len(counts), color=_shade(counts, count), linewidth=0)
+        share = (
+            ""
+            if each.law is None
+            else " (slower)"
+            if each.law.serial_ratio > 1
+            else f" ({100 * each.law.serial_ratio:.0f} %)"
+        )
+        names.append(f"{fitting(each.name, 22)}\n{each.group}{share}")
+    figure_panels.label_rows(axes, names, bars=True, fontsize=5.5)
