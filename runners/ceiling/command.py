@@ -35,7 +35,7 @@ from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
     from analysis.devices.ceilings import CollectiveRate
-    from reports.ceiling.text import CeilingAnswer
+    from reports.ceiling import CeilingAnswer
 
 
 BUDGET_S = 120.0
@@ -58,7 +58,7 @@ OPTIONS: Options = {
         "action": "store_true",
         "help": "instead: collectives between the ranks of torchrun, over sizes (docs/cluster.md)",
     },
-    "--out": {"help": "write ceilings.csv and the pictures here"},
+    "--out": {"help": "write ceilings.csv here"},
     "--format": {"help": "table, csv or json (table)"},
 }
 
@@ -91,7 +91,9 @@ def _run(options: argparse.Namespace) -> int:
         worker.stop()
     _show(seen, options.format)
     if options.out is not None:
-        write_files(seen, options.out)
+        from reports.sweep.table import to_csv
+
+        put(options.out / CEILINGS, to_csv(seen.rows, Ceiling))
         say(f"written to {options.out}")
     return INTERRUPTED if interrupted else failed(seen)
 
@@ -118,7 +120,7 @@ def _search(
     threads: Sequence[int | None],
 ) -> tuple[CeilingAnswer, bool]:
     """What was found, and whether Ctrl-C ended it."""
-    from reports.ceiling.text import CeilingAnswer
+    from reports.ceiling import CeilingAnswer
     from runners.ceiling.search import Search
 
     host = probed.environment.host
@@ -170,7 +172,7 @@ def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | No
 
 def _show(seen: CeilingAnswer, form: str) -> None:
     """Data on stdout."""
-    from reports.ceiling.text import document, to_text
+    from reports.ceiling import document, to_text
     from reports.sweep.table import to_csv
 
     show_answer(
@@ -235,24 +237,13 @@ def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | Wo
 def _show_collectives(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     """Data on stdout; with --out a file, too. Raises StoreFault."""
     from analysis.devices.ceilings import CollectiveRate
-    from reports.ceiling.text import collectives_text
+    from reports.ceiling import collectives_text
     from reports.sweep.table import to_csv
 
     show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
     if options.out is not None:
         put(options.out / FILE, to_csv(rows, CollectiveRate))
         say(f"written: {options.out / FILE}")
-
-
-def write_files(seen: CeilingAnswer, out: Path) -> None:
-    """Raises StoreFault."""
-    from reports.ceiling import figures as ceiling_figures
-    from reports.shared import figure_style
-    from reports.sweep.table import to_csv
-
-    put(out / CEILINGS, to_csv(seen.rows, Ceiling))
-    for name, content in figure_style.render_all(lambda: ceiling_figures.figures(seen)).items():
-        put(out / name, content)
 
 
 def read_ceilings(path: Path) -> list[Ceiling]:

@@ -27,7 +27,7 @@ from runners.footprint.step import StepOptions, StepTrace, capability, fit, trac
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
-    from reports.footprint.text import FootprintAnswer, MemoryFit
+    from reports.footprint import FootprintAnswer, MemoryFit
 
 
 BATCH_SIZE = 32
@@ -116,7 +116,7 @@ def _run(options: Namespace) -> int:
     memory = memory_of(options.fit) if options.fit else None
     if options.out is not None:
         reserve(options.out / TABLE)
-    from reports.footprint.text import MemoryFit
+    from reports.footprint import MemoryFit
 
     asked = StepOptions(
         options.model, options.precision, options.optimizer, options.device, options.accumulate, options.layout,
@@ -192,7 +192,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     from analysis.footprint.caching_allocator import allowance, replay, unforeseen
     from analysis.footprint.live_bytes import footprint
     from analysis.footprint.minimum import minimal
-    from reports.footprint.text import FootprintAnswer
+    from reports.footprint import FootprintAnswer
 
     largest = fitted.fit.fits or fitted.least_batch if fitted else BATCH_SIZE
     step = steps.at(options.batch_size or largest)
@@ -254,7 +254,7 @@ def too_large(model: str, fitted: MemoryFit) -> str:
 
 def _tell(answer: FootprintAnswer, options: Namespace) -> None:
     """The answer on stdout, and the files of --out. Raises StoreFault."""
-    from reports.footprint.text import document, parts, to_csv
+    from reports.footprint import document, parts, to_csv
     from reports.shared.layout import page
 
     if options.out is not None:
@@ -270,11 +270,10 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
 
 def write(answer: FootprintAnswer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
-    from reports.footprint import figures
-    from reports.footprint.text import document, timeline_csv
+    from reports.footprint import document, timeline, timeline_csv
     from reports.shared import figure_style
 
     put(options.out / "footprint.json", json_text(document(answer, options.top)))
     put(options.out / "timeline.csv", timeline_csv(answer))
     with figure_style.theme():
-        put(options.out / "timeline.png", figure_style.render(figures.timeline(answer))["png"])
+        put(options.out / "timeline.png", figure_style.render(timeline(answer))["png"])

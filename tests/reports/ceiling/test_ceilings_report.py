@@ -1,11 +1,10 @@
-"""The answer of `runners.ceiling` as text, JSON and pictures, from rows of round rates."""
+"""The answer of `runners.ceiling` as text and JSON, from rows of round rates."""
 
 import json
 
 import pytest
 
-from reports.ceiling import figures as ceiling_figures
-from reports.ceiling.text import document
+from reports.ceiling import document
 from tests.support.made_up import made_up_ceilings
 
 
@@ -28,20 +27,3 @@ def test_the_document_has_every_key():
         {"flop_per_s": {}, "bytes_per_s": None},
         [],
     )
-
-
-# --- pictures ---
-
-
-def test_points_are_the_rows():
-    seen = made_up_ceilings.gpu()
-    drawn = ceiling_figures.figures(seen)
-    squares = {row.flop_per_s for row in seen.rows if row.operation == "matmul" and row.family in ("square", "near")}
-    shown = {float(y) for line in drawn["ceilings_products"].axes[0].lines for y in line.get_ydata()}
-    assert {round(rate) for rate in squares} <= {round(y) for y in shown}
-    names = [tick.get_text() for tick in drawn["ceilings_shapes"].axes[0].get_yticklabels()]
-    assert names[0] == "16384x16384x16384"
-    assert "16384x16384x16384" in names
-    assert "1024x1024x1024" not in names  # less work: it stands in the other picture
-    assert "gradient of input, 512x512x14x14, 512 kernels 3x3" in names
-    assert len(names) == len(set(names)) == 1 + 4 + 1 + 3 + 4 + 4

@@ -1,4 +1,0 @@
-"""What can this device really do?
-
-Shows the kernels that were tried, with their spread.
-"""

@@ -1,4 +1,0 @@
-"""How much memory, and how sure?
-
-Shows predictions with their measured errors.
-"""
