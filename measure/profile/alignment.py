@@ -16,11 +16,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from measure.profiler.events import Frame
 from results.records.operations import Operation
 
-MOST = 200
-"""Differences that one stretch of an alignment may have; the next begins where it ends."""
+MOST = 2000
+"""Names of a stretch of an alignment; the next begins within it."""
 
 WATCHED_ONLY = frozenset(("aten.detach", "aten.detach_"))
 
@@ -63,59 +65,39 @@ def bare(name: str) -> str:
 
 
 def common(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """Places of the same name in both, in order: a longest such list, as long as a stretch has few differences."""
+    """Places of the same name in both, in order: a longest such list, as long as both differ within a stretch only."""
     pairs: list[tuple[int, int]] = []
-    at = (0, 0)
-    while at[0] < len(left) and at[1] < len(right):
-        found, at = _stretch(left, right, at)
-        pairs += found
+    x = y = 0
+    while x < len(left) and y < len(right):
+        if left[x] == right[y]:
+            pairs, x, y = [*pairs, (x, y)], x + 1, y + 1
+            continue
+        is_last = max(len(left) - x, len(right) - y) <= MOST
+        found = _longest(left[x : x + MOST], right[y : y + MOST])
+        kept = found if is_last else [pair for pair in found if max(pair) < MOST // 2]
+        pairs += [(x + a, y + b) for a, b in kept]
+        ends = kept[-1] if kept else (MOST // 2, MOST // 2)
+        x, y = (len(left), len(right)) if is_last else (x + ends[0] + 1, y + ends[1] + 1)
     return pairs
 
 
-def _stretch(
-    left: Sequence[str], right: Sequence[str], start: tuple[int, int]
-) -> tuple[list[tuple[int, int]], tuple[int, int]]:
-    """Myers' greedy algorithm (Algorithmica 1, 1986) from `start` on, up to MOST differences; what is the same, and
-    where it ended."""
-    reach, history = {1: 0}, []
-    base_x, base_y = start
-    width, height = len(left) - base_x, len(right) - base_y
-    # All rounds are kept to walk back from the end. Memory grows with the square of the differences, which is why a
-    # stretch ends after MOST of them and the next one begins there.
-    for differences in range(MOST + 1):
-        history.append(dict(reach))
-        for diagonal in range(-differences, differences + 1, 2):
-            down = diagonal == -differences or (
-                diagonal != differences and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1)
-            )
-            x = reach[diagonal + 1] if down else reach[diagonal - 1] + 1
-            while x < width and 0 <= x - diagonal < height and left[base_x + x] == right[base_y + x - diagonal]:
-                x += 1
-            reach[diagonal] = x
-            if diagonal == width - height and x >= width:
-                return _walked(history, diagonal, x, start), (base_x + x, base_y + x - diagonal)
-    # The last round wrote diagonals of MOST's parity; the others hold what the round before reached, from which no way
-    # back was kept. On diagonal d, x = reach[d] and y = x - d: 2 * x - d is how much of both lists is used up.
-    furthest = max(
-        (d for d in reach if 0 <= reach[d] <= width and 0 <= reach[d] - d <= height and (d - MOST) % 2 == 0),
-        key=lambda d: 2 * reach[d] - d,
-    )
-    end = reach[furthest]
-    return _walked(history, furthest, end, start), (base_x + end, base_y + end - furthest)
-
-
-def _walked(history: Sequence[dict[int, int]], diagonal: int, x: int, start: tuple[int, int]) -> list[tuple[int, int]]:
-    """The pairs on the way that led to x on this diagonal, from the start."""
-    pairs = []
-    for differences in range(len(history) - 1, -1, -1):
-        reach = history[differences]
-        down = diagonal == -differences or (
-            diagonal != differences and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1)
-        )
-        before = diagonal + 1 if down else diagonal - 1
-        began = reach[before] if down else reach[before] + 1
-        pairs += [(start[0] + at, start[1] + at - diagonal) for at in range(x - 1, began - 1, -1)]
-        diagonal, x = before, reach[before]
+def _longest(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
+    """A longest list of pairs, by the lengths of those of all beginnings of both."""
+    codes = {name: code for code, name in enumerate({*left, *right})}
+    numbers = np.array([codes[name] for name in right])
+    lengths = np.zeros((len(left) + 1, len(right) + 1), np.int16)
+    for row, name in enumerate(left):
+        longer = lengths[row, :-1] + (numbers == codes[name])
+        lengths[row + 1, 1:] = np.maximum.accumulate(np.maximum(longer, lengths[row, 1:]))
+    pairs, x, y = [], len(left), len(right)
+    while x and y:
+        if lengths[x, y] == lengths[x - 1, y]:
+            x -= 1
+        elif lengths[x, y] == lengths[x, y - 1]:
+            y -= 1
+        else:
+            x, y = x - 1, y - 1
+            pairs.append((x, y))
     return pairs[::-1]
 
 

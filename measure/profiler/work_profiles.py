@@ -13,7 +13,7 @@ model's calls have no module. One profiler can listen at a time, ours or another
 import gzip
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 
 from measure.profiler.events import to_operations
 from measure.profiler.module_ranges import ModuleRanges
+from measure.timing.blocks import block_of
 from measure.timing.clocks import Clock
 from measure.timing.profiler_ranges import Ranges
 from results.errors import Unavailable
@@ -123,32 +124,11 @@ def kernel_device(cuda: bool) -> str | None:
 
 
 def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Sample]:
+    clock.synchronize()
     spent_s = 0.0
     for done in range(1, most_steps + 1):
-        block = _time_step(run, clock, work)
+        block = replace(block_of(run, clock, 1, "profiled"), work=work)
         yield block
         spent_s += block.wall_s
         if spent_s + spent_s / done > most_s:
             return
-
-
-def _time_step(run: Callable[[], None], clock: Clock, work: str) -> Sample:
-    """One step between two synchronises."""
-    clock.synchronize()
-    start_s = clock.wall_s()
-    first = clock.event()
-    run()
-    last = clock.event()
-    issued_s = clock.wall_s()
-    clock.synchronize()
-    end_s = clock.wall_s()
-    device_s = clock.between_s(first, last)
-    return Sample(
-        part="profiled",
-        steps=1,
-        start_s=start_s,
-        wall_s=end_s - start_s,
-        device_s=device_s,
-        sync_wait_s=None if device_s is None else end_s - issued_s,
-        work=work,
-    )
