@@ -47,9 +47,9 @@ FAST_ALGORITHMS = ("winograd", "fft")
 SUSTAINED = "sustained"
 """How the family begins of a kernel that ran back to back for seconds, at the clock that the power cap leaves."""
 
-ISSUE, READ = "issue", "read"
-"""Operations of rows that are of a CPU's cores alone: independent multiply-adds in registers; loads from a cache level.
-No network computes so, and neither is a ceiling."""
+ISSUE = "issue"
+"""The operation of rows that are of a CPU's cores alone: independent multiply-adds in registers. No network computes
+so, and it is no ceiling."""
 
 FAST_KERNELS = ("convolution",)
 """Operations for which such an algorithm is known."""

@@ -1,4 +1,4 @@
-"""What this CPU's cores can do in theory, what a kernel of independent multiply-adds reaches, and how fast caches are.
+"""What this CPU's cores can do in theory, and what a kernel of independent multiply-adds reaches.
 
 The peak is cores × FLOP a clock × clock: cores that the process may use, FLOP a clock of `analysis.devices.processors`,
 the clock of a dependent chain while all of them issue these instructions. The kernel checks the table: where cores
@@ -10,11 +10,10 @@ of minutes heat may lower it.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from analysis.devices.ceilings import ISSUE, READ
+from analysis.devices.ceilings import ISSUE
 from analysis.devices.processors import (
     FLOP_PER_MULTIPLY_ADD,
     MOST_ISSUE_RATIO,
@@ -24,8 +23,8 @@ from analysis.devices.processors import (
     vector_units,
 )
 from measure.device.cpu_contention import Neighbours, warning
-from measure.device.cpu_identity import Allowance, allowance, cache_bytes, processor
-from measure.native.kernels import compiled_program, issue_rate, read_rate
+from measure.device.cpu_identity import Allowance, allowance, processor
+from measure.native.kernels import compiled_program, issue_rate
 from results.errors import Unavailable
 from results.records.samples import Ceiling
 
@@ -44,13 +43,6 @@ Without SVE, whose width is the processor's: its rows of the table say it."""
 
 KERNEL_UNITS = ("fp32", "bf16", "fp16", "int8")
 """Units that a kernel is timed for. fp64 has the same units at half the width."""
-
-LEVEL_S = 0.1
-"""Seconds of reading for each cache level."""
-
-MEMORY_BYTES, MOST_LEVEL_BYTES, MOST_MEMORY_BYTES = 1 << 28, 1 << 26, 1 << 30
-"""Of a thread's buffer in memory, where four times its part of the last cache is less; of its buffer in a level at
-most; of all buffers in memory at most. A larger last cache leaves memory out."""
 
 
 @dataclass(frozen=True)
@@ -158,43 +150,3 @@ def derive_peak(
     if share < LEAST_RATIO:
         return None, f"no derived peak: {what}: processors may share a core, or this part lacks a unit"
     return unit.peak(usable_cores, clock_hz), f"{what}: others may use its units" if share < NOTED_RATIO else ""
-
-
-def read_rows(blank: Ceiling, threads: int, memory_bytes: int) -> list[Ceiling]:
-    """A row for each cache level and for memory: bytes a second that all threads load together, each its own buffer.
-
-    A buffer is half of a thread's part of the level; in memory four times its part of the last cache.
-    """
-    blank = replace(blank, operation=READ, threads=threads)
-    try:
-        here = cores()
-        name = next((name for name in here.instructions("fp32") if name in MULTIPLY_ADDS), "")
-        with compiled_program(name or "asimd") as program:
-            pinned = here.allowed.pinned(threads)
-            return [
-                _read_row(replace(blank, family=level, threads=len(pinned)), program, pinned, size)
-                for level, size in _buffers(cache_bytes(pinned[0]), len(pinned), memory_bytes)
-            ]
-    except Unavailable as fault:
-        return [replace(blank, status="unavailable", reason=str(fault))]
-
-
-def _buffers(caches: Mapping[str, tuple[int, int]], threads: int, memory_bytes: int) -> Iterator[tuple[str, int]]:
-    """(level, bytes of a thread's buffer); a level without room for one is left out."""
-    part = 0
-    for level, (size, sharing) in sorted(caches.items()):
-        before, part = part, size // min(sharing, threads)
-        if part // 2 > before:
-            yield level, min(part // 2, MOST_LEVEL_BYTES)
-    beyond = max(4 * part, MEMORY_BYTES)
-    if beyond * threads <= min(memory_bytes // 4, MOST_MEMORY_BYTES):
-        yield "memory", beyond
-
-
-def _read_row(blank: Ceiling, program: Any, pinned: Sequence[int], size: int) -> Ceiling:
-    blank = replace(blank, shape=f"{size >> 10} KiB a thread", moved_bytes=size * len(pinned))
-    try:
-        rate, passes = read_rate(program, pinned, size, LEVEL_S)
-    except Unavailable as fault:
-        return replace(blank, status="unavailable", reason=str(fault))
-    return replace(blank, repeats=passes, bytes_per_s=rate, median_s=size * len(pinned) / rate)

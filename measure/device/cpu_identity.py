@@ -1,4 +1,4 @@
-"""Which processor this is, and what of it this process may use: cores, hardware threads, NUMA nodes, quota, caches.
+"""Which processor this is, and what of it this process may use: cores, hardware threads, NUMA nodes, quota.
 
 Read from /proc/cpuinfo and /sys alone. A core counts once however many hardware threads it has, as they share its
 units. Not claimed: that a virtual processor is a core of its own; what a hypervisor says is repeated here.
@@ -7,7 +7,7 @@ units. Not claimed: that a virtual processor is a core of its own; what a hyperv
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,6 @@ from results.errors import Unavailable
 CPUS = "sys/devices/system/cpu"
 X86_FIELDS = ("vendor_id", "cpu family", "model", "stepping", "model name", "flags")
 ARM_FIELDS = ("CPU implementer", "CPU architecture", "CPU part", "CPU revision", "model name", "Features")
-
-SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -75,19 +73,6 @@ def allowance() -> Allowance:
         numa_nodes=sum(bool(node & set(allowed)) for node in nodes) or 1,
         quota=environment.cpu_quota(),
     )
-
-
-def cache_bytes(number: int = 0) -> Mapping[str, tuple[int, int]]:
-    """Level ("L1d", "L2", "L3") → (its size, how many logical processors share it), of a logical processor."""
-    found = {}
-    for folder in sorted((_root() / CPUS / f"cpu{number}/cache").glob("index*")):
-        words = {name: _text(folder / name) for name in ("level", "type", "size", "shared_cpu_list")}
-        size = re.fullmatch(r"(\d+)([KMG]?)", words["size"])
-        if size is None or words["type"] == "Instruction":
-            continue
-        level = f"L{words['level']}" + ("d" if words["type"] == "Data" else "")
-        found[level] = int(size[1]) * SIZES.get(size[2], 1), max(1, len(_listed(words["shared_cpu_list"])))
-    return found
 
 
 def _processor(block: str) -> Processor | None:

@@ -1,10 +1,9 @@
-/* What one core can issue: independent multiply-adds in registers, a dependent chain of additions, reads of a buffer.
+/* What one core can issue: independent multiply-adds in registers, and a dependent chain of additions.
  *
  * Usage: core_kernels issue SECONDS CPU,CPU,...        prints "THREAD CHAIN_S KERNEL_S" for each pair of bursts
- *        core_kernels read SECONDS BYTES CPU,CPU,...   prints "THREAD PASS_S" for each pass over BYTES of a thread
  *
  * One thread is pinned to each processor named; all begin together. The first line printed says how much work a burst
- * has: "chain ADDITIONS kernel INSTRUCTIONS" or "read BYTES". One of the macros KERNEL_... chooses the instruction.
+ * has: "chain ADDITIONS kernel INSTRUCTIONS". One of the macros KERNEL_... chooses the instruction.
  * The chain is one register added to another again and again: each addition waits for the one before, and takes one
  * cycle on every core of the table, so that additions a second are the core's clock. An addition of a constant would
  * not do: renaming can fold it. The instructions stand between the additions, few enough to finish in their shadow: a
@@ -72,7 +71,6 @@ static const uint8_t MAYBE bytes[] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 
 #if defined(KERNEL_SSE2)
 #define REGISTERS 12
 #define CLOBBERED X12
-#define WIDTH 16
 #undef OTHERS
 #define OTHERS floats
 #define SETUP " .irp r," FIRST_12 ",14,15\n movups (%2), %%xmm\\r\n .endr\n"
@@ -80,7 +78,6 @@ static const uint8_t MAYBE bytes[] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 
 #elif defined(KERNEL_AVX)
 #define REGISTERS 12
 #define CLOBBERED X12
-#define WIDTH 32
 #undef OTHERS
 #define OTHERS floats
 #define SETUP YMM_SETUP
@@ -90,7 +87,6 @@ static const uint8_t MAYBE bytes[] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 
 #elif defined(KERNEL_FMA) || defined(KERNEL_AVX_VNNI)
 #define REGISTERS 12
 #define CLOBBERED X12
-#define WIDTH 32
 #define SETUP YMM_SETUP
 #if defined(KERNEL_FMA)
 #define EACH(after) YMM_EACH("vfmadd231ps", after)
@@ -102,7 +98,6 @@ static const uint8_t MAYBE bytes[] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 
 #elif defined(KERNEL_AVX512F) || defined(KERNEL_AVX512_BF16) || defined(KERNEL_AVX512_FP16) || defined(KERNEL_AVX512_VNNI)
 #define REGISTERS 24
 #define CLOBBERED X24
-#define WIDTH 64
 #define SETUP ZMM_SETUP
 #if defined(KERNEL_AVX512F)
 #define EACH(after) ZMM_EACH("vfmadd231ps", after)
@@ -127,7 +122,6 @@ static const uint8_t MAYBE bytes[] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 
 #include <unistd.h>
 #define REGISTERS 6 /* a tile each; two more hold the factors */
 #define CLOBBERED "memory"
-#define WIDTH 64
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA 18
 #define HAS_PREPARE
@@ -163,7 +157,6 @@ static int prepare(void) {
 #define ADD " add %1, %1, %4\n"
 #define AGAIN " subs %0, %0, #1\n b.ne 2b\n"
 #define REGISTERS 24
-#define WIDTH 16
 #define CLOBBERED "v0","v1","v2","v3","v4","v5","v6","v7","v8","v9","v10","v11","v12","v13","v14","v15","v16","v17", \
     "v18","v19","v20","v21","v22","v23","v30","v31"
 #define SETUP " .irp r," FIRST_24 "\n ldr q\\r, [%2]\n .endr\n ldr q30, [%3]\n ldr q31, [%3]\n"
@@ -219,34 +212,9 @@ static void chain(long rounds) {
 static int prepare(void) { return 0; }
 #endif
 
-/* Loads every line of a buffer once, without using what it holds. bytes: a multiple of 512. */
-static void read_all(const char *from, long bytes) {
-    const char *end = from + bytes;
-#if defined(__x86_64__)
-#if WIDTH == 64
-#define LOAD(i) " vmovups " #i "*64(%0), %%zmm" #i "\n"
-#define STRIDE "512"
-#elif WIDTH == 32
-#define LOAD(i) " vmovups " #i "*32(%0), %%ymm" #i "\n"
-#define STRIDE "256"
-#else
-#define LOAD(i) " movups " #i "*16(%0), %%xmm" #i "\n"
-#define STRIDE "128"
-#endif
-    __asm__ volatile("3:\n" LOAD(0) LOAD(1) LOAD(2) LOAD(3) LOAD(4) LOAD(5) LOAD(6) LOAD(7) " add $" STRIDE ", %0\n"
-                     " cmp %1, %0\n jb 3b\n" : "+r"(from) : "r"(end)
-                     : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7");
-#else
-    __asm__ volatile("3:\n ldp q0, q1, [%0]\n ldp q2, q3, [%0, #32]\n ldp q4, q5, [%0, #64]\n ldp q6, q7, [%0, #96]\n"
-                     " add %0, %0, #128\n cmp %0, %1\n b.lo 3b\n" : "+r"(from) : "r"(end)
-                     : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7");
-#endif
-}
-
 static pthread_barrier_t together;
 static double seconds;
-static long chain_rounds, kernel_rounds, buffer_bytes, passes;
-static int reads;
+static long chain_rounds, kernel_rounds;
 
 typedef struct {
     int cpu, bursts;
@@ -284,23 +252,6 @@ static void *issue(void *argument) {
     return NULL;
 }
 
-static void *read_through(void *argument) {
-    Worker *worker = argument;
-    char *own = aligned_alloc(4096, (size_t)buffer_bytes);
-    if (own == NULL) return NULL;
-    memset(own, 1, (size_t)buffer_bytes);
-    for (int i = 0; i < 2; i++) read_all(own, buffer_bytes);
-    pthread_barrier_wait(&together);
-    double until_s = now_s() + seconds;
-    while (now_s() < until_s && worker->bursts < MOST_BURSTS) {
-        double begun_s = now_s();
-        for (long i = 0; i < passes; i++) read_all(own, buffer_bytes);
-        worker->first_s[worker->bursts++] = now_s() - begun_s;
-    }
-    free(own);
-    return NULL;
-}
-
 static int pinned(pthread_t *thread, void *(*work)(void *), Worker *worker) {
     cpu_set_t set;
     pthread_attr_t attributes;
@@ -315,34 +266,26 @@ int main(int count, char **arguments) {
     static Worker *workers[MOST_THREADS];
     static pthread_t threads[MOST_THREADS];
     int n = 0, fault;
-    reads = count > 1 && strcmp(arguments[1], "read") == 0;
-    if (count != 4 + reads) return fputs("expected issue SECONDS CPUS or read SECONDS BYTES CPUS\n", stderr), 2;
+    if (count != 4) return fputs("expected issue SECONDS CPUS\n", stderr), 2;
     seconds = atof(arguments[2]);
     if ((fault = prepare())) return fprintf(stderr, "the system refuses these registers: %s\n", strerror(fault)), 3;
-    if (reads) {
-        buffer_bytes = (atol(arguments[3]) + 511) / 512 * 512;
-        passes = 1 + (1 << 20) / buffer_bytes;
-        printf("read %ld\n", buffer_bytes * passes);
-    } else {
-        double warm_s = now_s() + WARM_S;
-        while (now_s() < warm_s) kernel(16);
-        chain_rounds = rounds_for(chain, CHAIN_S);
-        kernel_rounds = rounds_for(kernel, KERNEL_S);
-        printf("chain %ld kernel %ld\n", chain_rounds * CHAIN_ADDITIONS, kernel_rounds * REPEATS * REGISTERS);
-    }
-    for (char *cpu = strtok(arguments[3 + reads], ","); cpu && n < MOST_THREADS; cpu = strtok(NULL, ",")) {
+    double warm_s = now_s() + WARM_S;
+    while (now_s() < warm_s) kernel(16);
+    chain_rounds = rounds_for(chain, CHAIN_S);
+    kernel_rounds = rounds_for(kernel, KERNEL_S);
+    printf("chain %ld kernel %ld\n", chain_rounds * CHAIN_ADDITIONS, kernel_rounds * REPEATS * REGISTERS);
+    for (char *cpu = strtok(arguments[3], ","); cpu && n < MOST_THREADS; cpu = strtok(NULL, ",")) {
         workers[n] = calloc(1, sizeof(Worker));
         if (workers[n] == NULL) return fputs("no memory\n", stderr), 3;
         workers[n++]->cpu = atoi(cpu);
     }
     pthread_barrier_init(&together, NULL, (unsigned)n);
     for (int i = 0; i < n; i++)
-        if ((fault = pinned(&threads[i], reads ? read_through : issue, workers[i])))
+        if ((fault = pinned(&threads[i], issue, workers[i])))
             return fprintf(stderr, "no thread on processor %d: %s\n", workers[i]->cpu, strerror(fault)), 3;
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < n; i++)
         for (int burst = 0; burst < workers[i]->bursts; burst++)
-            if (reads) printf("%d %.9f\n", i, workers[i]->first_s[burst]);
-            else printf("%d %.9f %.9f\n", i, workers[i]->first_s[burst], workers[i]->second_s[burst]);
+            printf("%d %.9f %.9f\n", i, workers[i]->first_s[burst], workers[i]->second_s[burst]);
     return 0;
 }

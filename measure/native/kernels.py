@@ -1,4 +1,4 @@
-"""Compiles `core_kernels.c` for one kind of instruction, runs it, and says what a core did: rate, clock, bandwidth.
+"""Compiles `core_kernels.c` for one kind of instruction, runs it, and says what a core did: rate and clock.
 
 The clock is that of a dependent chain of additions with the same instructions between them, so that the core has the
 clock that it has under this load. It is no reading of a counter: the processor's time stamp counter goes on at
@@ -96,17 +96,6 @@ def issue_rate(program: Path, processors: Sequence[int], seconds: float) -> Issu
         burst_s=median(kernel_s for _, kernel_s in bursts),
         bursts=len(bursts),
     )
-
-
-def read_rate(program: Path, processors: Sequence[int], buffer_bytes: int, seconds: float) -> tuple[float, int]:
-    """(bytes a second that these processors load together, each from its own buffer; passes). Raises Unavailable."""
-    pinned = ",".join(map(str, processors))
-    command = [str(program), "read", f"{seconds:g}", str(buffer_bytes), pinned]
-    head, *lines = _run(command, seconds + START_S, "the kernel does not run here").splitlines()
-    times_s = [float(line.split()[1]) for line in lines]
-    if not times_s:
-        raise Unavailable(f"no pass over {buffer_bytes} bytes ended within {seconds:g} s")
-    return len(processors) * int(head.split()[1]) / median(times_s), len(times_s)
 
 
 def _run(command: Sequence[str], timeout_s: float, fault: str) -> str:

@@ -1,7 +1,7 @@
 """`python -m runners.doctor`: is this machine fit to measure on, and what does each absence cost?
 
 Prints one line a fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes no
-setting and measures nothing but clock, units and caches of a CPU that would be measured on. `--peaks NAME` prints the
+setting and measures nothing but clock and units of a CPU that would be measured on. `--peaks NAME` prints the
 datasheet's dense peaks of a device instead, each with its source and how it was verified, or what a CPU's core does in
 a clock, or exits with 2 for a name that no table holds: a device is never guessed.
 `--self-test` runs known work on the device and says whether numbers of this program may be believed there. `--commit`

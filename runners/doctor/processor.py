@@ -1,4 +1,4 @@
-"""What the doctor says of a CPU: its cores, what they may be used for, its derived peak and its caches, all measured.
+"""What the doctor says of a CPU: its cores, what they may be used for, and its derived peak, measured.
 
 `peaks_answer` is the same for `--peaks`: of this machine's processor ("cpu"), or what a core of a microarchitecture
 does in a clock, which is no peak before cores and a clock are known.
@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.devices import processors
 from analysis.devices.processors import Processor, vector_units
-from measure.ceiling.core_peaks import KERNEL_UNITS, issue_rows, read_rows
+from measure.ceiling.core_peaks import KERNEL_UNITS, issue_rows
 from measure.device.cpu_identity import Allowance, allowance, processor
 from reports.shared.numbers import si
 from results.errors import Unavailable
@@ -26,14 +26,8 @@ def processor_checks(threads: int) -> list[Check]:
         found = processor()
     except Unavailable as fault:
         return [Check("processor", "missing", str(fault), "no derived peak: the measured peak alone")]
-    lines = [identity_check(found, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
-    from measure.device.environment import device_facts
-
-    return [
-        *lines,
-        *product_checks(),
-        *cache_checks(read_rows(_blank(), threads, device_facts(processors.HERE).memory_bytes or 0)),
-    ]
+    identity = identity_check(found, allowance(), threads)
+    return [identity, *peak_checks(core_rows(threads, fastest=True)), *product_checks()]
 
 
 def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
@@ -101,15 +95,6 @@ NOT_SAID = "a library that does not say"
 
 def _by(names: Sequence[str], emulated: str) -> str:
     return emulated if emulated in names else f"by {' and '.join(names)}"
-
-
-def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:
-    """One line: what all threads load from each level."""
-    known = [f"{row.family} {si(row.bytes_per_s, 'B/s')}" for row in rows if row.bytes_per_s]
-    lost = "; ".join(dict.fromkeys(row.reason for row in rows if row.status != "ok"))
-    if known:
-        return [Check("caches", "ok", f"loads by {rows[0].threads} threads: {', '.join(known)}", lost)]
-    return [Check("caches", "missing", "no level was timed", lost)]
 
 
 def peaks_answer(name: str, threads: int) -> dict[str, Any]:

@@ -64,11 +64,3 @@ def test_rows_of_units_and_instructions() -> None:
         assert (row.operation, row.cores, row.threads, row.repeats) == ("issue", 2.0, 2, 9)
     assert issue_rows(BLANK, ("fp32",), 1, 0.1)[0].derived_flop_per_s == pytest.approx(3.8e9 * 64)
     assert len(issue_rows(BLANK, ("fp32",), 1, 0.1, fastest=True)) == 1
-
-
-def test_buffers_fit_their_level_and_no_smaller_one() -> None:
-    caches = {"L1d": (48 << 10, 2), "L2": (2 << 20, 2), "L3": (30 << 20, 16)}
-    found = dict(core_peaks._buffers(caches, 2, 64 << 30))
-    assert found == {"L1d": 12 << 10, "L2": 512 << 10, "L3": 7680 << 10, "memory": 1 << 28}
-    assert "memory" not in dict(core_peaks._buffers({"L3": (480 << 20, 2)}, 2, 64 << 30))
-    assert "L3" not in dict(core_peaks._buffers({"L2": (2 << 20, 1), "L3": (4 << 20, 2)}, 2, 1 << 30))
