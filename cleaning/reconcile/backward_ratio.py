@@ -64,16 +64,6 @@ def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = N
     return TableSides(tuple(_beside(row, closed) for row in _rows(blank, _table_sides(table, costs))), closed)
 
 
-def ratios(
-    run: Run,
-    operations: Sequence[CleanedOperation],
-    table: Sequence[Operation] | None,
-    counts: Sequence[FlopCount],
-) -> tuple[Ratio, ...]:
-    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters."""
-    return cell_ratios(run, operations, sides_of(table), counts)
-
-
 def cell_ratios(
     run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, counts: Sequence[FlopCount]
 ) -> tuple[Ratio, ...]:
@@ -90,16 +80,12 @@ def profile_ratios(
     return tuple(_beside(row, of_table.closed) for row in _of_profile(run, operations, source))
 
 
-def closed_form(table: Sequence[Operation]) -> Closed:
+def _closed_form(table: Sequence[Operation], known: Sequence[Cost]) -> Closed:
     """2 - (FLOP of the first product) ÷ (FLOP of the forward pass), from the forward pass of a trace alone.
 
     It holds where one product takes the network's input and every other one is asked for both gradients. The trace's
     own backward pass is only asked whether that is so, product by product.
     """
-    return _closed_form(table, [registry.cost(operation) for operation in table])
-
-
-def _closed_form(table: Sequence[Operation], known: Sequence[Cost]) -> Closed:
     costs = {operation.index: int(cost.model_flop) for operation, cost in zip(table, known, strict=True)}
     products = [o for o in table if o.phase in FORWARD and costs[o.index]]
     if not products:

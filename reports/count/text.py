@@ -11,9 +11,8 @@ from typing import Any
 
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS, AttentionFlop
 from analysis.operators.registry import registration
-from cleaning.accounts.account.backward_ratio import Backward
 from cleaning.accounts.vocabulary.causes import CONVENTION
-from reports.count import laws, references
+from reports.count import references
 from reports.count.references import StepPeak, StepTerms
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
@@ -45,10 +44,9 @@ class ModelCounts:
 
     optimizer_flop: model FLOP of the optimizer. other_flop: pass → arithmetic that is no product. not_understood:
     operator → calls that the exact count has no rule for. notes: what must be said beside it.
-    backward: the training step's backward pass against its forward pass; None where no step was recorded. mixture: of
-    the forward pass the parts of a mixture of experts, field → FLOP or parameters; empty for a model without. peak: of
-    its products on the device that was asked for; None: none was. terms: what formulas are set against; None where the
-    step has operations without a rule.
+    mixture: of the forward pass the parts of a mixture of experts, field → FLOP or parameters; empty for a model
+    without. peak: of its products on the device that was asked for; None: none was. terms: what formulas are set
+    against; None where the step has operations without a rule.
     """
 
     model: str
@@ -61,7 +59,6 @@ class ModelCounts:
     causes: Sequence[AccountCause]
     words: dict[str, str]
     notes: tuple[str, ...] = ()
-    backward: Backward | None = None
     at_least_flop: dict[str, int] = field(default_factory=dict)
     unknown_calls: dict[str, int] = field(default_factory=dict)
     attention: AttentionFlop | None = None
@@ -79,16 +76,12 @@ class ModelCounts:
         return next((a for a in self.accounts if (a.counter, a.phase) == (counter, phase)), None)
 
 
-def to_text(
-    counted: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False, ratios: bool = False
-) -> str:
-    """The table of one model; with `ratios` backward ÷ forward, with `detail` that and every counter's causes."""
+def to_text(counted: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False) -> str:
+    """The table of one model; with `detail` every counter's causes."""
     parts: list[Part] = [*map(strong, heading(counted))]
     if counted.accounts:
         parts.append(_table(counted))
     parts += [*closing(counted), *counted.notes]
-    if counted.backward is not None and (ratios or detail):
-        parts += laws.parts(counted.backward)
     if detail:
         for counter in counted.counters:
             for phase in PHASES:
@@ -347,7 +340,6 @@ def document(counted: ModelCounts) -> dict[str, Any]:
         "attention": _attention(counted),
         "mixture": {**counted.mixture, "padding_flop": _padding(counted.mixture)} if counted.mixture else None,
         "peak": None if counted.peak is None else references.document(counted.peak),
-        "backward": None if counted.backward is None else laws.backward_document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),
     }

@@ -48,35 +48,3 @@ class AccountCause(Record):
     kind: str
     module: str = ""
     flop: Annotated[int | float, SIGNED]  # what it adds to the exact count, in the unit of the native value
-
-
-@dataclass(frozen=True, kw_only=True)
-class AccountLaw(Record):
-    """One counter's number of one pass, or a part of it, as slope · batch + constant, or the batches that break it."""
-
-    model: str
-    counter: str  # or "exact"
-    phase: str  # forward, backward
-    part: str = ""  # of the exact count a module, of a counter one of its operators; empty: all of it
-    native_unit: str = ""  # mac or flop, of the two numbers
-    batches: tuple[int, ...] = ()  # counted; the largest checks the line through the others
-    slope: Annotated[int | None, SIGNED] = None  # a sample
-    constant: Annotated[int | None, SIGNED] = None
-    holds: bool | None = None  # None: fewer than three batches decide nothing
-    status: str = "ok"  # of the counter
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AccountRatio(Record):
-    """FLOP of backward ÷ FLOP of forward, of the exact count by model, kind, module and operation, and of counters."""
-
-    model: str
-    batch_size: FromOne
-    source: str  # exact or a counter
-    level: str  # model, kind, module, operation
-    name: str = ""  # of the kind, module or forward operation; empty for the model
-    forward_flop: int | None = None  # model FLOP of products, other FLOP of what is no product
-    backward_flop: int | None = None
-    ratio: Signed | None = None  # 2 by rule of thumb
-    reason: str = ""

@@ -5,7 +5,7 @@ exact count and, by each counter's own rule, every FLOP of difference by cause. 
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from runners.workers.any_model import EXACT, OWN
 
 TIMEOUT_S = 600.0
 
-CHECK = 16
-"""Batch at which the law of a counter is checked: on real tensors more takes long and much memory."""
 
 EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
 
@@ -29,7 +27,7 @@ EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause 
 PARALLEL = ("plan", "microbatches", "schedule", "replicas")
 """Options that `--parallel` alone has."""
 
-ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout", "device")
+ALONE = ("counters", "detail", "explain", "out", "timeout", "device")
 """Options that `--parallel` does not have."""
 
 
@@ -45,18 +43,10 @@ OPTIONS: Mapping[str, Options] = {
             "help": "all, exact, or names with commas (all)",
         },
         "--detail": {"action": "store_true", "help": "every cause, by kind of operation and module"},
-        "--ratios": {"action": "store_true", "help": "backward ÷ forward, and what 3 × forward misses"},
         "--explain": {
             "metavar": "COUNTER=NUMBER,…",
             "help": "numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, "
             "palm, megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
-        },
-        "--law": {"action": "store_true", "help": "each number as a line in the batch, a·b + c"},
-        "--law-check": {
-            "type": number(int, 5),
-            "default": CHECK,
-            "metavar": "N",
-            "help": f"the batch that checks it ({CHECK})",
         },
         "--device": {
             "default": None,
@@ -126,19 +116,16 @@ def _run(options: Namespace) -> int:
     if options.out is not None:
         output.make(options.out)
     prepare()
-    answer: Callable[[str, Namespace, Sequence[str]], Sequence[Any]]
-    answer = count_output.laws_of if options.law else count_output.count
-    tell: Callable[[Sequence[Any], Namespace], None] = count_output.laws if options.law else count_output.accounts
     answers: list[Any] = []
     failed = 0
     for model in options.models:
         try:
-            answers += answer(model, options, counters)
+            answers += count_output.count(model, options, counters)
         except count_output.Uncounted as fault:
             say(f"error: {instructed(str(fault))}")
             failed = max(failed, MISTAKE if fault.mistaken else FAILED)
     if answers:
-        tell(answers, options)
+        count_output.accounts(answers, options)
     return failed
 
 
@@ -154,8 +141,8 @@ def _check_device(options: Namespace) -> None:
     """Raises Mistake for a device that the table of peaks has not, and for answers that have no peak in them."""
     if options.device is None:
         return
-    if others := changes(options, ("law", "explain")):
-        raise Mistake(f"--device: goes without {others[0]}")
+    if options.explain is not None:
+        raise Mistake("--device: goes without --explain")
     if options.format == "csv":
         raise Mistake("--device: goes with --format table or json")
     from analysis.devices.device_peak import peak_refusal
@@ -170,8 +157,8 @@ def _pasted(options: Namespace) -> tuple[str, ...] | None:
         return None
     from reports.count.pasted import parse
 
-    if options.law or options.ratios or options.detail:
-        raise Mistake("--explain: goes without --law, --ratios and --detail")
+    if options.detail:
+        raise Mistake("--explain: goes without --detail")
     with as_mistake(ValueError, about="--explain: "):
         options.pasted = parse(options.explain)
     return tuple(dict.fromkeys(each.counter or "all" for each in options.pasted))

@@ -5,7 +5,7 @@ Data alone is on stdout. The command imports this module after its options were 
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,16 @@ from analysis.operators import registry
 from analysis.operators.attention_conventions import AttentionFlop, attention_flop
 from analysis.operators.registry import cost, not_understood
 from analysis.utilization.numerators import input_dtype
-from cleaning.accounts.account.backward_ratio import backward
-from cleaning.accounts.account.batch_law import counter_laws, exact_laws
 from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
 from cleaning.accounts.vocabulary.causes import CAUSES
 from measure.counters.harness.isolation import count_isolated, record_isolated
-from reports.count import laws as law_report
 from reports.count import pasted, text, waterfall_figure
 from reports.count.references import StepPeak, peak_of_step, step_terms
 from reports.count.text import ModelCounts
 from reports.shared import figure_style
 from reports.shared.layout import csv_of, page
 from reports.sweep.table import to_csv
-from results.errors import Unavailable
-from results.records.accounts import Account, AccountCause, AccountLaw, AccountRatio
+from results.records.accounts import Account, AccountCause
 from results.records.calls import CallRecording
 from results.records.counts import FlopCount
 from results.records.operations import Operation
@@ -35,51 +31,23 @@ from runners.cli.output import put, show_answer
 from runners.cli.progress import passing
 from runners.workers.any_model import EXACT, FACTORY, FAST, OWN, TRAINER
 
-Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
-"""(model, its laws)."""
-
 
 def accounts(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """The accounts of every model; with --out tables and pictures, too. Raises StoreFault."""
     passing("")
     account_rows = [account for answer in answers for account in answer.accounts]
     causes = [cause for answer in answers for cause in answer.causes]
-    ratios = [row for answer in answers if answer.backward for row in answer.backward.ratios]
     if options.explain is not None:
         _show_explanations(answers, options)
     else:
         show_answer(
             options.format,
-            lambda width, colour: "\n".join(
-                text.to_text(answer, width, colour, options.detail, options.ratios) for answer in answers
-            ),
+            lambda width, colour: "\n".join(text.to_text(answer, width, colour, options.detail) for answer in answers),
             lambda: _single_or_all([text.document(answer) for answer in answers], options),
-            lambda: (
-                to_csv(ratios, AccountRatio)
-                if options.ratios
-                else to_csv(causes, AccountCause)
-                if options.detail
-                else to_csv(account_rows, Account)
-            ),
+            lambda: to_csv(causes, AccountCause) if options.detail else to_csv(account_rows, Account),
         )
     if options.out is not None:
-        write(options.out, account_rows, causes, ratios)
-
-
-def laws(answers: Laws, options: Namespace) -> None:
-    """The laws of every model; with --out laws.csv, too. Raises StoreFault."""
-    passing("")
-    table = to_csv([law for _, found in answers for law in found], AccountLaw)
-    show_answer(
-        options.format,
-        lambda width, colour: "\n".join(
-            law_report.to_text(*answer, width, colour, options.detail) for answer in answers
-        ),
-        lambda: _single_or_all([law_report.batch_law_document(*answer) for answer in answers], options),
-        lambda: table,
-    )
-    if options.out is not None:
-        put(options.out / "laws.csv", table)
+        write(options.out, account_rows, causes)
 
 
 def _show_explanations(answers: Sequence[ModelCounts], options: Namespace) -> None:
@@ -102,56 +70,13 @@ def _single_or_all(documents: Sequence[Any], options: Namespace) -> Any:
     return documents[0] if len(options.models) == 1 else documents
 
 
-def write(
-    out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause], ratios: Sequence[AccountRatio]
-) -> None:
-    """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
+def write(out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause]) -> None:
+    """accounts.csv, causes.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
     tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
-    tables |= {"ratios": to_csv(ratios, AccountRatio)}
     for name, rows in tables.items():
         put(out / f"{name}.csv", rows)
     for name, content in figure_style.render_all(lambda: waterfall_figure.waterfalls(accounts, causes)).items():
         put(out / name, content)
-
-
-BATCHES = (1, 2, 4)
-"""That the line is drawn through."""
-
-
-EXACT_CHECK = 32
-"""At which the exact one is checked: fake tensors need no memory."""
-
-
-FAULTS: Mapping[str, type[Exception]] = {"unavailable": Unavailable, "invalid": ValueError}
-"""Status of a process that gave nothing → what is raised."""
-
-
-def batch_laws(
-    model: str,
-    hyper: Mapping[str, Any],
-    counters: Sequence[str],
-    check: int,
-    timeout_s: float,
-    say: Callable[[str], None],
-) -> list[AccountLaw]:
-    """The laws of one model, the exact count's first. say: progress.
-
-    Raises ValueError for a model that cannot be built, Unavailable where it needs what is not here, RuntimeError where
-    its process died or ran past its limit.
-    """
-    sizes = (*BATCHES, EXACT_CHECK)
-    say(f"{model}: tracing at {', '.join(map(str, sizes))}")
-    traced, failure = record_isolated(
-        model, hyper, sizes, timeout_s, factory=FACTORY, trainer=TRAINER, only_training=True
-    )
-    if not traced and failure is not None:
-        raise FAULTS.get(failure.status, RuntimeError)(failure.reason.removeprefix("ValueError: "))
-    found = exact_laws(model, traced, sizes)
-    for counter in counters:
-        say(f"{model}: {counter}")
-        asked = tuple(sorted({*BATCHES, check}))
-        found += counter_laws(model, count_isolated(counter, model, hyper, asked, timeout_s, factory=FACTORY))
-    return found
 
 
 EXPLAINER = "workloads.training.building:reason"
@@ -165,21 +90,12 @@ class Uncounted(Exception):
         self.mistaken = mistaken
 
 
-def laws_of(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple[str, Sequence[AccountLaw]]]:
-    """A model's laws of the batch. Raises Uncounted where it cannot be built or run."""
-    try:
-        found = batch_laws(model, hyper_of(options), counters, options.law_check, options.timeout, passing)
-    except (ValueError, Unavailable, RuntimeError) as fault:
-        raise Uncounted(_named(model, str(fault)), mistaken=not isinstance(fault, RuntimeError)) from fault
-    return [(model, found)]
-
-
 def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int] = ()) -> list[ModelCounts]:
     """The account of one model at each batch size, that of the options where none is given. Raises Uncounted where it
     cannot be built or run."""
     sizes = sizes or (options.batch_size,)
     hyper = hyper_of(options)
-    needs_operations = options.ratios or options.detail or options.out or options.explain or options.device
+    needs_operations = options.detail or options.out or options.explain or options.device
     alone = tuple(counters) == (OWN,) and not needs_operations
     if alone and (answers := _exactly(model, hyper, options, sizes)):
         return answers
@@ -256,9 +172,6 @@ def _answer(
         causes=causes,
         words=CAUSES,
         notes=tuple(_notes(recording)),
-        backward=backward(model, size, recording.training, accounts)
-        if recording.training and not any(unknown.values())
-        else None,
         at_least_flop={name: at_least(recording, members) for name, members in phases.items() if name not in untrained},
         unknown_calls=unknown,
         attention=attention_flop(table, recording.mask_rules),

@@ -55,7 +55,6 @@ class Task:
     noise_path: str
     records: bool = False  # send recordings of what the model calls, and count nothing
     trainer: str = ""  # of a recording: "module:function" with function(workload, batch_size) -> Operations of a step
-    only_training: bool = False  # of a recording: the operations of a training step and nothing else
     explainer: str = ""  # of a recording: "module:function" with function(model, inputs) -> why they do not fit, or ""
 
 
@@ -185,8 +184,6 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
     from measure.model.mixture import step_mixture
 
     torch.set_num_threads(THREADS)
-    if task.only_training:
-        return _with_training(task, workload, size, CallRecording((), (), (), batch=size))
     inputs = _inputs(workload, size)
     try:
         found = record(model, inputs, plain=has_weights)

@@ -83,13 +83,11 @@ def record_isolated(
     factory: str,
     trainer: str = "",
     explainer: str = "",
-    only_training: bool = False,
 ) -> tuple[dict[int, CallRecording], Failure | None]:
     """What a model calls, as counters run it, by batch size; and why there is no more, if there is not.
 
     trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer: the
-    same with function(model, inputs) -> why the model does not take them. only_training: nothing besides what the
-    trainer gives, so that no real tensor is as large as the batch.
+    same with function(model, inputs) -> why the model does not take them.
     """
     with tempfile.NamedTemporaryFile(prefix="recording-") as noise:
         task = Task(
@@ -105,7 +103,6 @@ def record_isolated(
             records=True,
             trainer=trainer,
             explainer=explainer,
-            only_training=only_training,
         )
         recordings, failure = _supervise(task)
     return dict(zip(batch_sizes, recordings, strict=False)), failure

@@ -13,7 +13,7 @@ from torch import nn
 
 from analysis.operators.registry import unneeded_flop
 from cleaning.profile import clean_profile
-from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
+from cleaning.reconcile.backward_ratio import Closed, cell_ratios, sides_of
 from measure.operations.tracer import trace
 from results.records.counts import FlopCount, Ratio
 from results.records.operations import Operation
@@ -52,7 +52,7 @@ def test_the_closed_form_is_the_ratio_of_the_model(name: str) -> None:
     """2 - first ÷ forward equals backward ÷ forward, both of our own trace and of the independent count."""
     forward, backward, first = MULTIPLY_ADDS[name]
     table = trace(model_parts(name, 1, num_classes=10)).operations
-    (row,) = [r for r in ratios(a_run(model=name), (), table, ()) if r.level == "model"]
+    (row,) = [r for r in cell_ratios(a_run(model=name), (), sides_of(table), ()) if r.level == "model"]
     assert (row.forward_flop, row.backward_flop) == (2 * forward, 2 * backward)
     assert row.exact_ratio == 2 - first / forward == pytest.approx(row.ratio, rel=1e-12)
     assert row.ratio == backward / forward
@@ -73,10 +73,10 @@ def test_two_first_products_have_no_closed_form_and_are_named() -> None:
         b=nn.Linear(5, 3),
         head=nn.Linear(3, 2),
     )
-    said = closed_form(table)
+    said = sides_of(table).closed
     assert said == Closed(None, "2 - first ÷ forward does not apply: aten.addmm b has 1, not 2")
     assert table_flop(table, "backward") == 2 * 2 * 5 * 3 * 2 + 2 * 2 * (2 * 3 * 2)
-    (row,) = [r for r in ratios(a_run(), (), table, ()) if r.level == "model"]
+    (row,) = [r for r in cell_ratios(a_run(), (), sides_of(table), ()) if r.level == "model"]
     assert (row.exact_ratio, row.status, row.reason) == (None, "ok", said.reason)
     assert row.ratio == pytest.approx((120 + 48) / (120 + 24))
 
@@ -101,12 +101,12 @@ def linear_chain(widths: list[int]) -> list[Operation]:
 def test_the_closed_form_of_any_chain(widths: list[int]) -> None:
     table = linear_chain(widths)
     multiply_adds = [a * b for a, b in itertools.pairwise(widths)]
-    assert closed_form(table).ratio == 2 - multiply_adds[0] / sum(multiply_adds)
-    assert closed_form(table).ratio == pytest.approx(table_flop(table, "backward") / table_flop(table, "forward"))
-    assert closed_form(table[:-1]).ratio is None  # a gradient is lost
-    assert closed_form([*table, dataclasses.replace(table[-1], index=99)]).ratio is None  # one is there twice
+    assert sides_of(table).closed.ratio == 2 - multiply_adds[0] / sum(multiply_adds)
+    assert sides_of(table).closed.ratio == pytest.approx(table_flop(table, "backward") / table_flop(table, "forward"))
+    assert sides_of(table[:-1]).closed.ratio is None  # a gradient is lost
+    assert sides_of([*table, dataclasses.replace(table[-1], index=99)]).closed.ratio is None  # one is there twice
     loose = dataclasses.replace(table[-1], index=99, forward_index=None)
-    assert closed_form([*table, loose]).reason.endswith("FLOP of backward belong to no product of forward")
+    assert sides_of([*table, loose]).closed.reason.endswith("FLOP of backward belong to no product of forward")
 
 
 # --- from profiles ---------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_the_closed_form_of_any_chain(widths: list[int]) -> None:
 @functools.cache
 def of_net(name: str) -> tuple[Ratio, ...]:
     table = real_trace(NETS[name]).operations
-    return ratios(a_run(), clean_profile(a_run(), recorded(NETS[name])).operations, table, ())
+    return cell_ratios(a_run(), clean_profile(a_run(), recorded(NETS[name])).operations, sides_of(table), ())
 
 
 def pick(rows: tuple[Ratio, ...], **fields: Any) -> list[Ratio]:
@@ -207,12 +207,12 @@ def test_counters_with_a_backward_pass() -> None:
         count("flopledger", "forward", 100, cell_id="other"),
         count("flopledger", "backward", 100, cell_id="other"),
     ]
-    mode, profiler = ratios(a_run(), (), linear_chain([3, 2, 4]), counts)[-2:]
+    mode, profiler = cell_ratios(a_run(), (), sides_of(linear_chain([3, 2, 4])), counts)[-2:]
     assert (mode.source, mode.state, mode.level, mode.work) == ("flop_counter_mode", "found", "model", "")
     assert (mode.forward_flop, mode.backward_flop, mode.ratio) == (100, 195, 1.95)
     assert mode.exact_ratio == 2 - 6 / 14
     assert (profiler.source, profiler.ratio, profiler.status, profiler.reason) == (
         "torch_profiler", None, "unavailable", "too old",
     )  # fmt: skip
-    sources = {r.source for r in ratios(a_run(), (), None, counts)}
+    sources = {r.source for r in cell_ratios(a_run(), (), sides_of(None), counts)}
     assert sources == {"flop_counter_mode", "torch_profiler"}

@@ -76,7 +76,6 @@ class TestAnswers:
             "attention",
             "mixture",
             "peak",
-            "backward",
             "counters",
             "notes",
         }

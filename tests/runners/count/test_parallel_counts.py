@@ -114,7 +114,7 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
         ((*here, "cp=2"), "expected attention by scaled_dot_product_attention, got none in one kernel"),
         ((llama, "--parallel", "cp=3", "--size", "seq=16"), "multiple of cp=3, got 16 tokens; nearest 15"),
         ((*here, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3"),
-        ((*here, "dp=2", "--law"), "--parallel: goes without --law"),
+        ((*here, "dp=2", "--detail"), "--parallel: goes without --detail"),
         ((*here, "pp=3"), "expected at least pp=3 layers, numbered children of one module; got 2"),
         ((*here, "dp=2", "--counters", "exact"), "--parallel: goes without --counters"),
         ((net, "--schedule", "gpipe"), "--schedule: goes with --parallel only"),

@@ -68,7 +68,7 @@ def test_a_format_that_has_no_peak_is_named(model: str, capsys: pytest.CaptureFi
     ("words", "said"),
     [
         (["--device", "NVIDIA H1000"], "--device: expected a device of the table of peaks"),
-        (["--device", DEVICE, "--law"], "--device: goes without --law"),
+        (["--device", DEVICE, "--explain", "6N"], "--device: goes without --explain"),
         (["--device", DEVICE, "--format", "csv"], "--device: goes with --format table or json"),
         (["--device", DEVICE, "--parallel", "dp=2"], "--parallel: goes without --device"),
     ],
