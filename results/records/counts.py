@@ -21,7 +21,7 @@ class FlopCount(Record):
     workload: str
     batch_size: FromOne
     phase: str  # forward, backward, … or total
-    scope: str = WHOLE  # or a module path
+    scope: str = WHOLE  # in older runs also a module path
     operator: str = ""  # empty: all operators together; else the counter's own name of one
     native_value: Annotated[int | float | None, SIGNED] = None
     native_unit: str = ""  # mac or flop

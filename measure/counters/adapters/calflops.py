@@ -15,14 +15,14 @@ of them after an exception; they are put back.
 import contextlib
 import inspect
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from calflops import calculate_flops, calculate_pipline, flops_counter, pytorch_ops
 
-from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, Own, note_of, visited
-from measure.counters.harness.rows import rows, spread
+from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, note_of, visited
+from measure.counters.harness.rows import merged, rows
 from measure.model.module_paths import ModulePaths
 from measure.model.run import evaluating
 from results.errors import Inconsistent
@@ -35,7 +35,7 @@ BACKWARD_PER_FORWARD = int(inspect.signature(calculate_flops).parameters["comput
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each function, of all and by module.
+    """Forward and backward of model(*inputs): a total and a row for each function.
 
     Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
     """
@@ -72,26 +72,27 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         native_unit="flop",
         reason=f"note: {BACKWARD_PER_FORWARD} × its forward pass, not counted",
     )
-    twice = {path: Counter({key: BACKWARD_PER_FORWARD * flop for key, flop in of.items()}) for path, of in own.items()}
-    return rows(forward, spread(own)) + rows(backward, spread(twice))
+    counted = merged(own)
+    twice = {key: BACKWARD_PER_FORWARD * flop for key, flop in counted.items()}
+    return rows(forward, counted) + rows(backward, twice)
 
 
-def _as_visited(model: torch.nn.Module, listener: FunctionListener) -> tuple[Own, int]:
-    """(what each module counted, by every path that calflops adds it up for; the multiply-adds so added)."""
+def _as_visited(model: torch.nn.Module, listener: FunctionListener) -> tuple[list[Counter[tuple[str, str]]], int]:
+    """(what each module counted, as often as calflops adds it up; the multiply-adds so added)."""
     modules = dict(model.named_modules(remove_duplicate=False))
     counted: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
     mac: Counter[int] = Counter()
     for path, found in listener.own.items():
         counted[id(modules[path])].update(found)
         mac[id(modules[path])] += listener.mac[path]
-    met = [(path, id(module)) for path, module in visited(model)]
-    return {path: counted[key] for path, key in met if key in counted}, sum(mac[key] for _, key in met)
+    met = [id(module) for module in visited(model)]
+    return [counted[key] for key in met if key in counted], sum(mac[key] for key in met)
 
 
-def _check(own: Own, mac: int, said_flop: float, said_mac: float) -> None:
+def _check(own: Iterable[Counter[tuple[str, str]]], mac: int, said_flop: float, said_mac: float) -> None:
     """It says both passes together."""
     both = 1 + BACKWARD_PER_FORWARD
-    flop = sum(sum(counted.values()) for counted in own.values())
+    flop = sum(counted.total() for counted in own)
     if (both * flop, both * mac) != (said_flop, said_mac):
         raise Inconsistent(
             f"calflops gave {said_flop} FLOP and {said_mac} MAC, its rules {both} × {flop} and {both} × {mac}"

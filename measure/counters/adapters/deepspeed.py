@@ -23,7 +23,7 @@ import einops
 from deepspeed.profiling.flops_profiler import profiler
 
 from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, note_of
-from measure.counters.harness.rows import rows, spread
+from measure.counters.harness.rows import merged, rows
 from measure.model.module_paths import ModulePaths
 from measure.model.run import evaluating
 from results.errors import Inconsistent
@@ -33,7 +33,7 @@ NAME = "deepspeed"
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each function, of all and by module.
+    """The forward pass of model(*inputs): a total and a row for each function.
 
     Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
     """
@@ -56,7 +56,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         reason=note_of(listener, mac),
         parameters=parameters,
     )
-    return rows(blank, spread(listener.own))
+    return rows(blank, merged(listener.own.values()))
 
 
 def _ask(model: torch.nn.Module, inputs: tuple[Any, ...], listener: FunctionListener) -> tuple[int, int, int]:

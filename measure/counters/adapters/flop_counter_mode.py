@@ -6,14 +6,9 @@ as they are: its backward pass of a grouped convolution is (1 + groups) times th
 formula adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
 `analysis.operators.registry` takes for products, or does not know, are listed as not understood; other arithmetic as
 ignored.
-
-Its modules of a backward pass are documented as best effort. One that returns its input (Dropout in eval mode) is
-given the work of all that the engine runs after it, and one on a branch (a shortcut) what the engine runs of the other
-branch in between. Totals do not suffer.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,15 +19,11 @@ from measure.counters.harness.rows import rows
 from measure.counters.harness.uncounted import uncounted
 from measure.model.run import evaluating, summed
 from results.records.counts import FlopCount
-from results.records.vocabulary import WHOLE
 
 NAME = "flop_counter_mode"
 
 GLOBAL = "Global"
 """FlopCounterMode's name for everything."""
-
-Counts = Mapping[str, Mapping[Any, int]]
-"""Its modules, the root by the name of its class, → operator → FLOP."""
 
 
 class OperatorCalls(TorchDispatchMode):
@@ -51,22 +42,18 @@ class OperatorCalls(TorchDispatchMode):
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each operator, by module."""
+    """Forward and backward of model(*inputs): a total and a row for each operator that added any."""
     counter, seen = FlopCounterMode(display=False), OperatorCalls()
     with evaluating(model), seen, counter:
         outputs = model(*inputs)
-        forward = counter.get_flop_counts()
+        forward = dict(counter.get_flop_counts().get(GLOBAL, {}))
         seen.phase = "loss"
         total = summed(outputs)
         seen.phase = "backward"
         if total is not None:
             total.backward()
-        both = counter.get_flop_counts()
-    root = type(model).__name__
-    added = {  # one mode counts both: its modules of a backward pass are those it saw forward
-        module: {operator: flop - forward.get(module, {}).get(operator, 0) for operator, flop in counted.items()}
-        for module, counted in both.items()
-    }
+        both = counter.get_flop_counts().get(GLOBAL, {})
+    added = {operator: flop - forward.get(operator, 0) for operator, flop in both.items()}  # one mode counts both
     passes = {"forward": forward} if total is None else {"forward": forward, "backward": added}
     found = []
     for phase, counts in passes.items():
@@ -81,12 +68,5 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
             ignored=ignored,
             not_understood=not_understood,
         )
-        paths = {name: name.removeprefix(f"{root}.") for name in counts if name.startswith(f"{root}.")}
-        modules = {path: _operators(counts[name]) for name, path in paths.items() if path != WHOLE}
-        found += rows(blank, {WHOLE: _operators(counts.get(GLOBAL, {})), **modules})
+        found += rows(blank, {(str(operator), "flop"): flop for operator, flop in counts.items() if flop})
     return found
-
-
-def _operators(counted: Mapping[Any, int]) -> dict[tuple[str, str], int]:
-    """Operator → FLOP; one that added nothing is left out."""
-    return {(str(operator), "flop"): flop for operator, flop in counted.items() if flop}

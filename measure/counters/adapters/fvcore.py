@@ -7,7 +7,7 @@ input) and bilinear resizing (4 an output) count elementary operations. So each 
 is fvcore's own, unconverted.
 
 It does not see scaled_dot_product_attention, recurrent layers, baddbmm or padding="same"; those calls are listed as not
-understood, as are residual additions and activations that it has no rule for. Forward only; by module as it tells them.
+understood, as are residual additions and activations that it has no rule for. Forward only.
 """
 
 import warnings
@@ -20,7 +20,6 @@ import torch
 from measure.counters.harness.rows import Counted, rows
 from measure.model.run import evaluating, tensors
 from results.records.counts import FlopCount
-from results.records.vocabulary import WHOLE
 
 with warnings.catch_warnings():
     # fvcore scripts its focal loss when imported; torch announces the end of scripting.
@@ -61,7 +60,7 @@ class TensorsOnly(torch.nn.Module):
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each operator, of all and of each module."""
+    """The forward pass of model(*inputs): a total and a row for each operator."""
     with evaluating(model):
         analysis = Analysis(TensorsOnly(model).eval(), inputs)
         analysis.total()
@@ -76,17 +75,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         reason=_uncalled(analysis),
         parameters=parameter_count(model)[""],
     )
-    return rows(blank, {WHOLE: _operators(analysis.by_operator()), **_modules(analysis)})
-
-
-def _modules(analysis: Analysis) -> dict[str, Counted]:
-    """Path → operators of the modules that fvcore found work in, by their names in the caller's model."""
-    found = {}
-    for name, counted in analysis.by_module_and_operator().items():
-        path = name.removeprefix("model").removeprefix(".")
-        if path not in ("", WHOLE) and counted:
-            found[path] = _operators(counted)
-    return found
+    return rows(blank, _operators(analysis.by_operator()))
 
 
 def _operators(counted: Mapping[str, float]) -> Counted:

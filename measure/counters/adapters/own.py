@@ -8,7 +8,7 @@ count of a training step is that of `measure.operations.tracer` on the step itse
 """
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
-from measure.counters.harness.rows import rows, spread
+from measure.counters.harness.rows import rows
 from measure.model.mixture import step_mixture
 from measure.model.run import evaluating
 from measure.operations.model_trace import ON_VALUES, trace_any
@@ -27,7 +27,7 @@ NAME = "flopledger"
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each kind of operation, by module."""
+    """Forward and backward of model(*inputs): a total and a row for each kind of operation."""
     with evaluating(model):
         trace = trace_any(model, inputs, {}, train=None, loss_of=None)
     note = next((f"note: {note}" for note in trace.notes if note.startswith(ON_VALUES)), "")
@@ -46,12 +46,12 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
 def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, batch_size: int) -> list[FlopCount]:
     """The rows of one pass."""
-    own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    own: Counter[tuple[str, str]] = Counter()
     ignored: Counter[str] = Counter()
     for operation in table:
         flop = registry.model_flop(operation)
         if flop:
-            own[operation.module][operation.kind, "flop"] += flop
+            own[operation.kind, "flop"] += flop
         elif registry.bucket_of(operation.name) == "counted":
             ignored[operation.name] += 1
     blank = FlopCount(
@@ -64,6 +64,6 @@ def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, bat
         not_understood=registry.not_understood(table),
         reason=note,
     )
-    found = rows(blank, spread(own))
+    found = rows(blank, own)
     said = attention_flop(table).as_row(phase, found[0].flop) if not blank.not_understood else {}
     return [dataclasses.replace(found[0], attention=said), *found[1:]]

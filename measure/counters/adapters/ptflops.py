@@ -8,7 +8,7 @@ before that division (equal to its print at a batch of 1), and `reason` tells wh
 counting; this adapter listens to each, so that rows can be distinguished, and checks that they add up to the print.
 
 Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Conv2d elementwise" its bias additions
-(`flop`). A function's work belongs to the module whose forward called it. It does not see `@`, F.linear, F.conv2d,
+(`flop`). It does not see `@`, F.linear, F.conv2d,
 attention as a function, or `a + b`; leaf modules without a rule are listed as not understood. Forward only.
 """
 
@@ -16,7 +16,7 @@ import contextlib
 import inspect
 import io
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,8 +26,7 @@ from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
 from measure.counters.harness.recurrent import recurrent_multiply_adds
-from measure.counters.harness.rows import Counted, rows, spread
-from measure.model.module_paths import ModulePaths
+from measure.counters.harness.rows import Counted, rows
 from measure.model.run import evaluating
 from results.errors import Inconsistent, one_line
 from results.records.counts import FlopCount
@@ -45,28 +44,28 @@ MULTIPLY_ADD = frozenset({"matmul", "mm", "bmm", "addmm", "baddbmm"})
 class Tally:
     """What ptflops' hooks and function rules counted, for the whole batch.
 
-    modules: by id of the module. functions: by path of the module whose forward called it, and name.
+    modules: by id of the module. functions: by name.
     """
 
     modules: Counter[int] = field(default_factory=Counter)
     additions: Counter[int] = field(default_factory=Counter)  # the part of it that is no multiply-add
-    functions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    function_additions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    functions: Counter[str] = field(default_factory=Counter)
+    function_additions: Counter[str] = field(default_factory=Counter)
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each kind of module or function, of all and by module.
+    """The forward pass of model(*inputs): a total and a row for each kind of module or function.
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
     """
     tally, unknown = Tally(), Counter[str]()
-    with evaluating(model), _calls_of_unknown(model, unknown), ModulePaths(model) as paths:
+    with evaluating(model), _calls_of_unknown(model, unknown):
         hooks = {kind: _hook(rule, tally) for kind, rule in MODULES_MAPPING.items()}
-        functions = _listening(FUNCTIONAL_MAPPING, tally, paths, "F")
-        operators = _listening(TENSOR_OPS_MAPPING, tally, paths, "torch")
+        functions = _listening(FUNCTIONAL_MAPPING, tally, "F")
+        operators = _listening(TENSOR_OPS_MAPPING, tally, "torch")
         with functions, operators:
             printed, parameters = ask(model, inputs, "pytorch", hooks)
-    own = _by_module(model, tally)
+    own = _counts(model, tally)
     native = _check(printed, own, tally, batch_size if len(inputs) == 1 else 1)
     blank = FlopCount(
         counter=NAME,
@@ -82,7 +81,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         parameters=parameters,
         printed=None if printed == native else printed,
     )
-    return rows(blank, {scope: _sorted(counted) for scope, counted in spread(own).items()})
+    return rows(blank, _sorted(own))
 
 
 def _sorted(counted: Counted) -> Counted:
@@ -137,9 +136,7 @@ def _hook(rule: Callable[..., None], tally: Tally) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _listening(
-    rules: MutableMapping[Any, Callable[..., Any]], tally: Tally, paths: ModulePaths, library: str
-) -> Iterator[None]:
+def _listening(rules: MutableMapping[Any, Callable[..., Any]], tally: Tally, library: str) -> Iterator[None]:
     """ptflops' rules for functions, listened to while it patches torch; put back afterwards."""
     original = dict(rules)
 
@@ -148,7 +145,7 @@ def _listening(
 
         def listen(*args: Any, **kwargs: Any) -> Any:
             counted = int(rule(*args, **kwargs))
-            key = paths.current, f"{library}.{name}"
+            key = f"{library}.{name}"
             tally.functions[key] += counted
             bias = args[0].numel() if name in ("addmm", "baddbmm") and kwargs.get("beta", 1) != 0 else 0
             tally.function_additions[key] += bias if name in MULTIPLY_ADD else counted
@@ -196,33 +193,33 @@ def _attention_multiply_adds(
     return multiplied
 
 
-def _counted_modules(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
+def _counted_modules(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """The modules whose counts ptflops adds up: it does not look inside one that has a rule, and visits a module
     that two parents share twice."""
     if type(module) in MODULES_MAPPING:
-        yield path, module
+        yield module
         return
-    for name, child in module.named_children():
-        yield from _counted_modules(child, f"{path}.{name}" if path else name)
+    for child in module.children():
+        yield from _counted_modules(child)
 
 
-def _by_module(model: torch.nn.Module, tally: Tally) -> Mapping[str, Counted]:
-    """Path → multiply-adds and other elements of the whole batch, by kind of module or function."""
-    own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+def _counts(model: torch.nn.Module, tally: Tally) -> Counter[tuple[str, str]]:
+    """Multiply-adds and other elements of the whole batch, by kind of module or function."""
+    own: Counter[tuple[str, str]] = Counter()
     parts = [
-        (path, type(module).__name__, tally.modules[id(module)], tally.additions[id(module)])
-        for path, module in _counted_modules(model)
+        (type(module).__name__, tally.modules[id(module)], tally.additions[id(module)])
+        for module in _counted_modules(model)
     ]
-    parts += [(*key, counted, tally.function_additions[key]) for key, counted in tally.functions.items()]
-    for path, name, counted, other in parts:
-        own[path][name, "mac"] += counted - other
-        own[path][name if counted == other else f"{name} elementwise", "flop"] += other
+    parts += [(name, counted, tally.function_additions[name]) for name, counted in tally.functions.items()]
+    for name, counted, other in parts:
+        own[name, "mac"] += counted - other
+        own[name if counted == other else f"{name} elementwise", "flop"] += other
     return own
 
 
-def _check(printed: int, own: Mapping[str, Counted], tally: Tally, divisor: int) -> float:
+def _check(printed: int, own: Counter[tuple[str, str]], tally: Tally, divisor: int) -> float:
     """The sum of all rows. Raises Inconsistent unless they, with ptflops' own division, give its print."""
-    native = sum(sum(counted.values()) for counted in own.values())
+    native = own.total()
     functions = sum(tally.functions.values())
     modules = native - functions
     if printed != int(modules / divisor + functions):

@@ -13,7 +13,7 @@ again. Forward only.
 
 import contextlib
 import io
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +22,7 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 
 from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
-from measure.counters.harness.rows import rows, spread
-from measure.model.module_paths import ModulePaths
+from measure.counters.harness.rows import rows
 from measure.model.run import evaluating, preserve_state
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
@@ -39,11 +38,10 @@ Rule = Callable[[Any, Any], int]
 
 
 class DispatchListener(io.TextIOBase):
-    """Adds up what ptflops' rules count, by module, and the calls that it announces, as text, to have no rule for."""
+    """Adds up what ptflops' rules count, and the calls that it announces, as text, to have no rule for."""
 
-    def __init__(self, paths: ModulePaths) -> None:
-        self.paths = paths
-        self.own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    def __init__(self) -> None:
+        self.own: Counter[tuple[str, str]] = Counter()
         self.ignored: Counter[str] = Counter()
         self.not_understood: Counter[str] = Counter()
 
@@ -64,26 +62,25 @@ class DispatchListener(io.TextIOBase):
             if operator in BIAS_AT:
                 bare[BIAS_AT[operator]] = None
             mac = int(rule(bare, outputs))
-            found = self.own[self.paths.current]
-            found[str(operator), "mac"] += mac
+            self.own[str(operator), "mac"] += mac
             if counted > mac:
-                found[f"{operator} elementwise", "flop"] += counted - mac
+                self.own[f"{operator} elementwise", "flop"] += counted - mac
             return counted
 
         return listen
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each operator, of all and by module.
+    """The forward pass of model(*inputs): a total and a row for each operator.
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """
-    with evaluating(model), preserve_state(model), ModulePaths(model) as paths:
-        listener = DispatchListener(paths)
+    with evaluating(model), preserve_state(model):
+        listener = DispatchListener()
         hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
         with contextlib.redirect_stderr(io.StringIO()):
             printed, parameters = ask(model, inputs, "aten", hooks, ost=listener, verbose=True)
-    heard = sum(sum(counted.values()) for counted in listener.own.values())
+    heard = listener.own.total()
     if printed != heard:
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
     blank = FlopCount(
@@ -96,4 +93,4 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         not_understood=dict(listener.not_understood),
         parameters=parameters,
     )
-    return rows(blank, spread(listener.own))
+    return rows(blank, listener.own)

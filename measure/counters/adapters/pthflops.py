@@ -14,7 +14,7 @@ follows from that, or Inconsistent here. Forward only.
 
 import contextlib
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ from pthflops import count_ops, ops_fx
 from torch.fx import Node
 
 from analysis.operators.registry import bucket_of
-from measure.counters.harness.rows import rows, spread
+from measure.counters.harness.rows import rows
 from measure.model.run import evaluating, tensors
 from results.errors import Inconsistent, Unavailable
 from results.records.counts import FlopCount
@@ -40,9 +40,9 @@ _Convolution = torch.nn.modules.conv._ConvNd
 
 @dataclass
 class Tally:
-    """What pthflops' interpreter counted, by path of the module, and its calls without a rule."""
+    """What pthflops' interpreter counted, and its calls without a rule."""
 
-    own: defaultdict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
+    own: Counter[tuple[str, str]] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     not_understood: Counter[str] = field(default_factory=Counter)
 
@@ -72,12 +72,10 @@ class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflo
             return
         elements = _elements(target, value, self.flops[n])
         mac = self.flops[n] - elements
-        innermost = next((path for path, _ in reversed(n.meta.get("nn_module_stack", {}).values())), "")
-        found = self.tally.own[innermost]
         if mac:
-            found[name, "mac"] += mac
+            self.tally.own[name, "mac"] += mac
         if elements:
-            found[f"{name} elementwise" if mac else name, "flop"] += elements
+            self.tally.own[f"{name} elementwise" if mac else name, "flop"] += elements
 
     def _uncounted(self, name: str, operator: str, value: Any) -> None:
         """Ignored if the call gives no tensor or does no arithmetic; what cannot be placed is not understood."""
@@ -87,7 +85,7 @@ class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflo
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each operator, of all and by module.
+    """The forward pass of model(*inputs): a total and a row for each operator.
 
     Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
     torch.fx or pthflops' interpreter raises.
@@ -97,7 +95,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     tally = Tally()
     with evaluating(model), _listening(tally):
         total, _ = count_ops(model, inputs[0], print_readable=False)
-    heard = sum(sum(counted.values()) for counted in tally.own.values())
+    heard = tally.own.total()
     if not isinstance(total, int) or total != heard:
         raise Inconsistent(f"pthflops said {total}, its rules gave {heard}: it takes a tuple for a count")
     blank = FlopCount(
@@ -109,7 +107,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         ignored=dict(tally.ignored),
         not_understood=dict(tally.not_understood),
     )
-    return rows(blank, spread(tally.own))
+    return rows(blank, tally.own)
 
 
 @contextlib.contextmanager

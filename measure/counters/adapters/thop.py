@@ -28,7 +28,7 @@ with warnings.catch_warnings():
     from thop.profile import register_hooks
 
 from measure.counters.adapters.ptflops import NO_ARITHMETIC
-from measure.counters.harness.rows import Counted, rows, spread
+from measure.counters.harness.rows import merged, rows
 from measure.counters.harness.uncounted import UncountedCalls, uncounted
 from measure.model.module_paths import ModulePaths
 from measure.model.run import evaluating, preserve_state
@@ -81,7 +81,7 @@ class HookListener:
 
 
 def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each kind of module, of all and by module.
+    """The forward pass of model(*inputs): a total and a row for each kind of module.
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """
@@ -95,8 +95,8 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
             leaf.register_forward_hook(listener.called)
         with unseen:
             reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
-    own: dict[str, Counted] = {path: listener.tally[id(module)] for path, module in _added(model)}
-    heard = sum(sum(counted.values()) for counted in own.values())
+    own = merged(listener.tally[id(module)] for module in _added(model))
+    heard = sum(own.values())
     if reported != heard:
         raise Inconsistent(f"thop gave {reported}, its rules {heard}")
     _, not_understood = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
@@ -110,7 +110,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
         not_understood={**listener.not_understood, **not_understood},
         parameters=int(parameters),
     )
-    return rows(blank, spread(own))
+    return rows(blank, own)
 
 
 def _multiply_adds(module: Any, counted: float) -> float:
@@ -129,12 +129,11 @@ def _multiply_adds(module: Any, counted: float) -> float:
     return share
 
 
-def _added(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+def _added(module: nn.Module) -> Iterator[nn.Module]:
     """The modules whose counts thop adds up: it does not look inside one that has a rule, but for Sequential."""
-    yield path, module
-    for name, child in module.named_children():
-        inside = f"{path}.{name}" if path else name
+    yield module
+    for child in module.children():
         if type(child) in register_hooks and not isinstance(child, nn.Sequential):
-            yield inside, child
+            yield child
         else:
-            yield from _added(child, inside)
+            yield from _added(child)

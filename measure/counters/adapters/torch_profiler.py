@@ -4,11 +4,10 @@ Its FLOP are what it computes from the recorded arguments of a few operators: co
 multiply-add, and each element of add and mul (not of add_), one FLOP, from the first argument's size. It has no formula
 for the backward pass of a convolution, for other convolutions or for fused attention; those it ran are listed as not
 understood, as are operators that `analysis.operators.registry` does not know: of nested calls (conv2d, convolution,
-mkldnn_convolution) the outermost, once. To repair them from recorded shapes is the cleaning's work. Forward counts are
-given by module, backward ones are not.
+mkldnn_convolution) the outermost, once. To repair them from recorded shapes is the cleaning's work.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,9 +15,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
-from measure.counters.harness.rows import rows, spread
+from measure.counters.harness.rows import rows
 from measure.model.run import evaluating, summed
-from measure.profiler.module_ranges import MODULE, ModuleRanges
 from results.records.counts import FlopCount
 
 NAME = "torch_profiler"
@@ -28,9 +26,9 @@ NO_OPERATOR = ("autograd::", "torch::autograd::", "profiler::")
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each operator; the forward pass by module."""
+    """Forward and backward of model(*inputs): a total and a row for each operator."""
     with evaluating(model):
-        with _profiler() as forward, ModuleRanges(model):
+        with _profiler() as forward:
             outputs = model(*inputs)
         total = summed(outputs)
         found = _rows(forward.events(), "forward", workload, batch_size)
@@ -52,13 +50,12 @@ def _profiler() -> profile:
 
 def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> list[FlopCount]:
     """The rows of one pass."""
-    own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    own: Counter[tuple[str, str]] = Counter()
     ignored: Counter[str] = Counter()
     listed = list(events)
     for event in listed:
         if event.flops:
-            found = (above.name for above in _above(event) if above.name.startswith(MODULE))
-            own[next(found, MODULE).removeprefix(MODULE)][event.name, "flop"] += int(event.flops)
+            own[event.name, "flop"] += int(event.flops)
         elif (
             not _is_product(event)
             and bucket_of(_aten(event)) == "counted"
@@ -76,7 +73,7 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
         ignored=dict(ignored),
         not_understood=dict(missing),
     )
-    return rows(blank, spread(own))
+    return rows(blank, own)
 
 
 def _without_formula(event: Any) -> tuple[list[Any], bool]:

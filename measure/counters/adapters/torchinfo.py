@@ -13,7 +13,7 @@ no such leaf are listed as not understood, which torchinfo itself does not tell.
 """
 
 import copy
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +22,7 @@ import torchinfo
 from torch import nn
 from torchinfo.layer_info import LayerInfo
 
-from measure.counters.harness.rows import Counted, rows, spread
+from measure.counters.harness.rows import rows
 from measure.counters.harness.uncounted import UncountedCalls, uncounted
 from measure.model.module_paths import ModulePaths
 from measure.model.run import evaluating
@@ -50,7 +50,7 @@ class Matrices:
 
 
 def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each kind of module, of all and by module.
+    """The forward pass of model(*inputs): a total and a row for each kind of module.
 
     Raises Inconsistent if torchinfo could not run the model, or if its leaves do not add up to its total.
     """
@@ -59,8 +59,8 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
         unseen = UncountedCalls(lambda: paths.current in leaves)
         with unseen:
             summary = _ask(model, inputs)
-    own = _by_module(summary.summary_list)
-    heard = sum(sum(counted.values()) for counted in own.values())
+    own = _counts(summary.summary_list)
+    heard = own.total()
     if heard != summary.total_mult_adds:
         raise Inconsistent(f"torchinfo gave {summary.total_mult_adds}, its leaves {heard}")
     ignored, not_understood = uncounted(unseen.calls)
@@ -74,7 +74,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
         not_understood=not_understood,
         parameters=summary.total_params,
     )
-    return rows(blank, spread(own))
+    return rows(blank, own)
 
 
 def _ask(model: nn.Module, inputs: tuple[Any, ...]) -> torchinfo.ModelStatistics:
@@ -86,9 +86,9 @@ def _ask(model: nn.Module, inputs: tuple[Any, ...]) -> torchinfo.ModelStatistics
         raise Inconsistent(f"torchinfo could not run the model: {type(cause).__name__}: {cause}") from fault
 
 
-def _by_module(layers: list[LayerInfo]) -> dict[str, Counted]:
-    """Path → what torchinfo counted for each leaf, in all its calls."""
-    own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+def _counts(layers: list[LayerInfo]) -> Counter[tuple[str, str]]:
+    """What torchinfo counted for all leaves, in all their calls, by kind of module."""
+    own: Counter[tuple[str, str]] = Counter()
     for layer in layers:
         if not layer.is_leaf_layer or not layer.macs:
             continue
@@ -97,19 +97,8 @@ def _by_module(layers: list[LayerInfo]) -> dict[str, Counted]:
         matrices: Any = copy.copy(layer)
         matrices.module, matrices.macs = Matrices(layer.module), 0
         matrices.calculate_macs()
-        found = own[_path(layer)]
         if matrices.macs:
-            found[name, "mac"] += matrices.macs
+            own[name, "mac"] += matrices.macs
         if layer.macs != matrices.macs:
-            found[f"{name} elementwise" if matrices.macs else name, "flop"] += layer.macs - matrices.macs
-    return dict(own)
-
-
-def _path(layer: LayerInfo) -> str:
-    """ "layer1.0.conv1"; "" of the model itself."""
-    names: list[str] = []
-    here: LayerInfo | None = layer
-    while here is not None and here.depth:
-        names.insert(0, here.var_name)
-        here = here.parent_info
-    return ".".join(names)
+            own[f"{name} elementwise" if matrices.macs else name, "flop"] += layer.macs - matrices.macs
+    return own

@@ -31,9 +31,6 @@ Owners = Mapping[str, Any]
 
 TORCH: Owners = {"F": F, "torch": torch, "Tensor": torch.Tensor}
 
-Own = Mapping[str, Counter[tuple[str, str]]]
-"""Path of a module → (operator, "flop") → what it counted outside of its children."""
-
 
 class FunctionListener:
     """What a library's rules count, by path of the module. `unseen`, entered, sees the operators that none counted.
@@ -138,11 +135,11 @@ def note_of(listener: FunctionListener, mac: int) -> str:
     return f"note: its multiply-adds are {mac}, with none for {', '.join(sorted(listener.without_mac))}"
 
 
-def visited(model: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
+def visited(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """Every module once for each parent that has it, as a walk over `children()` meets them."""
-    yield path, model
-    for name, child in model.named_children():
-        yield from visited(child, f"{path}.{name}" if path else name)
+    yield model
+    for child in model.children():
+        yield from visited(child)
 
 
 def _names(owners: Owners) -> dict[int, str]:

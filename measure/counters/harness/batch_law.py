@@ -1,8 +1,7 @@
 """From counts at small batches to the count at a large one, by the affine law a·b + c, checked wherever it can be.
 
 Exact: counts are whole numbers, and a law that misses one of them by a single unit is no law. A count that follows
-none says so; nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2). Rows of modules
-are left out: they are reported for the smallest batch alone.
+none says so; nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2).
 """
 
 import dataclasses
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 
 from analysis.stats.affine import affine
 from results.records.counts import FlopCount
-from results.records.vocabulary import WHOLE
 
 Series = dict[int, FlopCount]
 """Batch size → one operator's count (or the total's)."""
@@ -23,7 +21,6 @@ def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
     was not counted at every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give
     the failure's row, or one of status `unavailable` for each phase.
     """
-    rows = [row for row in rows if row.scope == WHOLE]
     here = [row for row in rows if row.batch_size == batch_size and row.status == "ok"]
     if here or not rows:
         return here
@@ -36,9 +33,9 @@ def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
 
 def _series(counted: Sequence[FlopCount]) -> list[Series]:
     """The rows by what they count, in the order they came."""
-    found: dict[tuple[str, str, str, str], Series] = {}
+    found: dict[tuple[str, str, str], Series] = {}
     for row in counted:
-        found.setdefault((row.phase, row.scope, row.operator, row.native_unit), {})[row.batch_size] = row
+        found.setdefault((row.phase, row.operator, row.native_unit), {})[row.batch_size] = row
     return list(found.values())
 
 

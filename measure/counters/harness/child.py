@@ -25,16 +25,10 @@ from results.errors import Inconsistent, Unavailable
 from results.kernel import free_bytes
 from results.records.calls import CallRecording, PlainCall
 from results.records.counts import FlopCount
-from results.records.vocabulary import WHOLE
 
 THREADS = 1
 """Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
 that wait for each other cost more than they bring."""
-
-MODULE_DEPTH = 2
-"""Deepest modules whose totals are kept, those of the smallest batch alone, without operators: "layer1.0", a block, not
-"layer1.0.conv1". Every cell of a run repeats its counters' rows, and ResNet-152 has 423 modules, 60 of them so high."""
-
 
 ON_SIZES = ("measure.counters.adapters.own:count", "runners.workers.any_model:exact")
 """The counts that need no weights: tensors of the model have sizes alone, unless the step cannot be run on those."""
@@ -100,13 +94,7 @@ def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes:
         if task.records:
             found: list[Any] = [_record_calls(task, workload, model, left[0], has_weights)]
         else:
-            rows = _count(adapter, workload, model, left[0], baseline_bytes)
-            smallest = left[0] == min(task.batch_sizes)
-            found = [
-                row
-                for row in rows
-                if row.scope == WHOLE or (smallest and not row.operator and row.scope.count(".") < MODULE_DEPTH)
-            ]
+            found = _count(adapter, workload, model, left[0], baseline_bytes)
         connection.send(found)
         del left[0]
 
@@ -158,11 +146,12 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
     for row in rows:
         for value in (row.native_value, row.flop):
             if isinstance(value, float) and not math.isfinite(value):
-                where = row.operator or row.scope
-                raise Inconsistent(f"expected a count at a batch of {size}, the counter gave {value} ({where})")
+                raise Inconsistent(
+                    f"expected a count at a batch of {size}, the counter gave {value} ({row.operator or 'total'})"
+                )
     return [
         dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
-        if (row.phase, row.scope, row.operator) == ("forward", WHOLE, "")
+        if (row.phase, row.operator) == ("forward", "")
         else row
         for row in rows
     ]

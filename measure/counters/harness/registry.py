@@ -1,9 +1,9 @@
 """The counters by name: where each adapter is, and what to install for it. No torch, no counter is imported here.
 
 An adapter is `count(model, inputs, *, workload, batch_size) -> list[FlopCount]`: one row for the total and one for each
-operator it tells apart, for phase forward and, where the counter can, backward (of the sum of all output tensors); and
-the same by module (`scope` is its path) where it can. Each runs in a process of its own (`isolation.py`), because
-several of them patch torch while they count. Nothing here says that a counter is right.
+operator it tells apart, for phase forward and, where the counter can, backward (of the sum of all output tensors). Each
+runs in a process of its own (`isolation.py`), because several of them patch torch while they count. Nothing here says
+that a counter is right.
 """
 
 import difflib

@@ -28,15 +28,6 @@ def hungry(model, inputs, *, workload, batch_size):
     return [row(workload, batch_size, native_value=len(held))]
 
 
-def deep(model, inputs, *, workload, batch_size):
-    """Forward by module and operator, backward by module."""
-    scopes = ("total", "stage", "stage.block", "stage.block.conv")
-    return [
-        *(row(workload, batch_size, scope=scope, operator=o) for scope in scopes for o in ("", "conv")),
-        *(row(workload, batch_size, scope=scope, phase="backward") for scope in scopes[:2]),
-    ]
-
-
 def crashing(model, inputs, *, workload, batch_size):
     print("about to divide by a null pointer")
     os.kill(os.getpid(), signal.SIGSEGV)

@@ -110,11 +110,6 @@ def by_operator(rows, phase="forward"):
     }
 
 
-def by_module(rows, phase="forward"):
-    """Path → native value of modules."""
-    return {row.scope: row.native_value for row in rows if not row.operator and row.phase == phase}
-
-
 def left_alone(model):
     """Whether no hook, attribute or buffer of a counter is on the model."""
     names = ("__flops__", "__macs__", "__params__", "total_ops", "total_params")

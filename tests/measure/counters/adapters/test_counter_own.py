@@ -51,7 +51,7 @@ def test_small_images_by_hand_and_by_the_products_of_peers(name):
     assert pt["Conv2d"].native_value + pt["Linear"].native_value == forward
 
 
-def test_rows_by_kind_phase_and_module():
+def test_rows_by_kind_and_phase():
     """On 2 × 3 × 4 × 4: convolution 3→4, 3 × 3, padding 1: 32 positions × 4 × 27 = 3,456 MAC; linear 64→5: 640 MAC.
     Backward: the convolution's weight alone, 3,456; the linear layer twice, 1,280."""
     body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
@@ -61,13 +61,9 @@ def test_rows_by_kind_phase_and_module():
         ("forward", "total", ""): 2 * (3_456 + 640),
         ("forward", "total", "convolution"): 2 * 3_456,
         ("forward", "total", "matmul"): 2 * 640,
-        **{("forward", scope, o): 2 * 3_456 for scope in ("body", "body.0") for o in ("", "convolution")},
-        **{("forward", "head", o): 2 * 640 for o in ("", "matmul")},
         ("backward", "total", ""): 2 * (3_456 + 1_280),
         ("backward", "total", "convolution"): 2 * 3_456,
         ("backward", "total", "matmul"): 2 * 1_280,
-        **{("backward", scope, o): 2 * 3_456 for scope in ("body", "body.0") for o in ("", "convolution")},
-        **{("backward", "head", o): 2 * 1_280 for o in ("", "matmul")},
     }
     assert all(row.flop == row.native_value for row in rows)
     assert {(row.counter, row.workload, row.batch_size) for row in rows} == {("flopledger", "w", 2)}

@@ -1,4 +1,4 @@
-"""ptflops' aten backend on a model of known sizes: the rows of each rule, and of each module."""
+"""ptflops' aten backend on a model of known sizes: the rows of each rule."""
 
 import torch
 from torch import nn
@@ -41,13 +41,6 @@ def test_a_model_of_known_sizes():
     assert (total.not_understood["aten.relu"], total.not_understood["aten.baddbmm"]) == (1, 1)
     assert {"aten.t", "aten.unsqueeze"} <= set(total.ignored)
     assert not set(total.ignored) & set(total.not_understood)
-    modules = {row.scope: (row.native_value, row.flop) for row in rest if row.scope != "total" and not row.operator}
-    assert modules == {
-        "body": (68_800 + 4_800, 142_400),
-        "body.0": (43_200 + 1_600, 88_000),
-        "body.2": (25_600 + 3_200, 54_400),
-        "head": (60, 108),
-    }
     assert {(row.counter, row.workload, row.batch_size, row.phase) for row in (total, *rest)} == {
         ("ptflops_aten", "w", 2, "forward")
     }

@@ -1,4 +1,4 @@
-"""pthflops on a model of known sizes: the rows of each rule, and of each module; what it cannot trace is a fault."""
+"""pthflops on a model of known sizes: the rows of each rule; what it cannot trace is a fault."""
 
 import pytest
 import torch
@@ -58,13 +58,6 @@ def test_a_model_of_known_sizes():
     assert total.flop == sum(flop for _, _, flop in expected.values())
     assert total.ignored == {"Tensor.flatten": 1, "Dropout": 1}
     assert total.not_understood == {"Sigmoid": 1, "Tensor.relu": 1}
-    modules = {row.scope: row.native_value for row in rest if row.scope != "total" and not row.operator}
-    body = {f"body.{index}": value for index, value in enumerate((44_800, 3_200, 3_200, 1_200, 400))}
-    assert modules == {"body": sum(body.values()), **body, "linear": 68}  # one that counted nothing has no row
-    assert {row.operator: row.native_value for row in rest if row.scope == "linear" and row.operator} == {
-        "Linear": 64,
-        "Linear elementwise": 4,
-    }
 
 
 class Sized(nn.Module):

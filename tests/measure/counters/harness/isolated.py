@@ -8,7 +8,6 @@ FAKES = {
     for name in (
         "printing",
         "hungry",
-        "deep",
         "crashing",
         "crashing_later",
         "leaving",
