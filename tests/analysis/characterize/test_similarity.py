@@ -112,10 +112,3 @@ def test_two_counts_from_one_thread_are_karp_and_flatts_share():
     assert karp_flatt(1.0, 4) == 1
     with pytest.raises(ValueError, match="two threads"):
         karp_flatt(1.0, 1)
-
-
-def test_a_line_that_is_none_shows():
-    straight = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.6, 4: 0.4}.items()})
-    bent = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.4, 4: 0.9}.items()})
-    assert straight.lack_of_fit < 1e-6
-    assert bent.lack_of_fit > 10

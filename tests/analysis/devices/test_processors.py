@@ -13,7 +13,6 @@ from analysis.devices import memory as devices_memory
 from analysis.devices import peaks
 from analysis.devices.ceilings import impossible, impossible_bandwidth, limit_of
 from analysis.devices.peaks import all_devices
-from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.devices.processors import Processor, identify, vector_units
 from analysis.profile.machine import machine_of
 from analysis.utilization.denominators import ceiling_of
@@ -82,20 +81,6 @@ def test_flop_a_clock(microarchitecture: str, unit: str, flop_per_clock: int) ->
     rows = [row for row in vector_units(microarchitecture) if row.unit == unit]
     assert rows[0].flop_per_clock == flop_per_clock
     assert rows[0].peak(2, 3.5e9) == pytest.approx(2 * 3.5e9 * flop_per_clock)
-
-
-@pytest.mark.parametrize(("cores", "clock_hz"), [(0, 1e9), (1, 0), (-1, 1e9)])
-def test_sizes_that_are_none(cores: float, clock_hz: float) -> None:
-    with pytest.raises(ValueError, match="expected cores and a clock above 0"):
-        vector_units("Zen 2")[0].peak(cores, clock_hz)
-
-
-@pytest.mark.parametrize(
-    ("policy", "device", "unit"),
-    [("fp32", "cuda", "fp32"), ("tf32", "cuda:1", "tf32"), ("fp32", "cpu", "fp32"), ("tf32", "cpu", "fp32")],
-)
-def test_tf32_needs_the_policy_and_a_device_that_has_it(policy: str, device: str, unit: str) -> None:
-    assert unit_of("float32", PRECISIONS[policy], device) == unit
 
 
 UNKNOWN = {

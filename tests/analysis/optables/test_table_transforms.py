@@ -34,13 +34,6 @@ def traced(*arguments: int) -> StepTable:
     return StepTable(operations, storages)
 
 
-def phases(table: StepTable, rules=None) -> dict[str, tuple[int, int]]:
-    """Model and other FLOP by phase."""
-    names = dict.fromkeys(op.phase for op in table.operations)
-    costs = {name: total((op for op in table.operations if op.phase == name), rules or with_fused()) for name in names}
-    return {name: (cost.model_flop, cost.other_flop) for name, cost in costs.items()}
-
-
 # --- chains ----------------------------------------------------------------------------------------------------------
 
 
@@ -95,17 +88,3 @@ def test_a_view_inside_does_not_part_a_chain():
     after = total(fused.operations, with_fused())
     assert (after.read_bytes, after.written_bytes) == (24 + 24, 24 + 4)
     assert after.all_flop == 6 + 6 + 6
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_a_step_that_was_traced_keeps_its_flop(layers):
-    whole = traced(layers)
-    fused = fuse_pointwise(whole)
-    check_whole(fused)
-    assert phases(fused) == phases(whole)
-    before, after = total(whole.operations), total(fused.operations, with_fused())
-    assert after.read_bytes < before.read_bytes
-    assert after.written_bytes < before.written_bytes
-    assert len(fused.operations) < len(whole.operations)
-    left = {storage.id for storage in fused.storages if storage.died_index is None}
-    assert left == {storage.id for storage in whole.storages if storage.died_index is None}

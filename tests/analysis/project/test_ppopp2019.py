@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis.project import ppopp2019, ppopp2019_case_study
-from analysis.project.domain import shipped_formulas
 from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
-from analysis.project.ppopp2019_case_study import ProjectedLM
 from analysis.stats.printed_numbers import Printed, amount, box
 from reports.project.paper import deviation
 
@@ -122,18 +120,3 @@ def test_numbers_know_what_they_were_rounded_from() -> None:
         "2,716 day",
     ]
     assert [deviation(x) for x in (0.0421, -0.00004, 10.69, None)] == ["+4.2 %", "+0.0 %", "× 11.7", "-"]
-
-
-def test_the_case_study_is_wordlm_with_another_output_layer() -> None:
-    formulas = shipped_formulas()["wordlm"]
-    plain = ProjectedLM(formulas, hidden=60, vocab=500, seq=7, batch=4)
-    here = {"hidden": 60, "vocab": 500, "seq": 7, "batch": 4}
-    assert plain.flop() == formulas.at("all_flop", **here)
-    products = [*plain.recurrent_products() * (2 * 7), *plain.output_products()]
-    assert sum(product.flop for product in products) == formulas.at("model_flop", **here)
-    assert sum(plain.parameters().values()) + plain.parameters()["recurrent"] + 2 == formulas.at("parameters", **here)
-    narrow = ProjectedLM(formulas, hidden=60, vocab=500, seq=7, batch=4, projection=11)
-    more = 60 * 11 + 11 * 500 - 60 * 500
-    assert narrow.flop() - plain.flop() == (6 * 4 * 7 + 3) * more, "three products, and the update's 3 a weight"
-    assert narrow.moved_bytes() - plain.moved_bytes() == 36 * more, "three products, and the update's six"
-    assert narrow.parameters()["output"] == 60 * 11 + 11 * 500 + 500

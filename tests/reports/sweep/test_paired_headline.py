@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from reports.shared.numbers import half_width, percent, used_half_width, verdict
+from reports.shared.numbers import percent, used_half_width, verdict
 from reports.sweep.table import to_text
 from runners.report import command
 from tests.support.made_up import made_up_evidence
@@ -63,26 +63,6 @@ def test_the_ceiling_beside_the_steps_is_the_headline(tmp_path: Path) -> None:
         assert "of the ceiling" not in verdict(view), "which would be another measured ceiling than that of the number"
     table = pd.read_csv(tmp_path / "run" / "headline.csv")
     assert list(table["denominator"]) == ["paired_ceiling"] * 2
-
-
-def test_the_width_is_the_ratios_own(tmp_path: Path) -> None:
-    """Every second pair twice as slow in both halves: the step time scatters, the ratio does not."""
-    parts = paired()
-    for part in parts.cells.values():
-        part.samples = [
-            replace(block, **{name: 2 * getattr(block, name) for name in ("wall_s", "device_s")})
-            if place // 2 % 2
-            else block
-            for place, block in enumerate(part.samples)
-        ]
-    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
-    for view in found.views:
-        assert view.step is not None
-        of_time, of_ratio = half_width(view.step), used_half_width(view)
-        assert of_time is not None
-        assert of_ratio is not None
-        assert of_time > 0.1
-        assert of_ratio < 0.01
 
 
 REPEATED = tuple(("fp32", batch, repeat) for batch in (8, 16) for repeat in range(3))

@@ -101,19 +101,3 @@ def test_what_streams_do_at_once_is_busy_once() -> None:
     assert found.busy_ns == 140 * US
     assert [(gap.start_ns // US, gap.time_ns // US, gap.after) for gap in found.gaps] == [(130, 30, "k90")]
     assert [(lane.name, lane.busy_ns // US) for lane in found.lanes] == [("stream 7", 110), ("stream 9", 60)]
-
-
-def test_kernels_of_no_marked_step_lie_before_among_or_after() -> None:
-    rows = [kernel(0, 1), kernel(10, 5, 0), kernel(20, 3), kernel(30, 5, 1), kernel(50, 7), kernel(60, 8)]
-    found = trace_timeline.timeline(trace_of(*rows, steps=(0, 1)))
-    assert found is not None
-    assert [(each.where.split()[0], each.kernels, each.time_ns // US) for each in found.outside] == [
-        ("before", 1, 1),
-        ("among", 1, 3),
-        ("after", 2, 15),
-    ]
-    assert trace_timeline.outside_sentences(found, 100 * US)[2] == (
-        "2 kernels after the last marked step: 15.0 µs, 15 % of the time of all kernels."
-    )
-    (lane,) = found.lanes
-    assert [span.inside for span in lane.spans] == [True, False]  # 10 to 30 µs is shown: k10, and k20 of no step

@@ -3,7 +3,6 @@
 Singular and plural of an option.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.__main__ import COMMANDS, installed
-from runners.cli.arguments import Parser, choice_error, names, number, sizes, with_own_names
+from runners.cli.arguments import Parser, names, number, sizes
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,17 +69,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert (ended.value.code, out, err) == (2, "", line + "\n")
 
 
-def test_a_long_list_is_shortened_and_the_nearest_still_found() -> None:
-    valid = [f"model{i}" for i in range(80)]
-    line = choice_error("model", "model79x", valid)
-    assert line.startswith(
-        "unknown model: expected model0, model1, model2, model3, model4, model5, model6, model7 or 72"
-    )
-    assert "got 'model79x', nearest model79" in line
-    assert choice_error("model", "zebra", valid).endswith("got 'zebra'")
-    assert choice_error("model", "x", []) == "unknown model: expected nothing, got 'x'"
-
-
 def listed(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "runners", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
@@ -97,13 +85,6 @@ def test_the_list_of_commands_names_those_that_exist(tmp_path: Path) -> None:
     unknown = listed("docter")
     assert unknown.returncode == 2
     assert unknown.stderr.endswith("got 'docter', nearest doctor\n")
-
-
-def test_a_command_is_run_by_its_name_as_by_its_module() -> None:
-    command = [sys.executable, "-m", "runners.trace", "--help"]
-    by_module = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    assert "python -m runners.trace" in by_module.stdout
-    assert listed("trace", "--help").stdout == by_module.stdout
 
 
 HELP = """
@@ -141,9 +122,3 @@ def test_a_shell_is_told_how_a_line_goes_on(line: str, expected: set[str], tmp_p
     code = "from runners.__main__ import console; console()"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked, **answer}, cwd=ROOT, check=True)
     assert set((tmp_path / "answer").read_text().split()) == expected
-
-
-def test_what_follows_two_dashes_is_no_option() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--models")
-    assert with_own_names(parser, ["--model", "a", "--", "--model"]) == ["--models", "a", "--", "--model"]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from results.printable import printable
 from results.records.answers import Utilization
 from results.store.tables import read_records
 from results.text_files import json_value, read_text, toml_tables
@@ -74,23 +73,6 @@ def test_names_in_tables_and_json_do_not_steer_a_terminal():
         os.close(ours)
         os.close(theirs)
     assert shown == "\x1b[1mbold\x1b[0m \\x1b]0;title\\x07\\x9b2J\\u202eGNP\\x00\r\n"
-
-
-def test_a_closed_stdout_stops_nothing():
-    assert shell(">&-") == (0, b"", "β × 3\n".encode())
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain × text\n\tand more", "plain × text\n\tand more"),
-        ("\x1b[31mred\x07\0\x7f", "\\x1b[31mred\\x07\\x00\\x7f"),
-        ("\x9b1m", "\\x9b1m"),
-        ("a\u202egnp.exe\u2066", "a\\u202egnp.exe\\u2066"),
-    ],
-)
-def test_what_steers_a_terminal_is_written_out(text, shown):
-    assert printable(text) == shown
 
 
 DEEP = "[" * 100_000

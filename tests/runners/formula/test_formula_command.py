@@ -227,19 +227,6 @@ class TestQuestions:
         assert "one each" in " ".join(fused["notes"])
         assert "one each" not in " ".join(alone["notes"])
 
-    def test_the_largest_depth_that_fits_at_the_minimal_footprint(self, asked):
-        """At its end a minimal step of d products of w × w holds weights, momenta, one gradient and what decay makes of
-        it, (2 d + 2) · 4 w², and at a batch of 1 little more, which the next layer's 8 w² exceeds by far."""
-        found = asked(CHAIN, "--at", "width=512,depth=3,batch=1", "--symbols", "batch,width,depth",
-                      "--solve", "minimal_footprint <= 64 MiB for depth")  # fmt: skip
-        (solved,) = found["solutions"]
-        # (2 d + 2) · 4 · 512² = (d + 1) · 2 MiB: 31 would be it, if there were nothing beside
-        assert solved["value"] == 30
-        assert solved["left"] <= 2**26 < solved["left"] + 8 * 512**2
-        assert found["values"]["minimal_footprint_bytes"] < found["values"]["eager_footprint_bytes"]
-        first, *_ = (piece for piece in found["pieces"] if piece["quantity"] == "minimal_footprint_bytes")
-        assert (first["from_batch"], first["phase"]) == (1, "optimizer")
-
     def test_several_solutions_in_the_order_of_the_questions(self, asked):
         """At depth 4 there are 11 products of 2·width² a sample, 4·width² parameters, and 8·batch·width bytes go in:
         2·11·1024²·b ≤ 10⁹ up to 43; 4·w² ≤ 1000 up to 15; 8·32·w ≥ 3000 from 12 on."""
@@ -285,18 +272,6 @@ class TestSteps:
         assert found["symbols"] == ["batch", "hidden", "vocab", "seq"]  # two layers, as its graph has
         assert {"name", "quantity", "formula", "why"} == set(found["terms"][0])
 
-    def test_the_optimizer_and_the_precision_are_those_of_the_step(self, asked):
-        plain = asked(CHAIN, "--symbols", "batch,width", "--optimizer", "sgd-plain")
-        adam = asked(CHAIN, "--symbols", "batch,width", "--optimizer", "adamw")
-        half = asked(CHAIN, "--symbols", "batch,width", "--precision", "amp-bf16")
-        assert (plain["optimizer"], adam["optimizer"], half["precision"]) == ("sgd-plain", "adamw", "amp-bf16")
-        w = sympy.Symbol("width")
-        # two moments of each of 4·w² weights in fp32, and a count of steps a layer
-        grown = read(adam["kept_bytes"]) - read(plain["kept_bytes"])
-        assert sympy.expand(grown) == 2 * 4 * 4 * w**2 + 4 * 4
-        assert plain["model_flop"] == adam["model_flop"] == half["model_flop"]
-        assert half["bytes_accessed"] != asked(CHAIN, "--symbols", "batch,width")["bytes_accessed"]
-
     def test_frozen_weights_have_no_gradient_and_checkpointed_modules_run_again(self, asked, nets):
         b, w = sympy.Symbol("batch"), sympy.Symbol("width")
         whole, frozen, again = (
@@ -329,11 +304,6 @@ class TestModels:
         # 16·16·3·4 multiply-adds a patch, forward and for the weight
         assert sympy.expand(read(found["model_flop"]) - 2 * 2 * b * 3072 * patches) == 0
         assert found["values"]["model_flop"] == 4 * 32 * 3072 * 25
-
-    def test_steps_that_the_model_takes(self, asked, nets, run):
-        found = asked(f"{nets}even", "--symbols", "batch,width")
-        assert found["holds_for"][1]["step"] == 2
-        refused(run(f"{nets}even", "--at", "width=9"), "--at: ", "only even widths, got 9")
 
 
 class TestBranches:
@@ -417,9 +387,6 @@ class TestRefusals:
         assert found["holds_for"][1]["step"] == 2
         assert "heads stays 2, as the model takes no neighbour of it with these." in found["notes"]
         refused(run(f"{nets}heads", "--symbols", "width,heads"), " cannot be other than ", "heads must divide", code=1)
-
-    def test_a_model_that_cannot_be_built(self, run, nets):
-        refused(run(f"{nets}broken"), "RuntimeError: no such thing")
 
 
 def test_a_sweep_has_what_is_at_least_known(capsys: pytest.CaptureFixture[str]) -> None:

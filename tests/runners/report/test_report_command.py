@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +14,9 @@ import pytest
 from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.rows import header
-from results.store.store import Store
 from runners.report import command as report_command
 from tests.support.fakes.commands import code_without, refused, running
-from tests.support.made_up import made_up_runs, run_fixture
+from tests.support.made_up import run_fixture
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
@@ -178,35 +176,6 @@ def test_a_run_of_something_else_is_one_line(
 ) -> None:
     (copy / file).write_text(content)
     refused(running(report_command.main, capsys)(copy), words)
-
-
-def test_a_directory_that_holds_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Store.create(tmp_path / "empty", made_up_runs.MANIFEST).close()
-    (tmp_path / "file").write_text("x")
-    report = running(report_command.main, capsys)
-    refused(report(tmp_path / "empty"), "no committed cell")
-    for name in ("nowhere", "", "file"):
-        refused(report(tmp_path / name), "expected the directory of a run")
-
-
-def test_a_torn_last_line_is_a_note_and_the_rest_is_reported(
-    copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None
-) -> None:
-    with (copy / "samples.csv").open("ab") as file:
-        file.write(b"0123456789abcdef,1,0,meas")
-    assert report_command.main([str(copy)]) == 0
-    assert "torn last line" in capsys.readouterr().out
-
-
-def test_a_damaged_cell_is_left_out_and_named(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
-    path = copy / "samples.csv"
-    text = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    path.write_text("".join(text[:3] + text[4:]), encoding="utf-8")  # a row of the first cell is gone
-    assert report_command.main([str(copy)]) == 0
-    out = capsys.readouterr().out
-    assert "left out: not what was committed in samples.csv" in re.sub(r"\s+", " ", out)
-    with (copy / "utilization.csv").open(encoding="utf-8", newline="") as file:
-        assert len({row["cell_id"] for row in csv.DictReader(file)}) == 8
 
 
 @pytest.mark.parametrize(

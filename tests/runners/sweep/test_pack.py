@@ -1,6 +1,5 @@
 """The archive of a run: what is in it, when it is made, and what is left of it when the making fails."""
 
-import os
 import random
 import tarfile
 
@@ -41,11 +40,6 @@ def names(file):
 RAW = {"manifest.json", "operations/t.csv.gz", "profiles/c-1.csv.gz", "profiles/c-1-batch.kineto.json.gz"}
 
 
-def test_an_archive_has_all_but_what_is_drawn(run, tmp_path):
-    Pack(run, tmp_path / "out" / "run.tar.gz").write()
-    assert names(tmp_path / "out" / "run.tar.gz") == RAW
-
-
 @pytest.mark.parametrize(
     ("most_bytes", "missing"),
     [
@@ -74,21 +68,6 @@ def test_a_new_one_is_made_when_a_minute_has_passed_and_at_every_end(run, tmp_pa
     with pytest.raises(KeyboardInterrupt), packing(run, file):
         raise KeyboardInterrupt
     assert names(file) == RAW
-
-
-def test_death_in_the_middle_leaves_the_archive_before(run, tmp_path, monkeypatch):
-    file = tmp_path / "run.tar.gz"
-    Pack(run, file).write()
-    before = file.read_bytes()
-    (run / "samples.csv").write_text("new")
-
-    def dies(*_):
-        raise SystemExit
-
-    monkeypatch.setattr(os, "replace", dies)
-    with pytest.raises(SystemExit):
-        Pack(run, file).write()
-    assert file.read_bytes() == before
 
 
 def test_a_place_that_takes_no_file_is_said_before_anything_is_measured(tmp_path):

@@ -159,12 +159,6 @@ class TestWorks:
     def test_of_methods(self, methods, asked):
         assert works_of(Cell(model="vgg11", batch_size=4, device="cpu", methods=methods, epoch_images=10)) == asked
 
-    @pytest.mark.parametrize(("batch_size", "images", "last"), [(4, 10, 2), (5, 10, 0), (10, 10, 0), (128, 10_000, 16)])
-    def test_a_last_batch_only_where_one_is_left(self, batch_size, images, last):
-        cell = Cell(model="vgg11", batch_size=batch_size, device="cpu", methods=("epoch",), epoch_images=images)
-        assert ("last" in works_of(cell)) == (last > 0)
-        assert images - images // batch_size * batch_size == last
-
 
 class TestEpochs:
     def test_one_smaller_than_a_batch_is_a_mistake(self):

@@ -74,13 +74,6 @@ class TestOneRowACell:
         assert run.warnings == ("energy: made up",)
         assert set(data.runs[0].committed) >= {"samples.csv", "telemetry.csv", "flop_counts.csv"}
 
-    def test_a_failed_cell_keeps_what_was_counted(self, scene):
-        scene.answers[MEASURE] = WorkerFault("out_of_memory", "no more")
-        list(scene.session().each([cell()]))
-        data = read_run(scene.path)
-        assert len(data.samples) == len(data.telemetry) == 0
-        assert set(data.flop_counts["counter"]) == {"fvcore", "ptflops"}
-
     def test_a_cell_known_not_to_train_asks_nobody(self, scene):
         (run,) = list(scene.session().each([cell(batch_size=1, image_size=32)]))
         assert run.status == "invalid"
@@ -122,15 +115,6 @@ class TestWorkers:
 
 
 class TestCounts:
-    def test_a_workload_is_counted_once_and_each_cell_has_the_rows(self, scene):
-        cells = [cell(), cell(precision="amp-bf16"), cell(optimizer="adam")]
-        list(scene.session().each(cells))
-        sizes = {"image_size": 224, "num_classes": 1000, "width": 64}
-        assert scene.counted == [("fvcore", "resnet18", sizes, (1, 2)), ("ptflops", "resnet18", sizes, (1, 2))]
-        frame = read_run(scene.path).flop_counts
-        # three cells, two counters, two batches, a total and an operator
-        assert frame.groupby("cell_id").size().to_dict() == {c.cell_id: 2 * 2 * 2 for c in cells}
-
     def test_the_batches_of_all_cells_are_counted_together_and_each_cell_keeps_its_own(self, scene):
         """So that the order in which cells come changes no row, and nothing is counted twice."""
         cells = [cell(batch_size=1), cell(batch_size=64), cell(batch_size=8)]

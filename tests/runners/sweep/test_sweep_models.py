@@ -1,13 +1,11 @@
 """What a sweep plans of models that are not in the catalogue: cells, ids, what builds them, and files that change."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.operators.registry import total
-from results.records.cell import Cell
 from runners.sweep import models
 from runners.sweep import options as sweep_options
 from runners.sweep.cell import reference_trace
@@ -62,15 +60,6 @@ def grid(*arguments: str) -> Grid:
     options = parsed(*arguments)
     sweep_options.check_options(options, {})
     return sweep_options.grid_of(options, {}, ProbeResult(device="cpu"))
-
-
-def test_ids_of_catalogue_models_are_what_they_were() -> None:
-    """As version 0.1.0 of 2026-11-23 gave them, before there were other models."""
-    assert Cell(model="resnet18", batch_size=8, device="cpu").cell_id == "2d48c5cfacc0a1a9"
-    more = {"precision": "amp-bf16", "hyper": {"hidden": 512}, "methods": ("exact",)}
-    assert Cell(model="wordlm", batch_size=64, device="cuda", **more).cell_id == "8e1fb00d6a3b4ac0"
-    asked = replace(grid("--models", "resnet18"), malloc="default", paired_ceiling=False)
-    assert cells(asked)[0].cell_id == "2d48c5cfacc0a1a9"
 
 
 def test_a_model_of_ones_own_is_a_cell_with_what_was_asked_for(net: str) -> None:

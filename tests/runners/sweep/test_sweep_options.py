@@ -50,11 +50,6 @@ def test_on_a_cpu_freed_memory_is_retained_and_the_ceiling_is_paired(monkeypatch
     assert settings(grid()) == {("default", True)}, "a C library that cannot retain it"
 
 
-def test_a_precision_that_the_device_lacks_is_a_mistake_with_the_ones_it_has() -> None:
-    with pytest.raises(ValueError, match=r"a CPU has none; expected of fp32, amp-bf16, amp-fp16, got tf32"):
-        grid("--precisions", "fp32,tf32")
-
-
 def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     suite = grid("--suite", "post2021")
     assert (len(suite.models), suite.num_classes, suite.image_size) == (13, 10, 224)

@@ -3,15 +3,11 @@
 The names of devices that `--device` takes.
 """
 
-import re
-
 import pytest
 import torch
 
 from results.errors import Inconsistent, Unavailable
 from results.records.vocabulary import STATUSES
-from runners.cli.exits import Mistake
-from runners.workers.devices import check_name
 from runners.workers.worker import classify, run
 
 CUDA_OOM = (
@@ -118,14 +114,6 @@ def test_where_a_library_says_that_it_failed_the_device_is_asked_why(monkeypatch
     assert classify(AcceleratorError(said)).reason == f"AcceleratorError: {said}", "the device itself is well"
 
 
-def test_the_detail_is_a_traceback():
-    found = run("tests.support.fakes.planted_tasks:fail", ("RuntimeError", "so it is"))
-    assert found.status == "crashed"
-    assert re.fullmatch(r"RuntimeError: so it is \(planted_tasks\.py:\d+ in fail\)", found.reason)
-    assert "Traceback (most recent call last)" in found.detail
-    assert "planted_tasks.py" in found.detail
-
-
 def test_a_fault_names_the_line_of_the_users_file(tmp_path, monkeypatch):
     (tmp_path / "net_of_a_user.py").write_text(
         "def one(x):\n    return two(x)\n\n\ndef two(x):\n    return x.upper(1)\n"
@@ -133,14 +121,3 @@ def test_a_fault_names_the_line_of_the_users_file(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     fault = run("net_of_a_user:one", ("a",))
     assert fault.reason == "TypeError: str.upper() takes no arguments (1 given) (net_of_a_user.py:6 in two)"
-
-
-@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:11"])
-def test_a_device_may_be_called(name: str) -> None:
-    check_name(name)
-
-
-@pytest.mark.parametrize("name", ["tpu", "", "cpu:1", "auto:0", "cuda:", "cuda:x", "cuda:-1", "gpu:0"])
-def test_no_other_name_is_a_device(name: str) -> None:
-    with pytest.raises(Mistake, match="expected auto, cpu, cuda or cuda:N"):
-        check_name(name)

@@ -46,9 +46,6 @@ def read_pids(mark: Path, within_s: float = SOON_S) -> list[int]:
 
 
 class TestResults:
-    def test_a_result_comes_back(self, worker):
-        assert call(worker, "echo", 1, "two", {"three": (4.5, None)}) == (1, "two", {"three": (4.5, None)})
-
     def test_one_process_serves_all_calls_and_is_not_this_one(self, worker):
         pids = {call(worker, "pid") for _ in range(3)}
         assert len(pids) == worker.started == 1

@@ -4,7 +4,7 @@ import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
 
-from workloads.catalogue.catalogue import ENTRIES, SUITES, check_name, hyper_of, reason_not_trainable
+from workloads.catalogue.catalogue import ENTRIES, SUITES, hyper_of, reason_not_trainable
 
 MODULES = {
     "classification": models,
@@ -44,26 +44,6 @@ def test_the_suite_of_the_post():
     assert (len(suite.models), len(set(suite.models))) == (13, 13)
     assert (suite.num_classes, suite.image_size) == (10, 224)
     assert set(suite.models) <= of_task("classification")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("resnet5O", "nearest: resnet50"),
-        ("ResNet50", "nearest: resnet50"),
-        ("vit_b16", "nearest: vit_b_16"),
-        ("synthetic_matmull", "nearest: synthetic_matmul"),
-        ("seq2sq", "nearest: seq2seq"),
-        ("fathom-vgg@as_coded", "nearest: fathom-vgg@as_paper, "),
-        ("§", f"there are {len(ENTRIES)}: "),
-    ],
-)
-def test_a_wrong_name_gets_one_line_with_the_nearest(name, said):
-    with pytest.raises(ValueError, match="unknown model") as fault:
-        check_name(name)
-    assert said in str(fault.value)
-    assert repr(name) in str(fault.value)
-    assert "\n" not in str(fault.value)
 
 
 def test_sizes_are_the_defaults_but_for_the_chosen():

@@ -1,7 +1,5 @@
 """Models of text and speech hold to the formulas here on fake and meta tensors, and train on real ones."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -233,31 +231,6 @@ def test_a_real_step_trains_every_parameter(name, autocast):
     assert torch.isfinite(built.step.last_loss)
     without = [key for key, each in built.model.named_parameters() if each.grad is None or not each.grad.any()]
     assert without == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_loss_falls_on_a_batch_that_is_seen_again(name):
-    built = parts(name, 4)(None)
-    built.step.optimizer = torch.optim.Adam(built.model.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(40):
-        built.step()
-        losses.append(float(built.step.last_loss))
-    assert losses[-1] < 0.7 * losses[0], losses[::13]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_batches_repeat_with_their_generator(name):
-    workload = sequences.get(name, **TINY[name])
-
-    def drawn(seed):
-        batch = workload.batch(workload.hyper, 3, CPU, torch.Generator().manual_seed(seed))
-        return [*batch.inputs, *(batch.target if isinstance(batch.target, tuple) else (batch.target,))]
-
-    pairs = list(itertools.zip_longest(drawn(1), drawn(1)))
-    assert all(one is None or torch.equal(one, other) for one, other in pairs)
-    assert any(one is not None and not torch.equal(one, other) for one, other in zip(drawn(1), drawn(2), strict=True))
-    assert drawn(1)[0].shape[0] == 3
 
 
 MISTAKES = [

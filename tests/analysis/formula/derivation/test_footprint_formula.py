@@ -8,11 +8,8 @@ import sympy
 
 from analysis.footprint.live_bytes import footprint
 from analysis.footprint.minimum import minimal
-from analysis.formula.algebra.constraints import request
-from analysis.formula.algebra.evaluate import partly
 from analysis.formula.algebra.evaluate import value as value_at
 from analysis.formula.algebra.expressions import names, symbol
-from analysis.formula.algebra.solve import direction, solve
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, pieces, value
 from analysis.formula.derivation.totals import expression
@@ -106,18 +103,3 @@ def test_pieces_are_the_largest_form_at_every_batch(model: str, quantity: str) -
     for before, after in pairwise(found):
         start = after.start - 1  # up to here the one before is at least as large
         assert before.slope_bytes * start + before.constant_bytes >= after.slope_bytes * start + after.constant_bytes
-
-
-@pytest.mark.parametrize("quantity", QUANTITIES)
-@pytest.mark.parametrize("model", MODELS)
-def test_more_of_anything_needs_more_and_the_largest_is_found(model: str, quantity: str) -> None:
-    formula, point = of(model).formula(quantity), POINTS[model][0]
-    for name in MODELS[model]:
-        fixed = {other: n for other, n in point.items() if other != name and symbol(other) in formula.free_symbols}
-        assert direction(partly(formula, fixed), symbol(name)) == 1
-        limit = 3 * int(value(of(model).peaks[quantity], point))
-        asked = request(f"{quantity} <= {limit} B for {name}", {quantity: formula}, MODELS[model])
-        found = solve(asked, fixed)
-        assert found.proof == "monotone"
-        fits = [value(of(model).peaks[quantity], {**point, name: n}) <= limit for n in (found.value, found.value + 1)]
-        assert fits == [True, False]

@@ -15,7 +15,7 @@ from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import value_of
 from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted
 from analysis.formula.derivation.symbolic_table import Convention
-from analysis.formula.derivation.totals import COSTS, expression, parts, totals
+from analysis.formula.derivation.totals import expression, totals
 from analysis.operators import registry
 from results.records.operations import Operation, Storage
 from runners.formula.points import Subject, axes, names_of, sampler
@@ -172,18 +172,6 @@ def test_a_width_goes_in_steps_that_the_heads_allow_and_attributes_are_sizes_too
     found, looked_at = derived(f"{nets}:heads")
     assert {axis.symbol: axis.step for axis in found.axes} == {"batch": 1, "width": 4, "seq": 1}
     agree(found, looked_at, [{"batch": 5, "width": 24, "seq": 31}])
-
-
-def test_parts_add_up_to_the_whole():
-    found, _ = derived("synthetic_matmul")
-    whole = totals(found)
-    for by in ("phase", "kind", "module", "operation"):
-        split = parts(found, by)
-        for cost in COSTS[:3]:
-            assert sympy.expand(sum(each[cost] for each in split.values()) - whole[cost]) == 0
-    assert set(parts(found, "phase")) == {"forward", "loss", "backward", "optimizer"}
-    assert "0" not in parts(found, "module")
-    assert "*" in parts(found, "module")  # depth multiplies the layers
 
 
 # --- tables made by hand ---------------------------------------------------------------------------------------------

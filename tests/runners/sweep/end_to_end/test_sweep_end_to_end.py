@@ -13,7 +13,7 @@ from measure.timing.ceiling_blocks import CEILING
 from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.rows import header
-from results.store.store import RunData, read_operations, read_run
+from results.store.store import RunData, read_run
 from tests.support.fakes.commands import code_without
 from tests.support.fakes.real_sweeps import ENVIRON, QUICK, here
 
@@ -105,15 +105,6 @@ def test_what_a_real_step_executed_is_what_the_sizes_say(done):
     for run in done.data.runs:
         kind = "matmul" if run.model == "synthetic_matmul" else "convolution"
         assert run.executed == {f"{kind}/float32": MODEL_FLOP[run.model]}
-
-
-def test_the_operation_table_is_of_that_step(done):
-    for run in done.data.runs:
-        table, storages = read_operations(done.path, run.trace_id)
-        assert {operation.phase for operation in table} >= {"forward", "loss", "backward", "optimizer"}
-        assert [operation.index for operation in table] == list(range(len(table)))
-        weights = [storage for storage in storages if storage.role == "weight"]
-        assert sum(storage.nbytes for storage in weights) == 4 * PARAMETERS[run.model]
 
 
 def test_samples_lie_where_the_row_says_and_nowhere_else(done):

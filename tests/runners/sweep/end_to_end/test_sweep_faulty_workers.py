@@ -91,25 +91,6 @@ def test_the_reason_is_in_the_row(betrayed, size, reason):
 
 
 @pytest.mark.survival
-def test_a_flag_that_a_model_flips_makes_the_row_invalid_and_the_row_shows_both_readings(betrayed):
-    """The mutant of fp32: TF32 switched on by a forward in the middle of the cell."""
-    run = betrayed[0][8]
-    assert run.flags_before["float32_matmul_precision"] == "highest"
-    assert run.flags_after["float32_matmul_precision"] == "high"
-    assert "expected highest, found high" in run.reason
-    after = betrayed[0][9]
-    assert after.flags_before["float32_matmul_precision"] == after.flags_after["float32_matmul_precision"] == "highest"
-
-
-@pytest.mark.survival
-def test_a_loss_that_is_no_number_is_a_warning(betrayed):
-    run = betrayed[0][16]
-    assert "loss: the last loss was nan" in run.warnings
-    assert run.last_loss is None
-    assert not any(warning.startswith("loss") for warning in betrayed[0][17].warnings)
-
-
-@pytest.mark.survival
 def test_the_samples_of_a_betrayed_cell_are_kept_only_where_it_was_measured(betrayed):
     samples = read_run(betrayed[1]).samples
     counts = samples.groupby("cell_id").size().to_dict()

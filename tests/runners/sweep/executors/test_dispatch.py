@@ -99,22 +99,3 @@ def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
     began = {sitting.sitting: sitting.started_at for sitting in data.sittings}
     assert all(run.started_at >= began[run.sitting] > "2026" for run in data.runs)
     assert [run.started_at for run in data.all_runs] == sorted(run.started_at for run in data.all_runs)
-
-
-def test_rows_that_cannot_be_kept_cost_their_cell(sweep: Any) -> None:
-    made = sweep(two()[0])
-    honest = made.slots.measure
-
-    def measure(slot: str, order: Any) -> None:
-        honest(slot, order)
-        if order.cell == SIX[1]:
-            answer = made.slots.events[-1]
-            answer.result.rows["samples.csv"][0] = answer.result.rows["samples.csv"][0].__class__(
-                part="measure", steps=1, start_s=0.0, wall_s=0.0, cell_id="another"
-            )
-
-    made.slots.measure = measure
-    runs = made.rows(SIX[:3])
-    assert [run.status for run in runs] == ["ok", "crashed", "ok"]
-    assert runs[1].reason.startswith("its rows cannot be kept: samples.csv")
-    assert read_run(made.store.path).problems == []

@@ -1,7 +1,6 @@
 """A slot on its machine: what it sends is what a session on one machine keeps, and its device is its own alone."""
 
 import argparse
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from results.store.store import Store, read_operations, read_run
 from runners.sweep import options as sweep_options
 from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.choice import check_executor, each_model
-from runners.sweep.executors.slot import Slot, check_single_device, hold
+from runners.sweep.executors.slot import Slot, check_single_device
 from runners.sweep.findings import Order, SlotSettings, keep
 from runners.workers.worker import WorkerFault
 from tests.support.cluster.fake_slots import place
@@ -70,15 +69,6 @@ def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -
     assert run.status == "crashed"
     assert "two tables for one trace" in run.reason
     assert [each.status for each in read_run(scene.path).runs] == ["ok", "crashed"]
-
-
-def test_a_device_is_held_by_one_slot_at_a_time(tmp_path: Path) -> None:
-    held = hold("cpu", tmp_path)
-    with pytest.raises(ValueError, match=r"for this slot alone, got .*flopledger-cpu.lock held by another"):
-        hold("cpu", tmp_path)
-    os.close(hold("gpu", tmp_path))
-    os.close(held)
-    os.close(hold("cpu", tmp_path))
 
 
 @pytest.mark.parametrize("visible", [None, "", "0,1"])
