@@ -20,11 +20,6 @@ BETA_G = (-0.5, 0.0)
 BETA_P = (0.5, 1.0)
 """Exponents that a model's size can have; 1, which stores the data, is none of them."""
 
-REGIONS = ("small data", "power law", "irreducible")
-
-NEAR = 2.0
-"""The irreducible region begins where the error is this many times the floor: there the two parts are equal."""
-
 
 @dataclass(frozen=True)
 class LearningCurve:
@@ -53,12 +48,6 @@ class LearningCurve:
         if error > self.guess:
             raise ValueError(f"expected an error of at most {self.guess:g}, the best guess, got {error:g}")
         return float(((error - self.floor) / self.alpha) ** (1 / self.beta_g))
-
-    def edges(self) -> tuple[float, float]:
-        """Samples at which the power law begins and ends; 0 without a guess, infinite without a floor."""
-        begins = self.samples(self.guess) if math.isfinite(self.guess) else 0.0
-        ends = self.samples(NEAR * self.floor) if self.floor else math.inf
-        return begins, ends
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figures of projections: learning curves, what grows with the parameters, sub-batches, data parallelism, rooflines.
+"""Figures of projections: what grows with the parameters, sub-batches, data parallelism.
 
 Lines are exact formulas, dashes the first-order laws fitted to them, stars where the target is. Nothing in them was
 measured, and they say so.
@@ -6,14 +6,12 @@ measured, and they say so.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.project import domain as domains
 from analysis.project import frontier, ppopp2019, ppopp2019_case_study
-from analysis.project import learning_curves as frontier_learning_curves
 from analysis.project.accelerator import Accelerator, SubBatches
 from analysis.project.domain import Domain, Formulas, shipped_formulas
 from reports.shared import figure_panels, figure_style
@@ -24,16 +22,9 @@ if TYPE_CHECKING:
 
 GREY = "0.45"
 GROWN = ("FLOP a sample and step", "bytes a step", "FLOP a byte", "footprint, bytes")
-MARKERS = "osD^v"
-
-ROOM = 0.14
-"""A region narrower than this share of its panel has no room for its name."""
 
 LEAST_PARAMETERS = 1e6
 """Models smaller than this are not drawn."""
-
-SKETCH = frontier_learning_curves.LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
-"""A made-up curve that shows all three regions."""
 
 Subjects = Sequence[tuple[Domain, Formulas]]
 
@@ -42,62 +33,30 @@ def paper_pictures() -> dict[str, bytes]:
     """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
     target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
     found = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
-
-    def figures() -> Mapping[str, Figure]:
-        return {
-            "learning_curves": learning_curves([domain for domain, _ in found], sketch=True),
+    return figure_style.render_all(
+        lambda: {
             "growth": growth(found, target),
             "sub_batch": sub_batch(*found[0], target, word_lm=True),
             "data_parallel": data_parallel(target),
-            "roofline": roofline(found, target),
         }
-
-    return figure_style.render_all(figures)
+    )
 
 
 def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[str, bytes]:
     """Name → picture of one domain, without the case study."""
-
-    def figures() -> Mapping[str, Figure]:
-        subject = [(domain, formulas)]
-        made = {
-            "growth": growth(subject, target),
+    return figure_style.render_all(
+        lambda: {
+            "growth": growth([(domain, formulas)], target),
             "sub_batch": sub_batch(domain, formulas, target),
-            "roofline": roofline(subject, target),
         }
-        return {"learning_curve": learning_curves([domain]), **made} if "alpha" in domain.numbers else made
-
-    return figure_style.render_all(figures)
-
-
-def learning_curves(domains: Sequence[Domain], sketch: bool = False) -> Figure:
-    """A panel a domain: the curve, its regions, where it is and where it is to go."""
-    figure, panels, spare = _grid(len(domains) + sketch, 3, 2.3)
-    if sketch:
-        _curve(panels[0], SKETCH, "a sketch of the three regions", "", (1e1, 1e10))
-    for axes, domain in zip(panels[int(sketch) :], domains, strict=False):
-        values = domain.values()
-        curve = frontier_learning_curves.LearningCurve(
-            values["alpha"], values["beta_g"], values["floor"], values["guess"]
-        )
-        data = frontier.data_needed(values)[1]
-        first = max(1.0, curve.edges()[0] / 3000)
-        _curve(axes, curve, domain.name, domain.error_unit, (first, data * 30))
-        if "error_now" in values and "data_now" in values:
-            axes.plot(values["data_now"], values["error_now"], "o", color="0.1", label="today")
-        axes.plot(data, values["error_target"], "*", color="C3", markersize=9, label="target")
-        axes.set_xlabel(f"data, {domain.data_unit}s")
-        axes.legend(loc="lower left")
-    figure_panels.plain(panels, spare)
-    return figure
+    )
 
 
 def growth(subjects: Subjects, target: Accelerator) -> Figure:
     """FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
     figure, panels, _ = _grid(4, 2, 2.7)
-    looks = _looks([domain.name for domain, _ in subjects])
-    for domain, formulas in subjects:
-        colour, label = looks[domain.name][0], f"{domain.name}, {domain.sub_batch} a step"
+    for index, (domain, formulas) in enumerate(subjects):
+        colour, label = figure_style.colour(index), f"{domain.name}, {domain.sub_batch} a step"
         sizes, exact, by_law = _width_sweep(domain, formulas, target)
         for axes, line, law in zip(panels, exact, by_law, strict=True):
             axes.plot(sizes, line, color=colour, label=label)
@@ -203,57 +162,6 @@ def data_parallel(target: Accelerator) -> Figure:
     return figure
 
 
-def roofline(subjects: Subjects, target: Accelerator) -> Figure:
-    """Where each domain is under the roof, at its sub-batch and size."""
-    figure, (axes,), _ = _grid(1, 1, 3.4)
-    span = (0.5, 1000.0)
-    for share, style_, words in (
-        (1.0, "-", "sheet"),
-        (None, (0, (4, 3)), f"{target.compute_ratio:g} and {target.memory_ratio:g} of it"),
-    ):
-        memory = target.bandwidth_bytes_per_s if share else target.bytes_per_s
-        peak = target.peak_flop_per_s if share else target.flop_per_s
-        corners = [span[0], peak / memory, span[1]]
-        axes.plot(corners, [min(peak, memory * x) for x in corners], color=GREY, linestyle=style_, label=words)
-    looks = _looks([domain.name for domain, _ in subjects])
-    for domain, formulas in subjects:
-        projected = frontier.project(domain, formulas, target)
-        rate = projected.flop / projected.step_s
-        colour, marker = looks[domain.name]
-        axes.plot(projected.intensity, rate, marker, color=colour, label=domain.name)
-        axes.plot([projected.intensity] * 2, [0, rate], color=colour, linewidth=0.7)
-    axes.set(xscale="log", yscale="log", xlabel="FLOP a byte of the whole step", ylabel="FLOP/s", xlim=span)
-    axes.set(title=f"on {target.name}", ylim=(target.bytes_per_s * span[0] / 1.5, target.peak_flop_per_s * 4))
-    axes.legend(loc="upper left", fontsize=7)
-    figure_panels.plain([axes])
-    return figure
-
-
-def _curve(
-    axes: Axes, curve: frontier_learning_curves.LearningCurve, title: str, unit: str, span: tuple[float, float]
-) -> None:
-    """A learning curve over so many samples, its regions named above it."""
-    points = [span[0] * (span[1] / span[0]) ** (step / 200) for step in range(201)]
-    errors = [curve.error(point) for point in points]
-    axes.plot(points, errors, color="C0")
-    axes.set(xscale="log", yscale="log", ylabel=f"error, {unit}" if unit else "error", xlim=span)
-    axes.set_title(title, fontsize=7.5)
-    axes.set_ylim(min(errors) / 1.5, max(errors) * (max(errors) / min(errors)) ** 0.25)
-    _numbers(axes)
-    edges = (span[0], *(min(max(edge, span[0]), span[1]) for edge in curve.edges()), span[1])
-    for name, shade, low, high in zip(
-        frontier_learning_curves.REGIONS, ("0.9", "1.0", "0.9"), edges[:-1], edges[1:], strict=True
-    ):
-        if high > low * 1.5:
-            axes.axvspan(low, high, color=shade, zorder=0, linewidth=0)
-            if math.log(high / low) < ROOM * math.log(span[1] / span[0]):
-                continue
-            words = name.replace(" data", "\ndata")
-            axes.annotate(
-                words, (math.sqrt(low * high), 0.98), xycoords=("data", "axes fraction"), **_words("center", "")
-            )
-
-
 def _numbers(axes: Axes) -> None:
     """Numbers up the side without powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -263,20 +171,12 @@ def _numbers(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _looks(names: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Domain → (colour, marker)."""
-    looks = [(figure_style.colour(index), marker) for index, marker in enumerate(MARKERS)]
-    return dict(zip(names, itertools.cycle(looks), strict=False))
-
-
 def _words(align: str, coords: str = "offset") -> dict[str, Any]:
     """How small words stand. coords "axes": at a height that is a share of the panel."""
     look: dict[str, Any] = {"fontsize": 6.5, "ha": align}
     if coords == "axes":
         return look | {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "rotation": 0}
-    if coords == "offset":
-        return look | {"textcoords": "offset points"}
-    return look | {"va": "top"} if align == "center" else look | {"textcoords": "offset points"}
+    return look | {"textcoords": "offset points"}
 
 
 def _grid(panels: int, columns: int, height_in: float) -> tuple[Figure, list[Axes], list[Axes]]:

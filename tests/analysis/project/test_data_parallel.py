@@ -56,14 +56,6 @@ def test_links_of_known_nodes() -> None:
     assert all(link.latency_s < 1e-5 and math.isfinite(link.bytes_per_s) for link in table.values())
 
 
-def test_the_three_regions_meet_at_their_edges() -> None:
-    curve = LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
-    begins, ends = curve.edges()
-    assert curve.error(begins / 2) == curve.error(begins / 1e3) == 6.0
-    assert curve.error(ends) == pytest.approx(0.5), "twice the floor"
-    assert LearningCurve(13.0, -0.066).edges() == (0.0, math.inf)
-
-
 @pytest.mark.parametrize(
     ("made", "words"),
     [
