@@ -5,13 +5,11 @@ Asks no clock and writes nothing: the same recording gives the same bytes. All t
 on; the page's policy admits the script that sorts tables, and without it everything is there.
 """
 
-import re
-from collections import Counter
 from pathlib import Path
 
 from analysis.devices.peaks import Device
 from reports.shared.html import Bar, Drawing, Mark, PageVerdict, Part, Section, document
-from reports.shared.html_tables import Row, Table, TableCell, page_table
+from reports.shared.html_tables import Table, TableCell, page_table
 from reports.shared.numbers import DASH, percent, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.lines import (
@@ -23,7 +21,7 @@ from reports.trace.lines import (
     utilization_line,
     verdict,
 )
-from reports.trace.rates import GROUPS, TimeShare, time_shares
+from reports.trace.rates import GROUPS, time_shares
 from reports.trace.text import (
     faults_table,
     faults_words,
@@ -31,6 +29,7 @@ from reports.trace.text import (
     largest_table,
     largest_words,
     ratios_table,
+    time_tables,
     totals_table,
 )
 from reports.trace.timeline import Trace, kernel_words
@@ -39,12 +38,15 @@ MOST = 40
 """Rows of kernels and of modules; all of them are in the JSON document and in kernels.csv.gz."""
 
 NO_TIMES = "No times were recorded."
+CAPTIONS = {
+    "phases_by_time": "Time of all kernels in the recording by phase, streams added up.",
+    "modules_by_time": f"The longest modules, by phase (at most {MOST}): time of the kernels that their own calls launched.",
+    "kernels_by_time": f"The longest kernels, by phase (at most {MOST}; operators, where no device was recorded); all "
+    "are in kernels.csv.gz.",
+}
 
 _LETTERS = 160
-_NUMBER = re.compile(r"(?<=_)\d+$|(?:(?<=\.)|^)\d+(?=\.|$)")
-"""The number that tells modules of a class apart: Conv2d_3, layers.3.attention."""
-_PHASES = ("forward", "backward", "recompute", "optimizer")
-_WORDS = frozenset(("phase", "module", "kernel", "after", "before", "the host", "begins at"))
+_WORDS = frozenset(("after", "before", "the host", "begins at"))
 
 
 def to_html(trace: Trace, device: Device | None = None) -> str:
@@ -62,6 +64,10 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
     )
     tables = [(caption, table) for caption, table in counts if table.rows]
     counted = [page_table(table, caption, f"counts-{number}") for number, (caption, table) in enumerate(tables, 1)]
+    times = {
+        key: page_table(table, CAPTIONS[key], f"{key.partition('_')[0]}-table")
+        for key, table in time_tables(trace, MOST, _LETTERS).items()
+    }
     outside = tuple(trace_timeline.outside_sentences(shown, int(kernels["time_ns"].sum())) if shown else ())
     outside += tuple(outside_lines(trace))
     unknown = (
@@ -75,9 +81,9 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
     none_outside = "All kernels belong to a marked step, or no step is marked, and all products to a phase."
     sections = (
         Section("step", "A step in time", _step(shown) if shown else ()),
-        Section("phases", "Time by phase", _phases(trace)),
-        Section("modules", "Time by module", (_modules_table(trace),)),
-        Section("kernels", "Time by kernel", (_kernels_table(trace) or NO_TIMES,)),
+        Section("phases", "Time by phase", (_phases(trace), times.get("phases_by_time")) if times else (NO_TIMES,)),
+        Section("modules", "Time by module", (times.get("modules_by_time"),)),
+        Section("kernels", "Time by kernel", (times.get("kernels_by_time"),)),
         Section("flop", "FLOP", counted or ("No product was found to count.",)),
         Section("outside", "What lies outside", (outside or none_outside,)),
         Section("unknown", "What is not known", (unknown,)),
@@ -99,74 +105,25 @@ def _step(shown: trace_timeline.Timeline) -> tuple[Part, ...]:
     )
 
 
-def _phases(trace: Trace) -> tuple[Part, ...]:
-    """A bar of the phases' shares of the time, and their table."""
-    shares, colours = _shares(trace, "phases_by_time"), trace_timeline.PHASE_COLOURS
+def _phases(trace: Trace) -> Bar:
+    """The phases' shares of the time."""
+    shares, colours = time_shares(trace.cleaned.kernels, GROUPS["phases_by_time"]), trace_timeline.PHASE_COLOURS
     by_phase = {each.phase: each.time_ratio for each in shares}
-    marks = tuple(
-        Mark(
-            colours.get(phase, colours[""]),
-            f"{_phase(phase)} {percent(by_phase[phase])}",
-            f"{100 * by_phase[phase]:.3f}",
+    shown = [phase for phase in (*colours, *sorted(set(by_phase) - set(colours))) if phase in by_phase]
+    return Bar(
+        tuple(
+            Mark(
+                colours.get(phase, colours[""]),
+                f"{_phase(phase)} {percent(by_phase[phase])}",
+                f"{100 * by_phase[phase]:.3f}",
+            )
+            for phase in shown
         )
-        for phase in (*colours, *sorted(set(by_phase) - set(colours)))
-        if phase in by_phase
     )
-    caption = "Time of all kernels in the recording by phase, streams added up."
-    rows: tuple[Row, ...] = tuple((_phase(each.phase), *_time_cells(each)) for each in shares)
-    table = Table(caption, ("phase", "kernels", "time", "share"), rows, _WORDS, anchor="phases-table")
-    return (Bar(marks), table) if marks else (NO_TIMES,)
 
 
 def _phase(name: str) -> str:
     return trace_timeline.PHASE_WORDS.get(name, name)
-
-
-def _shares(trace: Trace, key: str) -> list[TimeShare]:
-    return time_shares(trace.cleaned.kernels, GROUPS[key])
-
-
-def _modules_table(trace: Trace) -> Table | None:
-    """A row for modules alike in all but the number in their names: their time by phase. None where the recording names
-    no modules."""
-    shares = _shares(trace, "modules_by_time")
-    names: dict[str, set[str]] = {}
-    times: Counter[tuple[str, str]] = Counter()
-    for each in shares:
-        alike = _NUMBER.sub("*", each.name)
-        names.setdefault(alike, set()).add(each.name)
-        times[alike, each.phase if each.phase in _PHASES else "other"] += each.time_s  # type: ignore[assignment]
-    if not any(names):
-        return None
-    by_phase = {alike: [times[alike, phase] for phase in (*_PHASES, "other")] for alike in names}
-    whole_s = sum(times.values())
-    rows: list[Row] = []
-    for alike in sorted(names, key=lambda alike: (-sum(by_phase[alike]), alike))[:MOST]:
-        name = next(iter(names[alike])) if len(names[alike]) == 1 else alike
-        own_s, count = sum(by_phase[alike]), len(names[alike])
-        numbers = (_seconds(own_s), _ratio(own_s / whole_s), *map(_seconds, by_phase[alike]))
-        rows.append((name or "in no module", TableCell(str(count), count), *numbers))
-    caption = (
-        f"The {len(rows)} longest of {len(names)} modules, those alike in all but their number in one row: the time of "
-        "the kernels that their own calls launched, in the whole recording."
-    )
-    columns = ("module", "modules", "time", "share", *_PHASES, "other")
-    return Table(caption, columns, tuple(rows), _WORDS, anchor="modules-table")
-
-
-def _kernels_table(trace: Trace) -> Table | None:
-    """The longest kernels; None where no times were recorded."""
-    shares, rows = _shares(trace, "kernels_by_time"), list[Row]()
-    for each in shares[:MOST]:
-        count, *times = _time_cells(each)
-        name = TableCell(kernel_words(each.name, _LETTERS) or DASH, tip=each.name)
-        rows.append((name, *times, count, _phase(each.phase)))
-    caption = (
-        f"The {len(rows)} longest of {len(shares)} kernels (operators, where no device was recorded), each by phase; "
-        "all of them are in kernels.csv.gz."
-    )
-    columns = ("kernel", "time", "share", "calls", "phase")
-    return Table(caption, columns, tuple(rows), _WORDS, anchor="kernels-table") if rows else None
 
 
 def _gaps_table(shown: trace_timeline.Timeline) -> Table:
@@ -187,11 +144,6 @@ def _gaps_table(shown: trace_timeline.Timeline) -> Table:
     )
     columns = ("begins at", "lasts", "share", "after", "before", "the host")
     return Table(caption, columns, rows, _WORDS, anchor="gaps-table")
-
-
-def _time_cells(each: TimeShare) -> tuple[TableCell, ...]:
-    """How many kernels, their time, their share."""
-    return TableCell(str(each.kernels), each.kernels), _seconds(each.time_s), _ratio(each.time_ratio)
 
 
 def _seconds(value: float) -> TableCell:

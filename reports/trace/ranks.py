@@ -6,12 +6,11 @@ of the terminal, of all ranks. Asks no clock: the same recordings give the same 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from html import escape
 from typing import Any
 
 from analysis.ranks.collectives import CollectiveTotal
 from analysis.ranks.summary import RankRow, RanksReport
-from reports.shared.html import PageVerdict, Picture, Section, data_uri, document, natural_size
+from reports.shared.html import PageVerdict, Section, document
 from reports.shared.html_tables import page_table
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, percent, si, si_time
@@ -171,28 +170,12 @@ def notes(report: RanksReport) -> list[str]:
     return found + [f"note: {problem}" for problem in report.problems]
 
 
-MOST_BARS = 64
-"""Ranks in the picture; tables have all."""
-
-PARTS = {
-    "computes alone": "#0072b2",
-    "computes and communicates": "#56b4e9",
-    "communicates alone": "#d55e00",
-    "copies": "#cc79a7",
-    "idle": "#d9d9d9",
-}
-"""What a rank's step is made of → its colour, in the order in which it is drawn."""
-
-WIDTH_PT, LABEL_PT, ROW_PT, LEGEND_PT = 340.0, 48.0, 12.0, 36.0
-"""Sizes of the picture: narrow enough that its letters can be read on a telephone."""
-
-
 def ranks_html(report: RanksReport) -> str:
     """The whole document."""
     named, sentence, *more = headings(report)
     ranks = ranks_table(report.ranks, len(report.ranks))
     sections = (
-        Section("ranks", "Ranks", (*more, page_table(ranks, _SHARES), _picture(report.ranks))),
+        Section("ranks", "Ranks", (*more, page_table(ranks, _SHARES))),
         Section("waits", "Waits", (page_table(waits_table(report, None), _WAITS),)),
         Section("collectives", "Collectives", (page_table(collectives_table(report.collectives), _MOVED),)),
         Section("notes", "What is not known", (tuple(notes(report)),)),
@@ -206,53 +189,3 @@ def ranks_html(report: RanksReport) -> str:
 _SHARES = "A step of each rank on average, and its parts as shares of it; overlapped is a part of compute"
 _WAITS = "Who waits for whom in collectives, of a step, the longest first"
 _MOVED = "Collectives of a step, mean of the ranks that have them"
-
-
-def _parts(row: RankRow) -> tuple[float, ...]:
-    """Shares of a rank's step, as PARTS has them."""
-    time = row.time
-    alone_s = max(time.compute_s - time.overlapped_s, 0.0)
-    seconds = (alone_s, time.overlapped_s, time.exposed_s, time.memory_s, time.idle_s)
-    return tuple(each / time.window_s for each in seconds)
-
-
-def _picture(rows: Sequence[RankRow]) -> Picture:
-    """A bar a rank: what its step is spent on."""
-    shown = rows[:MOST_BARS]
-    height = LEGEND_PT + ROW_PT * len(shown)
-    drawn = [_legend(), *(_bar(row, LEGEND_PT + ROW_PT * at) for at, row in enumerate(shown))]
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH_PT}pt" height="{height}pt" '
-        f'viewBox="0 0 {WIDTH_PT} {height}" font-family="sans-serif" font-size="8">{"".join(drawn)}</svg>'
-    )
-    left = f"; the first {MOST_BARS} of {len(rows)} ranks" if len(rows) > MOST_BARS else ""
-    caption = f"What a step of each rank is spent on{left}"
-    alt = (
-        f"{caption}: a bar for each rank, its parts from left to right: {', '.join(PARTS)}. The table has the numbers."
-    )
-    return Picture("ranks", caption, "ranks.json", alt, data_uri(svg), *natural_size(svg))
-
-
-def _legend() -> str:
-    """The colours, in two lines."""
-    places = ((0.0, 9.0), (100.0, 9.0), (0.0, 23.0), (100.0, 23.0), (150.0, 23.0))
-    return "".join(
-        f'<rect x="{x}" y="{y - 7}" width="8" height="8" fill="{colour}"/>'
-        f'<text x="{x + 11}" y="{y}">{escape(word)}</text>'
-        for (word, colour), (x, y) in zip(PARTS.items(), places, strict=True)
-    )
-
-
-def _bar(row: RankRow, top: float) -> str:
-    per_share = WIDTH_PT - LABEL_PT
-    found = [f'<text x="0" y="{top + 8.5}">rank {row.rank}</text>']
-    left = LABEL_PT
-    for (word, colour), share in zip(PARTS.items(), _parts(row), strict=True):
-        width = share * per_share
-        tip = f"rank {row.rank} {word}: {percent(share)}"
-        found.append(
-            f'<g><title>{escape(tip)}</title><rect x="{left:.2f}" y="{top + 1}" width="{width:.2f}" '
-            f'height="{ROW_PT - 2}" fill="{colour}"/></g>'
-        )
-        left += width
-    return "".join(found)

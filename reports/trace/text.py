@@ -243,7 +243,7 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
         parts += [sentence(shown), ""]
     elif (trace.cleaned.kernels["untimed"] > 0).any():
         parts += ["No step has a known time: kernels in it have no usable duration.", ""]
-    for table in time_tables(trace):
+    for table in time_tables(trace).values():
         parts += [table, ""]
     parts += [*unexplained_lines(trace), utilization_line(trace, device, shown)]
     parts += [*rate_lines(trace, device), *trace.problems]
@@ -378,28 +378,26 @@ def largest_table(trace: Trace, most: int = _LARGEST, rated: bool = False, devic
     return TextTable(columns, rows)
 
 
-def time_tables(trace: Trace) -> list[TextTable]:
+def time_tables(trace: Trace, most: int = _LONGEST, letters: int = _KERNEL_LETTERS) -> dict[str, TextTable]:
     """Where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest first."""
     heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
-    found = []
-    copies = trace.cleaned.kernels["what"].isin(("memcpy", "memset")).any()
-    if copies:
+    if trace.cleaned.kernels["what"].isin(("memcpy", "memset")).any():
         heads["kernels_by_time"] = "longest kernels and copies"
+    found = {}
     for key, head in heads.items():
         rows = time_shares(trace.cleaned.kernels, GROUPS[key])
-        if key == "modules_by_time" and not any(row.name for row in rows):
+        if not rows or (key == "modules_by_time" and not any(row.name for row in rows)):
             continue
         names = [Column(head, wraps=True, right=False, least=24)]
         names += [Column("phase")] if key != "phases_by_time" else []
         names += [Column("count"), Column("time", right=True), Column("share", right=True)]
         lines = []
-        for row in rows[:_LONGEST]:
-            name = kernel_words(row.name, _KERNEL_LETTERS) if key == "kernels_by_time" else row.name
-            start = (fitting(name or DASH, _KERNEL_LETTERS), row.phase or DASH)
+        for row in rows[:most]:
+            name = kernel_words(row.name, letters) if key == "kernels_by_time" else row.name
+            start = (fitting(name or DASH, letters), row.phase or DASH)
             numbers = (str(row.kernels), si_time(row.time_s), percent(row.time_ratio))
             lines.append([*(start if key != "phases_by_time" else start[1:]), *numbers])
-        if rows:
-            found.append(TextTable(names, lines))
+        found[key] = TextTable(names, lines)
     return found
 
 
