@@ -1,6 +1,6 @@
 """profile.html: a profiled step in one file that needs no other and no network: why its utilization is what it is.
 
-It has an icicle of the step's time, its modules (foldable, sortable), operations and fused kernels, each cell with the
+It has an icicle of the step's time, its modules (foldable, sortable), and operations, each cell with the
 number it is sorted by. Asks no clock and writes nothing: the same profile gives the same bytes. A short script
 of its own folds and sorts; the page's policy admits that script alone, and without it everything is there, unfolded.
 All text comes through jinja2 with escaping on.
@@ -9,8 +9,8 @@ All text comes through jinja2 with escaping on.
 from collections.abc import Mapping
 
 from analysis.profile.module_tree import ModuleNode, tree
-from analysis.profile.roofline import BETWEEN, BOUNDS, step_roof
-from reports.profile.explanation import FusedKernel, explained, kernels, ladder, name_of, verdict
+from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
+from reports.profile.explanation import ARITHMETIC, MEASURED, explained, least_times, verdict
 from reports.profile.figures import icicle
 from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
@@ -30,9 +30,7 @@ from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.step_profile import StepProfile
 
 MOST = 40
-"""Rows of operations and of kernels; all of them are in operations.csv."""
-
-_NAMED = 3
+"""Rows of operations; all of them are in operations.csv."""
 
 
 def module_table(nodes: Mapping[str, ModuleNode]) -> Table:
@@ -65,25 +63,6 @@ def operations_table(profile: StepProfile) -> Table:
         rows=tuple(_operation_row(each, step_s) for each in found[:MOST]),
         words=frozenset(words),
         anchor="operations-table",
-    )
-
-
-def kernels_table(profile: StepProfile) -> Table | None:
-    """The groups of ideal fusion whose operations take longest; None where operations are not grouped."""
-    found = kernels(profile)
-    if not found:
-        return None
-    columns = (
-        "kernel", "what follows in it", "phase", "operations", "bytes one by one", "bytes fused",
-        "least one by one", "least fused", "took",
-    )  # fmt: skip
-    return Table(
-        caption=f"The {min(MOST, len(found))} longest of {len(found)} groups. Least: the longer of arithmetic and "
-        "memory traffic at the machine's rates.",
-        columns=columns,
-        rows=tuple(_kernel_row(kernel) for kernel in found[:MOST]),
-        words=frozenset(columns[:3]),
-        anchor="kernels-table",
     )
 
 
@@ -121,24 +100,6 @@ def _operation_row(each: OperationGroup, step_s: float) -> Row:
     )
 
 
-def _kernel_row(kernel: FusedKernel) -> Row:
-    leader = kernel.leader
-    where = f" {leader.module}" if leader.module else ""
-    names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
-    more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (
-        f"{leader.name.removeprefix('aten.')}{where}",
-        ", ".join(names[:_NAMED]) + more or DASH,
-        leader.phase,
-        TableCell(str(len(kernel.operations)), len(kernel.operations)),
-        TableCell(si(kernel.unfused_bytes, "B"), kernel.unfused_bytes),
-        TableCell(si(kernel.fused_bytes, "B"), kernel.fused_bytes),
-        _time(kernel.unfused_s),
-        _time(kernel.fused_s),
-        _time(kernel.time_s),
-    )
-
-
 def _time(value: float | None) -> TableCell:
     return TableCell(time(value), value)
 
@@ -168,28 +129,21 @@ ICICLE = (
     "colour of what most of that time is. A click leads to the module's row."
 )
 
-FUSED = (
-    "What an ideal compiler would make of the step: each convolution or matrix product with all that can follow in the "
-    "same kernel. It is a model of one, not a compiler: no kernel of PyTorch does this by itself, and some cannot be "
-    "written."
-)
-
 
 def page(profile: StepProfile) -> str:
     """The whole document."""
-    nodes, fused = tree(profile), kernels_table(profile)
+    nodes = tree(profile)
     machine = profile.machine.device_name if profile.machine else ""
     sources = profile.machine.sources.items() if profile.machine else ()
     facts = (*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes))
     sums = (*conservation_lines(profile, nodes[""]), *(f"{name}: {source}" for name, source in sources))
-    rungs = _rungs(profile)
+    rungs = _rungs(step_roof(profile))
     steps = ("A step's least times and what it took, each with the utilization that it is:", Ladder(rungs))
     sections = (
         Section("why", "Why this number", (*explained(profile), *(steps if rungs else ()))),
         Section("time", "Where the time goes", _times(profile, nodes)),
         Section("modules", "Modules", (module_table(nodes),)),
         Section("operations", "Operations", (operations_table(profile),)),
-        Section("kernels", "Fused kernels", (FUSED, fused) if fused else ()),
         Section("sums", "Does it add up?", (sums, RULE)),
     )
     title = " · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device)))
@@ -212,25 +166,16 @@ def _times(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> tuple[Part,
     return ICICLE, Drawing("Icicle of the step", drawing, marks), "By what bounds each operation:", Bar(shares)
 
 
-def _rungs(profile: StepProfile) -> tuple[tuple[str, str, str, bool], ...]:
+def _rungs(roof: StepRoof) -> tuple[tuple[str, str, str, bool], ...]:
     """The way from arithmetic to the measured step as bars of the longest."""
-    found = ladder(profile)
-    if found is None:
-        return ()
-    times: tuple[tuple[str, float | None, bool], ...] = (
-        ("its arithmetic alone", found.arithmetic_s, True),
-        ("ideally fused, at least", found.fused_s, True),
-        ("one by one, about", found.unfused_s, True),
-        ("measured", found.measured_s, False),
-    )
-    longest = max(time_s or 0.0 for _, time_s, _ in times)
+    times = least_times(roof)
+    longest = max(times.values(), default=0.0)
     return tuple(
         (
             name,
-            f"{si_time(time_s)}: {digits(found.arithmetic_s / time_s, 2)}",
+            f"{si_time(time_s)}: {digits(times[ARITHMETIC] / time_s, 2)}",
             f"{100 * time_s / longest:.3f}",
-            is_model,
+            name != MEASURED,
         )
-        for name, time_s, is_model in times
-        if time_s
+        for name, time_s in times.items()
     )

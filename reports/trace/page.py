@@ -40,7 +40,7 @@ MOST = 40
 NO_TIMES = "No times were recorded."
 CAPTIONS = {
     "phases_by_time": "Time of all kernels in the recording by phase, streams added up.",
-    "modules_by_time": f"The longest modules, by phase (at most {MOST}): time of the kernels that their own calls launched.",
+    "modules_by_time": f"The longest modules, by phase (at most {MOST}): the kernels that their own calls launched.",
     "kernels_by_time": f"The longest kernels, by phase (at most {MOST}; operators, where no device was recorded); all "
     "are in kernels.csv.gz.",
 }
