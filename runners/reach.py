@@ -48,20 +48,20 @@ NO_BOUND = "No bound: attention is in parts here, which CUDA may run as one kern
 OPTIONS: Mapping[str, Options] = {
     "": {
         "model": {"metavar": "MODEL", "help": MODEL},
-        "--device": {
+        "device": {
             "default": None,
             "required": True,
             "metavar": "NAME",
             "help": "the name that its driver prints: NVIDIA A100-SXM4-80GB",
         },
-        "--format": {"help": "table, csv (one row) or json (table)"},
-        "--out": {"metavar": "FILE", "help": "write to this file, too"},
+        "format": {"help": "table, csv (one row) or json (table)"},
+        "out": {"metavar": "FILE", "help": "write to this file, too"},
     },
     "the step": {
         **MODEL_INPUT,
-        "--batch-size": {"default": BATCH_SIZE, "help": f"samples in the batch ({BATCH_SIZE})"},
-        "--precision": {},
-        "--layout": {},
+        "batch-size": {"default": BATCH_SIZE, "help": f"samples in the batch ({BATCH_SIZE})"},
+        "precision": {},
+        "layout": {},
         "--mode": {"choices": MODES, "default": MODES[0], "help": "a training step, or a forward pass (train)"},
         "--compile": {"action": "store_true", "help": "predict, and compare with, steps under torch.compile"},
     },

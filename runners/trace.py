@@ -165,20 +165,20 @@ OPTIONS: Options = {
         "metavar": "FILE|DIR",
         "help": "trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
     },
-    "--format": {},
-    "--out": {"help": "where to write trace.html, kernels, operations and log"},
+    "format": {},
+    "out": {"help": "where to write trace.html, kernels, operations and log"},
     "--html": {"type": Path, "metavar": "PAGE", "help": "where to write the page alone"},
     "--pyprof": {
         "action": "store_true",
         "help": "also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
     },
     "--times-only": {"action": "store_true", "help": "of a directory: times alone, without FLOP"},
-    "--device": {
+    "device": {
         "default": None,
         "metavar": "NAME",
         "help": "whose peaks apply, instead of those of the recorded device",
     },
-    "--peak-tflops": {},
+    "peak-tflops": {},
 }
 
 

@@ -50,16 +50,16 @@ EPILOG = "What each number means and how it is taken: docs/ceilings.md."
 
 
 OPTIONS: Options = {
-    "--precisions": {"help": f"{', '.join(PRECISIONS)} (all it has)"},
-    "--device": {},
-    "--budget": {"type": number(float, 0.1), "default": BUDGET_S, "help": f"seconds of timing ({BUDGET_S:g})"},
-    "--threads": {"help": "of torch on a CPU, one after another (its own)"},
+    "precisions": {"help": f"{', '.join(PRECISIONS)} (all it has)"},
+    "device": {},
+    "budget": {"type": number(float, 0.1), "default": BUDGET_S, "help": f"seconds of timing ({BUDGET_S:g})"},
+    "threads": {"help": "of torch on a CPU, one after another (its own)"},
     "--collectives": {
         "action": "store_true",
         "help": "instead: collectives between the ranks of torchrun, over sizes (docs/cluster.md)",
     },
-    "--out": {"help": "write ceilings.csv here"},
-    "--format": {"help": "table, csv or json (table)"},
+    "out": {"help": "write ceilings.csv here"},
+    "format": {"help": "table, csv or json (table)"},
 }
 
 DESCRIPTION = "What can this device really do: products, convolutions, copies, launches?"

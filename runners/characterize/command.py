@@ -73,7 +73,7 @@ OPTIONS: Mapping[str, Options] = {
     },
     "what is recorded": {
         "--models": {},
-        "--suite": {},
+        "suite": {},
         "--reproduce": {
             "choices": REPRODUCED,
             "help": "compare Fathom's eight, at small sizes, with the paper's numbers",
@@ -83,21 +83,21 @@ OPTIONS: Mapping[str, Options] = {
             "choices": SCALES,
             "help": "small: sizes for a CPU, where there are some (own; of --reproduce small)",
         },
-        "--batch-sizes": {
+        "batch-sizes": {
             "help": "samples in a batch: shares are of the first number, the others show parallelism "
             f"(the workload's own, or {BATCH})",
         },
-        "--size": {},
-        "--optimizer": {"choices": (OWN, *OPTIMIZERS), "default": OWN, "help": "own: the workload's, else sgd (own)"},
+        "size": {},
+        "optimizer": {"choices": (OWN, *OPTIMIZERS), "default": OWN, "help": "own: the workload's, else sgd (own)"},
     },
     "how it is run": {
         "--modes": {"type": names("mode", MODES), "default": MODES, "help": f"{', '.join(MODES)} (both)"},
-        "--device": {
+        "device": {
             "type": names("device"),
             "default": ("auto",),
             "help": "auto, cpu, cuda, cuda:1; several with commas (auto)",
         },
-        "--threads": {
+        "threads": {
             "default": (1,),
             "help": "threads of an operation on a CPU: shares are of the first number, the others show parallelism (1)",
         },
@@ -111,9 +111,9 @@ OPTIONS: Mapping[str, Options] = {
             "action": "store_true",
             "help": "also time each operation by itself, and add these times up to a step",
         },
-        "--precision": {},
-        "--layout": {},
-        "--timeout": {"default": TIMEOUT_S, "help": f"of one recording ({TIMEOUT_S:g})"},
+        "precision": {},
+        "layout": {},
+        "timeout": {"default": TIMEOUT_S, "help": f"of one recording ({TIMEOUT_S:g})"},
     },
     "the report": {
         "--place": {
@@ -122,9 +122,9 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "WHAT=GROUP,…",
             "help": "put a kind or operation into another group",
         },
-        "--ceilings": {"help": "ceilings.csv, for the share of the peak that each group reaches"},
-        "--out": {"help": "write the recordings, tables and figures here"},
-        "--format": {"help": "table, csv (of shares) or json (table)"},
+        "ceilings": {"help": "ceilings.csv, for the share of the peak that each group reaches"},
+        "out": {"help": "write the recordings, tables and figures here"},
+        "format": {"help": "table, csv (of shares) or json (table)"},
     },
 }
 

@@ -62,56 +62,56 @@ def switches(text: str) -> tuple[bool, ...]:
 
 
 Options = Mapping[str, Mapping[str, Any]]
-"""Name of an option or a place → argparse's settings of it."""
+"""Name of an option or a place (a shared option's without its dashes) → argparse's settings of it."""
 
 SHARED: Options = {
-    "--format": {"choices": FORMATS, "default": "table", "help": "how to print (default: table)"},
-    "--batch-size": {"type": number(int, 1), "default": 1, "metavar": "N", "help": "samples in the batch (1)"},
-    "--input": {"default": "", "metavar": "SHAPE", "help": "shape of one sample, such as 3x224x224 (docs/models.md)"},
-    "--batch": {"default": "", "metavar": "WHAT", "help": "FILE:FUNCTION that makes batches"},
-    "--size": {
+    "format": {"choices": FORMATS, "default": "table", "help": "how to print (default: table)"},
+    "batch-size": {"type": number(int, 1), "default": 1, "metavar": "N", "help": "samples in the batch (1)"},
+    "input": {"default": "", "metavar": "SHAPE", "help": "shape of one sample, such as 3x224x224 (docs/models.md)"},
+    "batch": {"default": "", "metavar": "WHAT", "help": "FILE:FUNCTION that makes batches"},
+    "size": {
         "dest": "hyper",
         "type": sizes,
         "metavar": "NAME=N,…",
         "help": "sizes by the model's own names, such as image_size=64,num_classes=10 or hidden=256",
     },
-    "--frozen": {
+    "frozen": {
         "type": names("parameter"),
         "default": (),
         "metavar": "PATTERNS",
         "help": "parameters that are not trained, such as features.*",
     },
-    "--checkpoint": {
+    "checkpoint": {
         "type": names("module"),
         "default": (),
         "metavar": "PATTERNS",
         "help": "modules whose forward pass is recomputed; of nested ones the outermost",
     },
     "--models": several(names("model"), help=f"separated by commas: {MODEL}"),
-    "--batch-sizes": {"type": counts, "default": (), "metavar": "N,N"},
-    "--device": {"default": "auto", "help": "auto, cuda, cuda:1 or cpu (auto)"},
-    "--threads": {"type": counts, "metavar": "N,N"},
-    "--precision": {
+    "batch-sizes": {"type": counts, "default": (), "metavar": "N,N"},
+    "device": {"default": "auto", "help": "auto, cuda, cuda:1 or cpu (auto)"},
+    "threads": {"type": counts, "metavar": "N,N"},
+    "precision": {
         "type": precision,
         "choices": tuple(PRECISIONS),
         "default": "fp32",
         "help": f"{', '.join(PRECISIONS)} (fp32)",
     },
-    "--precisions": several(names("precision", tuple(PRECISIONS), SHORT_PRECISIONS), help=", ".join(PRECISIONS)),
-    "--layout": {"choices": LAYOUTS, "default": LAYOUTS[0], "help": "of images (channels_first)"},
-    "--compile": several(switches, metavar="off,on", help="on: train torch.compile's model (off)"),
-    "--repeat": {"type": number(int, 1), "metavar": "N"},
-    "--rules": {"choices": RULES, "help": "counting rules (flopledger)"},
-    "--ceilings": {"type": Path, "metavar": "FILE", "help": "ceilings.csv of runners.ceiling or of a sweep"},
-    "--peak-tflops": {"type": CUSTOM_PEAK, "metavar": "N", "help": "a peak of your own for one device, in 1e12 FLOP/s"},
-    "--budget": {"type": number(float, 0), "metavar": "S"},
-    "--timeout": {"type": number(float, 1), "metavar": "S"},
-    "--convention": {"choices": CONVENTIONS, "help": "of the numbers shown: ours (flop), or the 2021 post's"},
-    "--out": {"type": Path, "metavar": "DIR"},
+    "precisions": several(names("precision", tuple(PRECISIONS), SHORT_PRECISIONS), help=", ".join(PRECISIONS)),
+    "layout": {"choices": LAYOUTS, "default": LAYOUTS[0], "help": "of images (channels_first)"},
+    "compile": several(switches, metavar="off,on", help="on: train torch.compile's model (off)"),
+    "repeat": {"type": number(int, 1), "metavar": "N"},
+    "rules": {"choices": RULES, "help": "counting rules (flopledger)"},
+    "ceilings": {"type": Path, "metavar": "FILE", "help": "ceilings.csv of runners.ceiling or of a sweep"},
+    "peak-tflops": {"type": CUSTOM_PEAK, "metavar": "N", "help": "a peak of your own for one device, in 1e12 FLOP/s"},
+    "budget": {"type": number(float, 0), "metavar": "S"},
+    "timeout": {"type": number(float, 1), "metavar": "S"},
+    "convention": {"choices": CONVENTIONS, "help": "of the numbers shown: ours (flop), or the 2021 post's"},
+    "out": {"type": Path, "metavar": "DIR"},
 }
 """Options that several commands have."""
 
-OF_WORKLOADS = ("--suite", "--optimizer")
+OF_WORKLOADS = ("suite", "optimizer")
 
 
 def _of_workloads() -> Options:
@@ -120,22 +120,25 @@ def _of_workloads() -> Options:
 
     text = "own: that of the model's source; none: gradients only (sgd)"
     return {
-        "--suite": {"choices": list(SUITES), "help": "a named list of models with its sizes"},
-        "--optimizer": {"choices": (*OPTIMIZERS, OWN, NONE), "default": "sgd", "help": text},
+        "suite": {"choices": list(SUITES), "help": "a named list of models with its sizes"},
+        "optimizer": {"choices": (*OPTIMIZERS, OWN, NONE), "default": "sgd", "help": text},
     }
 
 
-INPUT = ("--input", "--batch", "--size", "--frozen", "--checkpoint")
-MODEL_INPUT: Options = {name: {} for name in ("--batch-size", *INPUT)}
+INPUT = ("input", "batch", "size", "frozen", "checkpoint")
+MODEL_INPUT: Options = {name: {} for name in ("batch-size", *INPUT)}
 """Options that say what is fed to a model and how it is built."""
 
 
 def add_options(group: Any, options: Options) -> None:
-    """Adds options to a parser or a group of one; of a shared one the settings say what is otherwise here. A switch
-    has nothing to do with a shared option of its name."""
+    """Adds options to a parser or a group of one. A shared one is named without its dashes, and the settings say what
+    of it is otherwise here."""
     for name, settings in options.items():
-        shared = _of_workloads() if name in OF_WORKLOADS else SHARED
-        group.add_argument(name, **{**({} if "action" in settings else shared.get(name, {})), **settings})
+        shared = (_of_workloads() if name in OF_WORKLOADS else SHARED).get(name)
+        if shared is None:
+            group.add_argument(name, **settings)
+        else:
+            group.add_argument(f"--{name.removeprefix('--')}", **{**shared, **settings})
 
 
 def parser_of(

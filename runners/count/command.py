@@ -35,7 +35,7 @@ OPTIONS: Mapping[str, Options] = {
     "": {
         "models": {"nargs": "+", "metavar": "MODEL", "help": MODEL},
         **MODEL_INPUT,
-        "--batch-size": {"default": None, "help": "samples in the batch (1; with --parallel dp × pp)"},
+        "batch-size": {"default": None, "help": "samples in the batch (1; with --parallel dp × pp)"},
         "--counters": {
             "type": names("counter"),
             "default": ("all",),
@@ -48,14 +48,14 @@ OPTIONS: Mapping[str, Options] = {
             "help": "numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, "
             "palm, megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
         },
-        "--device": {
+        "device": {
             "default": None,
             "metavar": "NAME",
             "help": "a row of the table of peaks, for what the products of a step are divided by",
         },
-        "--format": {"help": "table, csv or json (table)"},
-        "--out": {"help": "write accounts.csv, causes.csv and the pictures here"},
-        "--timeout": {"default": TIMEOUT_S, "help": f"of each counter ({TIMEOUT_S:g})"},
+        "format": {"help": "table, csv or json (table)"},
+        "out": {"help": "write accounts.csv, causes.csv and the pictures here"},
+        "timeout": {"default": TIMEOUT_S, "help": f"of each counter ({TIMEOUT_S:g})"},
     },
     "a step over many ranks (docs/cluster.md)": {
         "--parallel": {

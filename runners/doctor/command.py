@@ -78,7 +78,7 @@ OPTIONS: Options = {
         "action": "store_true",
         "help": "write which commit this is into COMMIT, for a machine without git",
     },
-    "--device": {"default": None, "help": "of --self-test: auto, cuda, cuda:1 or cpu (auto)"},
+    "device": {"default": None, "help": "of --self-test: auto, cuda, cuda:1 or cpu (auto)"},
     "--save": {
         "type": Path,
         "metavar": "FILE",
@@ -86,9 +86,9 @@ OPTIONS: Options = {
     },
     "--write": {"type": Path, "metavar": "RUN", "help": "of --self-test: keep it with this run"},
     "--only": {"type": _checks, "metavar": "NAMES", "help": "of --self-test: checks, separated by commas"},
-    "--budget": {"help": "of --self-test: no check is begun after so many seconds"},
-    "--format": {},
-    "--out": {"default": RUNS, "help": f"where runs are kept (default: {RUNS})"},
+    "budget": {"help": "of --self-test: no check is begun after so many seconds"},
+    "format": {},
+    "out": {"default": RUNS, "help": f"where runs are kept (default: {RUNS})"},
 }
 
 

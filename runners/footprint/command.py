@@ -54,22 +54,22 @@ OPTIONS: Mapping[str, Options] = {
     "": {"model": {"metavar": "MODEL", "help": MODEL}},
     "the model and its batch": {
         **MODEL_INPUT,
-        "--batch-size": {
+        "batch-size": {
             "default": None,
             "help": f"samples in the batch ({BATCH_SIZE}; with --fit: the largest that fits)",
         },
-        "--layout": {},
+        "layout": {},
     },
     "the step": {
-        "--precision": {},
-        "--optimizer": {},
+        "precision": {},
+        "optimizer": {},
         "--accumulate": {
             "type": number(int, 1),
             "default": 1,
             "metavar": "N",
             "help": "batches a step of the optimizer (1)",
         },
-        "--device": {
+        "device": {
             "choices": DEVICES,
             "default": DEVICES[0],
             "help": "whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)",
@@ -84,8 +84,8 @@ OPTIONS: Mapping[str, Options] = {
     },
     "the answer": {
         "--top": {"type": number(int, 0), "default": TOP, "metavar": "K", "help": f"largest tensors shown ({TOP})"},
-        "--format": {"help": "table, csv (a row) or json (table)"},
-        "--out": {"help": "write footprint.json, timeline.csv and timeline.png here"},
+        "format": {"help": "table, csv (a row) or json (table)"},
+        "out": {"help": "write footprint.json, timeline.csv and timeline.png here"},
     },
 }
 

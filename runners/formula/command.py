@@ -31,12 +31,12 @@ EPILOG = (
 OPTIONS: Mapping[str, Options] = {
     "": {
         "model": {"metavar": "MODEL", "help": MODEL},
-        "--format": {"help": "table, csv or json (table)"},
-        "--out": {"metavar": "FILE", "help": "write to this file, too"},
+        "format": {"help": "table, csv or json (table)"},
+        "out": {"metavar": "FILE", "help": "write to this file, too"},
     },
     "the model, and values of sizes that are not symbols": {
         **MODEL_INPUT,
-        "--batch-size": {"default": BATCH_SIZE, "help": f"samples in the batch ({BATCH_SIZE})"},
+        "batch-size": {"default": BATCH_SIZE, "help": f"samples in the batch ({BATCH_SIZE})"},
     },
     "the formulas": {
         "--symbols": {
@@ -45,8 +45,8 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "NAMES",
             "help": "batch,image,classes,width, … (all)",
         },
-        "--rules": {"default": RULES[0]},
-        "--optimizer": {
+        "rules": {"default": RULES[0]},
+        "optimizer": {
             "choices": (*OPTIMIZERS, OWN),
             "default": None,
             "help": "of the step (sgd; of Catamount's models its own)",
@@ -55,7 +55,7 @@ OPTIONS: Mapping[str, Options] = {
             "action": "store_true",
             "help": "count each chain of pointwise operations as one fused operation",
         },
-        "--precision": {},
+        "precision": {},
     },
     "what to do with them": {
         "--at": {"default": "", "metavar": "NAME=N,…", "help": "sizes at which values are shown (the model's own)"},
@@ -71,7 +71,7 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "NAME=A:B:STEP,…",
             "help": "values over ranges, one row for each point",
         },
-        "--device": {
+        "device": {
             "default": "",
             "metavar": "NAME",
             "help": "a row of the table of peaks, for time and ridge in --solve",

@@ -46,12 +46,12 @@ EPILOG = (
 
 OPTIONS: Mapping[str, Options] = {
     "": {"model": {"metavar": "MODEL", "help": MODEL}},
-    "the model and its batch": {**MODEL_INPUT, "--layout": {}},
+    "the model and its batch": {**MODEL_INPUT, "layout": {}},
     "what is run": {
-        "--device": {},
-        "--precision": {},
+        "device": {},
+        "precision": {},
         "--mode": {"choices": MODES, "default": "train", "help": "train, forward (in eval mode) or generate"},
-        "--optimizer": {},
+        "optimizer": {},
         "--steps": {"type": number(int, 1), "metavar": "N", "help": f"steps profiled ({DEFAULTS['steps']})"},
         "--warm-up": {"type": number(int, 0), "metavar": "N", "help": f"steps before them ({DEFAULTS['warm_up']})"},
         "--compare-steps": {
@@ -66,14 +66,14 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "NAMES",
             "help": "classes or paths of modules to leave out",
         },
-        "--ceilings": {},
+        "ceilings": {},
         "--ceiling-budget": {
             "type": number(float, 0),
             "default": CEILING_S,
             "metavar": "S",
             "help": f"seconds to measure ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
         },
-        "--timeout": {"default": TIMEOUT_S, "help": f"of the profile ({TIMEOUT_S:g})"},
+        "timeout": {"default": TIMEOUT_S, "help": f"of the profile ({TIMEOUT_S:g})"},
     },
     "the report": {
         "--module-depth": {
@@ -106,13 +106,13 @@ OPTIONS: Mapping[str, Options] = {
             "help": "devices that hold one model (1)",
         },
         "--config": {"type": Path, "metavar": "FILE", "help": "JSON settings with DeepSpeed's keys"},
-        "--format": {"help": "table, csv (of modules) or json (table)"},
+        "format": {"help": "table, csv (of modules) or json (table)"},
         "--output-file": {
             "type": Path,
             "metavar": "FILE",
             "help": "write the report to this file instead of stdout",
         },
-        "--out": {"help": "write profile.html and its tables here"},
+        "out": {"help": "write profile.html and its tables here"},
     },
 }
 """What a file may say, too, is None where the command line does not say it."""

@@ -92,12 +92,12 @@ ASKED: Options = {
 
 OPTIONS: Options = {
     "--compute": {"action": "store_true", "help": argparse.SUPPRESS},
-    "--device": {"required": True, "help": "its name, such as 'NVIDIA H200'"},
-    "--precision": {"default": "amp-bf16", "help": "of the training (amp-bf16)"},
-    "--peak-tflops": {"help": "of one device, if it is not in our table"},
+    "device": {"required": True, "help": "its name, such as 'NVIDIA H200'"},
+    "precision": {"default": "amp-bf16", "help": "of the training (amp-bf16)"},
+    "peak-tflops": {"help": "of one device, if it is not in our table"},
     **UTILIZATION,
     "--utilization": {**UTILIZATION["--utilization"], "required": True},
-    "--format": {},
+    "format": {},
 }
 
 
@@ -221,7 +221,7 @@ def reproduction_parser() -> Parser:
 
     options: Options = {
         "--reproduce": {"choices": PAPERS, "required": True, "metavar": "PAPER", "help": ", ".join(PAPERS)},
-        "--format": {"help": "table, csv or json (table)"},
+        "format": {"help": "table, csv or json (table)"},
         "--figures": {"type": Path, "metavar": "DIR", "help": "draw its figures from our numbers, too"},
     }
     description = "A paper's tables and figures, compared with what follows from its printed inputs."

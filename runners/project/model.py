@@ -121,8 +121,8 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "N",
             "help": "samples of a step, instead of the file's",
         },
-        "--rules": {"help": "counting rules (catamount for its models, else flopledger)"},
-        "--format": {},
+        "rules": {"help": "counting rules (catamount for its models, else flopledger)"},
+        "format": {},
         "--figures": {"type": Path, "metavar": "DIR", "help": "draw the figures in this folder, too"},
         "--allow-code": {
             "action": "store_true",
@@ -130,7 +130,7 @@ OPTIONS: Mapping[str, Options] = {
         },
     },
     "the target accelerator (that of the paper)": {
-        "--device": {
+        "device": {
             "default": "",
             "metavar": "NAME",
             "help": "a row of the table of peaks, as in 'NVIDIA H100 80GB HBM3'",
@@ -140,7 +140,7 @@ OPTIONS: Mapping[str, Options] = {
             "default": "fp32",
             "help": "of the arithmetic and of all numbers in memory (fp32)",
         },
-        "--peak-tflops": {"help": "peak of your own accelerator, 10^12 FLOP/s"},
+        "peak-tflops": {"help": "peak of your own accelerator, 10^12 FLOP/s"},
         "--bandwidth-gbs": {
             "type": number(float, 0),
             "metavar": "N",

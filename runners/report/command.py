@@ -84,7 +84,7 @@ OPTIONS: Options = {
         "metavar": "FILE",
         "help": "of a run: print which step times that FILE predicted held (docs/gpu.md)",
     },
-    "--format": {"choices": FORMATS, "help": "how to print (default: table); markdown: of --fail-if"},
+    "format": {"choices": FORMATS, "help": "how to print (default: table); markdown: of --fail-if"},
     "--across": {
         "type": names("field"),
         "default": (),
@@ -106,8 +106,8 @@ OPTIONS: Options = {
         "choices": ("pass", "fail"),
         "help": "of --fail-if: the result where a condition is undecided (default: pass)",
     },
-    "--convention": {"default": "flop"},
-    "--out": {"help": "where to write what is derived (default: into the run; of two runs nothing)"},
+    "convention": {"default": "flop"},
+    "out": {"help": "where to write what is derived (default: into the run; of two runs nothing)"},
 }
 
 

@@ -26,7 +26,7 @@ from runners.cli.arguments import (
     number,
 )
 from runners.cli.exits import as_mistake
-from runners.cli.model_options import INPUT, LAYOUTS, SHARED, Options, parser_of, several
+from runners.cli.model_options import INPUT, LAYOUTS, Options, parser_of, several
 from runners.sweep import models as sweep_models
 from runners.sweep.executors.choice import EXECUTORS, LOCAL, ONE_DEVICE, RANK_OPTIONS, check_ranks
 from runners.sweep.plan import METHODS, Grid, cells, check_profile
@@ -130,7 +130,7 @@ SWITCH: Mapping[str, Any] = {"action": "store_true", "default": None}
 OPTIONS: Mapping[str, Options] = {
     "what is measured": {
         "--models": {},
-        "--suite": {},
+        "suite": {},
         "--batch-sizes": several(
             _batches,
             action=_Batches,
@@ -138,18 +138,18 @@ OPTIONS: Mapping[str, Options] = {
             help="auto: powers of two up to the largest that fits (8 on a CPU, 64 on CUDA; of suites fathom… each "
             "model's own)",
         ),
-        "--precisions": {},
-        "--device": {"default": None},
+        "precisions": {},
+        "device": {"default": None},
         "--layout": several(names("layout", LAYOUTS), help=f"of images in memory: {', '.join(LAYOUTS)} ({LAYOUTS[0]})"),
-        "--compile": {},
+        "compile": {},
         "--optimizer": several(
             names("optimizer", (*OPTIMIZERS, OWN)),
             help=f"{', '.join(OPTIMIZERS)}, or own: of the model's source (sgd)",
         ),
         **{name: {"default": None} for name in INPUT},
-        "--input": {"dest": FED[0], "default": None},
-        "--batch": {"dest": FED[1], "default": None},
-        "--size": {**SHARED["--size"], "action": _Sizes},
+        "input": {"dest": FED[0], "default": None},
+        "batch": {"dest": FED[1], "default": None},
+        "size": {"action": _Sizes},
         "--data": {"help": "synthetic (default) or cifar10:DIR"},
         "--input-pipeline": {
             **SWITCH,
@@ -177,7 +177,7 @@ OPTIONS: Mapping[str, Options] = {
             metavar=None,
             help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
         ),
-        "--peak-tflops": {"help": "a denominator of your own, in 1e12 FLOP/s"},
+        "peak-tflops": {"help": "a denominator of your own, in 1e12 FLOP/s"},
         "--target-ci": {
             "dest": "target_ci_ratio",
             "type": number(float, 1e-6, 0.999999),
@@ -192,11 +192,11 @@ OPTIONS: Mapping[str, Options] = {
         },
         "--deterministic": {**SWITCH, "help": "deterministic algorithms where there are any"},
         "--quick": {**SWITCH, "help": "all times divided by 5; rows are marked"},
-        "--repeat": {"help": "measure each cell in N fresh workers"},
+        "repeat": {"help": "measure each cell in N fresh workers"},
         "--seed": {"type": number(int, 0, 2**31 - 1), "help": "of the order of cells, the weights and the data"},
     },
     "the run": {
-        "--out": {"help": f"new run directory (default: {RUNS}/DATE-DEVICE)"},
+        "out": {"help": f"new run directory (default: {RUNS}/DATE-DEVICE)"},
         "--resume": {
             "nargs": "?",
             "const": "",
@@ -231,8 +231,8 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "S",
             "help": "after which a cell is given up (default: 900)",
         },
-        "--format": {},
-        "--convention": {},
+        "format": {},
+        "convention": {},
     },
 }
 

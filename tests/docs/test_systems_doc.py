@@ -34,7 +34,7 @@ def is_there(where: str) -> bool:
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     shared = (ROOT / "runners" / "cli" / "model_options.py").read_text(encoding="utf-8")
     return bool(files) and all(
-        f'"{option}"' in text or (f'"{option}"' in shared and f'"{option.removeprefix("--")}"' in text)
+        f'"{option}"' in text or all(f'"{option.removeprefix("--")}"' in source for source in (shared, text))
         for option in options
     )
 
