@@ -10,7 +10,6 @@ import pytest
 from analysis.devices.precisions import PRECISIONS
 from analysis.stats.summary import BATCHES
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
-from results.version import VERSION
 from runners.__main__ import installed
 
 ROOT = Path(__file__).parents[2]
@@ -40,22 +39,6 @@ def test_the_two_lines_of_the_readme_are_what_continuous_integration_looks_for()
 def test_the_table_of_commands_names_every_command_and_no_other() -> None:
     named = set(re.findall(r"^\| `python -m runners\.(\w+)", COMMANDS, re.MULTILINE))
     assert named == set(installed())
-
-
-def test_the_citation_is_whole_and_of_this_version() -> None:
-    lines = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
-    said = {
-        key: value.strip().strip('"') for key, colon, value in (line.partition(":") for line in lines) if key[0] != " "
-    }
-    required = {"cff-version", "message", "title", "authors"}  # of the Citation File Format 1.2.0
-    assert required <= said.keys() <= required | {"type", "version", "license", "abstract", "keywords"}
-    assert (said["cff-version"], said["type"], said["license"]) == ("1.2.0", "software", "Apache-2.0")
-    assert said["version"] == VERSION
-    assert f"flopledger {said['version']}" in README
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    newest = re.search(r"^## (\S+)", changes, re.MULTILINE)
-    assert newest
-    assert newest[1] in ("Unreleased", said["version"])
 
 
 def test_protocol_numbers_are_those_in_use() -> None:

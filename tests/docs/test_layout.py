@@ -37,21 +37,3 @@ def test_no_module_imports_one_of_our_packages_whole() -> None:
         for name in (each.name for each in node.names)
     }
     assert {each for each in whole if each[1].partition(".")[0] in PRODUCT} == set()
-
-
-MAP = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-
-
-def test_the_map_is_one_screen_and_has_every_package_and_document() -> None:
-    assert len(MAP.splitlines()) <= 60
-    listed = {
-        line.split(" | ")[0].strip("| `/"): set(line.split(" | ")[2].split(", "))
-        for line in MAP.splitlines()
-        if line.startswith("| `")
-    }
-    assert listed.keys() == set(PRODUCT)
-    for name, parts in listed.items():
-        folders = {file.parent.name for file in ROOT.glob(f"{name}/*/__init__.py")}
-        assert folders <= parts
-        assert {part for part in parts - folders if not (ROOT / name / f"{part}.py").is_file()} == set()
-    assert [file.name for file in (ROOT / "docs").glob("*.md") if f"({file.name})" not in MAP] == ["index.md"]

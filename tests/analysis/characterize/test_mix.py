@@ -5,20 +5,16 @@ Bytes of a group with oneDNN's LSTM: its workspace has no known size, so that th
 The four stages that place an operation in a group, one by one, and that nothing recorded is left without one.
 """
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.characterize.fathom_groups import group_of
-from analysis.characterize.operation_mix import cumulative, mix, types_for, vectors
+from analysis.characterize.operation_mix import cumulative, mix, types_for
 from analysis.characterize.step_reconstruction import parallelism, reconstructed
 from analysis.characterize.summary import (
-    comparable_mixes,
     group_costs,
-    linkage,
-    mixes,
     training_against_inference,
 )
 from results.records.characterization import PROFILED, AloneTime
@@ -70,21 +66,6 @@ def test_the_papers_rows_need_as_many_types_as_counted_by_hand(workload: str, ex
     from analysis.characterize.fathom_groups import figure3
 
     assert types_for(figure3()[workload].values()) == expected
-
-
-def test_workloads_are_compared_in_training_by_their_types():
-    data = together()
-    chosen = comparable_mixes(mixes(data))
-    assert [each.label for each in chosen] == ["net", "talk as_coded"] or [each.label for each in chosen] == [
-        "net",
-        "talk",
-    ]
-    found = vectors(chosen)
-    assert len({len(vector) for vector in found.values()}) == 1
-    (merge,) = linkage(chosen)
-    # of 10: net has convolution 2, its backward 4, products 2, relu .5, Adam .5; talk products 6, embedding 1, spin 2
-    cosine = 2 * 6 / math.sqrt(4 + 16 + 4 + 0.25 + 0.25) / math.sqrt(36 + 1 + 4)
-    assert merge.height == pytest.approx(1 - cosine)
 
 
 def test_inference_is_told_against_training_on_the_cpu():

@@ -112,15 +112,6 @@ def test_where_gradients_meet_they_are_added_in_place(phase: str, name: str, liv
     assert footprint(operations, [*storages, Storage(2, 8, "temporary", 1, 1)]).total_bytes[2] == expected
 
 
-def test_a_view_is_not_added_to_in_place() -> None:
-    """Storage 0 was looked at through a view: 1 gives its place; if both were, neither."""
-    last = replace(steps(3)[2], name="aten.add", phase="backward", reads=(0, 1), writes=(2,))
-    storages = [Storage(0, 8, "temporary", 0, 2), Storage(1, 8, "temporary", 0, 2), Storage(2, 8, "temporary", 2, 2)]
-    for viewed, expected in (((0,), 16), ((0, 1), 24)):
-        view = replace(steps(2)[1], name="aten.t", kind="view", reads=viewed, writes=viewed)
-        assert footprint((steps(1)[0], view, last), storages).total_bytes[3] == expected
-
-
 @pytest.mark.parametrize(
     ("name", "role", "dtypes", "category"),
     [

@@ -98,19 +98,3 @@ def test_the_fast_path_costs_what_the_slow_one_does(heads: int) -> None:
     costs = [registry.total(operations) for operations in (slow, fast)]
     assert costs[0].model_flop == costs[1].model_flop > 0
     assert costs[0].other_flop == costs[1].other_flop
-
-
-@pytest.mark.parametrize("layer", [nn.LSTM(5, 6), nn.GRU(5, 6, 2), nn.RNN(5, 6, bidirectional=True)], ids=repr)
-def test_recurrent_layers_kept_whole_cost_their_parts(layer: nn.Module) -> None:
-    """In inference mode torch dispatches the layer; with gradients its products (or, for an LSTM, oneDNN's layer)."""
-    x = torch.randn(7, 3, 5)
-
-    def forward(mark: Any) -> None:
-        mark("forward")
-        layer(x)
-
-    parts = registry.total(trace_step(forward, model=layer, steps_before=0).operations)
-    with torch.inference_mode():
-        whole = trace_step(forward, model=layer, steps_before=0).operations
-    assert len([op for op in whole if registry.kind_of(op.name) == "recurrent"]) == 1
-    assert registry.total(whole).model_flop == parts.model_flop > 0

@@ -148,19 +148,6 @@ def test_bytes_of_a_convolution_with_what_follows_it() -> None:
     assert found[9] == (y + x + w) + w
 
 
-def test_a_sum_runs_with_the_later_of_two_branches() -> None:
-    """out = relu(b + a): a, made first, is read from memory; b never gets there."""
-    step = Step()
-    step.there(x=X, w=W, v=(5, 5, 1, 1))
-    step.run("convolution", "x w", {"a": Y})
-    step.run("convolution", "a v", {"b": Y})
-    step.run("add", "b a", {"s": Y})
-    step.run("relu", "s", {"out": Y})
-    step.keep("out")
-    assert groups(step) == [0, 1, 1, 1]
-    assert moved(step) == {0: x + w + y, 1: y + 25 * FLOAT + y}
-
-
 def test_the_update_of_a_parameter_is_one_group() -> None:
     """SGD with momentum: reads the buffer, the gradient, the weight; writes the buffer and the weight."""
     step = Step()

@@ -298,17 +298,3 @@ def test_any_nonsense_is_counted_or_unavailable(name: str, arguments: list[Any])
     """Never another error, never a count below zero."""
     with contextlib.suppress(Unavailable):
         assert product_flop(call(f"aten::{name}", *arguments)) >= 0
-
-
-def test_an_operation_keeps_its_place_and_its_dtypes() -> None:
-    half = Tensor(2, 3, dtype="c10::Half")
-    one = call(
-        "aten::mm", half, Tensor(3, 4, dtype="c10::Half"), index=7, module="head", sequence_nr=5, forward_index=3
-    )
-    operation = to_operation(one)
-    assert (operation.index, operation.name, operation.kind, operation.phase) == (7, "aten.mm", "matmul", "forward")
-    assert (operation.module, operation.sequence_nr, operation.forward_index) == ("head", 5, 3)
-    assert operation.input_names == ("self", "mat2")
-    assert operation.input_dtypes == ("float16", "float16")
-    assert operation.output_dtypes == ("float16",)
-    assert cost(operation).read_bytes == 2 * (2 * 3 + 3 * 4)

@@ -10,15 +10,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from reports.shared.numbers import percent, used_half_width, verdict
+from reports.shared.numbers import percent, used_half_width
 from reports.sweep.table import to_text
 from runners.report import command
 from tests.support.made_up import made_up_evidence
-from tests.support.made_up.made_up_evidence import Part, Parts
+from tests.support.made_up.made_up_evidence import Part
 
-CELLS = (("fp32", 8, 0), ("fp32", 16, 0))
 KERNEL_FLOP = 2 * 1024**3
-RATES = (5e12, 4e12)
 """FLOP/s of the kernel beside the blocks of each cell: the machine was slower during the second."""
 
 
@@ -41,28 +39,6 @@ def pair(part: Part, rate: float) -> None:
     ]  # fmt: skip
     part.run = replace(part.run, paired_ceiling=True)
     part.samples = [each for both in zip(part.samples, beside, strict=True) for each in both]
-
-
-def paired(only_first: bool = False) -> Parts:
-    """Two cells on a device without a sheet, so that a measured ceiling is the headline."""
-    parts = made_up_evidence.parts(CELLS, device_name="NVIDIA H2000")
-    for key, rate in list(zip(CELLS, RATES, strict=True))[: 1 if only_first else None]:
-        pair(parts.cells[key], rate)
-    return parts
-
-
-def test_the_ceiling_beside_the_steps_is_the_headline(tmp_path: Path) -> None:
-    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=paired()))
-    for view, rate in zip(found.views, RATES, strict=True):
-        row, other = view.headline, view.fraction("exact", "ceiling")
-        assert row is not None
-        assert other is not None, "the session's ceiling stays beside it"
-        assert row.denominator == "paired_ceiling"
-        step_s = made_up_evidence.step_s("fp32", view.run.batch_size)
-        assert row.utilization_ratio == pytest.approx((row.model_flop or 0) / step_s / rate, rel=1e-3)
-        assert "of the ceiling" not in verdict(view), "which would be another measured ceiling than that of the number"
-    table = pd.read_csv(tmp_path / "run" / "headline.csv")
-    assert list(table["denominator"]) == ["paired_ceiling"] * 2
 
 
 REPEATED = tuple(("fp32", batch, repeat) for batch in (8, 16) for repeat in range(3))

@@ -75,16 +75,6 @@ def test_the_target_the_batch_and_the_accelerator_are_the_callers(capsys: pytest
     assert mine["accelerators_for_memory"] == 1
 
 
-RULES = ("catamount", "flopledger")
-
-
-def test_the_rules_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
-    theirs, ours = (document(capsys, "word_lm", "--rules", r) for r in RULES)
-    assert (theirs["rules"], ours["rules"]) == RULES
-    many, few = theirs["projection"]["moved_bytes"]["value"], ours["projection"]["moved_bytes"]["at_least"]
-    assert many > 10 * few, "a while loop adds up gradients at every step, and PyTorch has one product"
-
-
 def test_bytes_without_what_onednns_lstm_keeps_are_at_least(capsys: pytest.CaptureFixture[str]) -> None:
     """Its workspace has no known size: no total of bytes, and nothing that is divided by one."""
     words = ("word_lm", "--rules", "flopledger")

@@ -4,7 +4,7 @@ import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
 
-from workloads.catalogue.catalogue import ENTRIES, SUITES, hyper_of, reason_not_trainable
+from workloads.catalogue.catalogue import ENTRIES, hyper_of, reason_not_trainable
 
 MODULES = {
     "classification": models,
@@ -37,13 +37,6 @@ def test_default_sizes_are_those_of_published_weights():
 def test_every_default_is_trainable():
     for name, known in ENTRIES.items():
         assert reason_not_trainable(name, known.hyper, batch_size=2) is None, name
-
-
-def test_the_suite_of_the_post():
-    suite = SUITES["post2021"]
-    assert (len(suite.models), len(set(suite.models))) == (13, 13)
-    assert (suite.num_classes, suite.image_size) == (10, 224)
-    assert set(suite.models) <= of_task("classification")
 
 
 def test_sizes_are_the_defaults_but_for_the_chosen():
@@ -81,8 +74,3 @@ def test_reasons(name, hyper, batch_size, said):
     reason = reason_not_trainable(name, hyper, batch_size)
     assert (reason is None) == (said is None)
     assert said is None or (said in reason and name in reason)
-
-
-def test_no_entry_trains_a_single_image_below_its_smallest():
-    for name, known in ENTRIES.items():
-        assert known.single_from in (None, 1) or known.single_from >= known.smallest_image, name

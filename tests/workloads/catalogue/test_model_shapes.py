@@ -179,8 +179,3 @@ def test_a_kernel_of_the_hub_is_refused(tmp_path, values):
     with pytest.raises(ValueError, match=r"_implementation.*: expected one of eager, sdpa, .*, got ") as fault:
         read_config(config(tmp_path, **values))
     assert len(str(fault.value)) < 400
-
-
-@pytest.mark.parametrize("values", [{"attn_implementation": "eager"}, {"_attn_implementation": None}], ids=str)
-def test_implementations_of_pytorch_are_taken(tmp_path, values):
-    assert read_config(config(tmp_path, **values)) == {"model_type": "bert", **values}

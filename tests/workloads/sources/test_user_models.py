@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from measure.counters.adapters import own
-from results.errors import Unavailable
 from workloads.sources.any_model import get
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
@@ -147,26 +146,6 @@ def test_mistakes_of_a_maker_of_batches(net):
         get("resnet18", batch=f"{net}:batches")
     with pytest.raises(ValueError, match="forward takes no 'token'; it takes tokens, mask, lengths; nearest: tokens"):
         first_batch(get(f"{net}:build", input="token=8"), 2)
-
-
-def test_a_file_that_cannot_be_imported(tmp_path):
-    bad = tmp_path / "bad.py"
-    bad.write_text("import no_such_module\ndef build(): ...\n")
-    with pytest.raises(Unavailable, match=r"importing .*bad.py raised ModuleNotFoundError: No module named 'no_such"):
-        get(f"{bad}:build")
-    bad.write_text("1 / 0\ndef build(): ...\n")
-    with pytest.raises(ValueError, match=r"importing .*bad.py raised ZeroDivisionError: division by zero"):
-        get(f"{bad}:build")
-
-
-def test_weights_that_would_be_downloaded_are_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
-    net = tmp_path / "wants.py"
-    net.write_text("from torchvision.models import resnet18\ndef build():\n    return resnet18(weights='DEFAULT')\n")
-    with pytest.raises(Unavailable) as fault:
-        get(f"{net}:build", input="3x32x32")
-    said = "wants to download from download.pytorch.org: nothing is downloaded; build it with random weights"
-    assert str(fault.value) == f"{net}:build {said}"
 
 
 def test_a_file_runs_once_for_each_content_unless_it_holds_a_model(tmp_path):

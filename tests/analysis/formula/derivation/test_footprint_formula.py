@@ -1,7 +1,6 @@
 """Footprints as formulas: at points that no form was fitted to they are the footprints of the steps there."""
 
 from functools import cache
-from itertools import pairwise
 
 import pytest
 import sympy
@@ -11,7 +10,7 @@ from analysis.footprint.minimum import minimal
 from analysis.formula.algebra.evaluate import value as value_at
 from analysis.formula.algebra.expressions import names, symbol
 from analysis.formula.derivation import derive
-from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, pieces, value
+from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, value
 from analysis.formula.derivation.totals import expression
 from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
 from runners.workers.any_model import get
@@ -88,18 +87,3 @@ def test_a_chain_of_products_by_hand() -> None:
     )
     assert sympy.expand(eager["optimizer"] - (4 * (3 * d + 1) * w**2 + 12 * b * w + 4)) == 0
     assert sympy.expand(least["optimizer"].subs(b, 0) - 4 * (2 * d + 2) * w**2) == 0
-
-
-@pytest.mark.parametrize("quantity", QUANTITIES)
-@pytest.mark.parametrize("model", MODELS)
-def test_pieces_are_the_largest_form_at_every_batch(model: str, quantity: str) -> None:
-    peaks, point = of(model).peaks[quantity], POINTS[model][0]
-    found = pieces(peaks, "batch", point)
-    assert found[0].start == 1
-    assert [piece.start for piece in found] == sorted({piece.start for piece in found})
-    for batch in (*range(1, 200), 10**4):
-        piece = [piece for piece in found if piece.start <= batch][-1]
-        assert piece.slope_bytes * batch + piece.constant_bytes == value(peaks, {**point, "batch": batch})
-    for before, after in pairwise(found):
-        start = after.start - 1  # up to here the one before is at least as large
-        assert before.slope_bytes * start + before.constant_bytes >= after.slope_bytes * start + after.constant_bytes

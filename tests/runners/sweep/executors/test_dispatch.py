@@ -50,20 +50,6 @@ def two(**more: Any) -> tuple[Ready, Ready]:
     return Ready("a", place("one", utc_s=1_000_000.0)), Ready("b", place("two", utc_s=1_000_000.0, **more))
 
 
-def test_each_cell_is_kept_once_by_whichever_slot_is_free(sweep: Any) -> None:
-    made = sweep(*two())
-    runs = made.rows(SIX)
-    data = read_run(made.store.path)
-    assert data.problems == []
-    assert sorted(run.batch_size for run in data.all_runs) == [1, 2, 4, 8, 16, 32]
-    assert [run.cell_id for run in data.all_runs] == [run.cell_id for run in runs]
-    assert {run.status for run in runs} == {"ok"}
-    assert {run.attempt for run in runs} == {1}
-    assert {slot for slot, _ in made.slots.orders} == {"a", "b"}
-    assert {run.warnings for run in runs} == {("noted",)}
-    assert len(data.samples) == 3 * len(SIX)
-
-
 def test_a_lost_slot_costs_no_cell_and_no_cell_is_measured_twice(sweep: Any) -> None:
     made = sweep(*two(), answers={"b": 1})  # b measures one, and is lost under its second
     made.rows(SIX)
