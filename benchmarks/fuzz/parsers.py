@@ -176,7 +176,6 @@ PARSERS: Mapping[str, Parser] = {
     "model": Parser(_model_name),
     "run": Parser(_run),
     "gate": Parser(_gate),
-    "meter": Parser(tables.meter),
     "characterization": Parser(tables.characterization),
     "ceilings": Parser(tables.ceilings, ".csv"),
     "utilization": Parser(tables.utilization, ".csv"),
@@ -191,7 +190,6 @@ PARSERS: Mapping[str, Parser] = {
 MADE: Mapping[str, tuple[Callable[[], Path], Callable[[], tuple[str, ...]]]] = {
     "run": (_small_run, lambda: _RUN_FILES),
     "gate": (_small_run, lambda: _RUN_FILES),
-    "meter": (tables.meter_run, lambda: tables.METER_FILES),
     "characterization": (tables.characterized, tables.characterization_files),
 }
 """Parser of a directory → how it is made, and which of its files are edited; the others have inputs in `CORPUS`."""

@@ -1,4 +1,4 @@
-"""The readers of smaller inputs, each a function of the path of a file: tables, JSON, words of options, a meter's run.
+"""The readers of smaller inputs, each a function of the path of a file: tables, JSON, words of options.
 
 What a command is told on its command line counts too: it is often pasted from somewhere.
 """
@@ -111,38 +111,6 @@ def seeds_of(whole: Path, names: Sequence[str]) -> Iterator[bytes]:
     """Each file as an input: its name and what it holds."""
     for name in names:
         yield name.encode() + b"\n" + (whole / name).read_bytes()
-
-
-_METER: list[Path] = []
-METER_FILES = ("manifest.json", "runs.csv", "sittings.csv", "samples.csv")
-
-
-def meter_run() -> Path:
-    """The run of a loop of two steps."""
-    return _made(_train, _METER)
-
-
-def _train(out: Path) -> None:
-    import torch
-
-    from measure.meter.meter import UtilizationMeter
-
-    model = torch.nn.Linear(4, 4)
-    with UtilizationMeter(model, out=out, warm_up_steps=1, energy=False, peak_flop_per_s=1e12) as meter:
-        for _ in range(4):
-            with meter.step():
-                model(torch.ones(2, 4)).sum().backward()
-
-
-def meter(path: Path) -> None:
-    """A meter's run, of which one file is another, sealed anew."""
-    from tests.support.made_up.seals import reseal
-    from tests.support.made_up.small_run import rebuilt
-
-    run = edited(path, meter_run(), METER_FILES)
-    with contextlib.suppress(Exception):  # a file that no longer has rows is left as it is
-        reseal(run)
-    rebuilt(run)
 
 
 _CHARACTERIZED: list[Path] = []

@@ -6,8 +6,7 @@
         log.log(step, meter.window().scalars())
 
 Each adapter needs the package that it is named after, when it is made; a table and an endpoint for Prometheus need
-none. What is not known has no value there, never 0. For a table of a whole run that `runners.report` draws, give the
-meter a directory instead (`out`).
+none. What is not known has no value there, never 0.
 """
 
 import csv

@@ -17,13 +17,11 @@ Not claimed: what ran on other devices than the model's; the time inside of a st
 is part of the step; any default for an unknown device or operation.
 """
 
-import atexit
 import contextlib
 import dataclasses
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -37,15 +35,14 @@ from measure.meter.call_costs import LATE, CallCosts
 from measure.meter.calls import Call, CallKey
 from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import ForwardCalls
-from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.model_state import ModelState
-from measure.meter.observed.observations import OFF, ROLLING, Observations, why_opaque
+from measure.meter.observed.observations import OFF, Observations, why_opaque
 from measure.meter.observed.observed_costs import Verdict
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, all_of
-from measure.meter.summary import LoopDevice, MeterSummary, summary, without_flop
+from measure.meter.summary import LoopDevice, MeterSummary, summary
 from measure.timing.clocks import clock_for
 from results.errors import one_line
 from results.records.samples import Ceiling
@@ -91,9 +88,6 @@ class UtilizationMeter:
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         trained = (each for each in self._inner.parameters() if each.requires_grad and not each.is_inference())
         self._step = MeteredStep(self, self._times, next(trained, torch.empty(0)))
-        compiled = any(isinstance(each, torch._dynamo.OptimizedModule) for each in model.modules()) or bool(
-            model._compiled_call_impl
-        )
         self._state = ModelState(self._inner)
         self._calls = ForwardCalls(
             model, device.type, self._step, self._state, self._meet, self.fail, self._late, chosen.children
@@ -114,10 +108,6 @@ class UtilizationMeter:
         self._broken = False
         self._own_peak = chosen.ceilings is None and chosen.peak_flop_per_s is None and device.type == "cpu"
         self._kept = 0  # steps that waited to be added up at the end of the last step that had more to do
-        self._rolling: bool | None = None  # whether update() begins the next step; None: not called yet
-        self._options, self._model_parts = chosen, (type(self._inner).__name__, compiled)
-        self._began_s = time.perf_counter()
-        self._loop_run = self._opened_run(device)
         self._calls.attach()
 
     def step(self, *inputs: Any, items: float | None = None) -> MeteredStep:
@@ -138,28 +128,18 @@ class UtilizationMeter:
     def begin(self) -> None:
         """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
         with self._guarded():
-            self._end_rolling()
             self._step.__enter__()
 
     def update(self, *inputs: Any, items: float | None = None) -> None:
-        """The step ends here: that of the last `begin`.
-
-        A loop without `begin` calls it once after each step: a step is then all between two calls, loading data and
-        evaluation included, so that there is no goodput, and the first call only begins one. inputs, items: as in
-        `step`.
-        """
+        """The step ends here: that of the last `begin`. inputs, items: as in `step`."""
         with self._guarded():
             if self._broken:
                 self._observations.leave()
             elif self.is_open:
                 self._step.inputs, self._step.items = inputs, items
                 self._step.__exit__(None, None, None)
-            elif self._rolling is None:
-                self._rolling = True
             else:
                 self._fault("update() came without begin(): no step was measured")
-            if self._rolling and not self._broken:
-                self._step.__enter__()
 
     def observe_next(self) -> None:
         """Observe the next step, if that can be: for a caller that knows which step is the last before a summary."""
@@ -190,18 +170,11 @@ class UtilizationMeter:
         return found or self._no_summary()
 
     def close(self) -> None:
-        """Remove the hooks, and write the run directory, if `out` names one. The numbers stay."""
+        """Remove the hooks. The numbers stay."""
         with self._guarded():
             self._remove_hooks()
             if self._energy:
                 self._energy.close()
-        with self._guarded():
-            loop_run, self._loop_run = self._loop_run, None
-            if loop_run is not None:
-                atexit.unregister(self.close)
-                self._take(wait=True)
-                self._count()
-                loop_run.close(self._measured_loop() if all_of(self._run.blocks).steps else None)
 
     def __enter__(self) -> Self:
         return self
@@ -226,20 +199,13 @@ class UtilizationMeter:
         if self._broken:
             self._observations.leave()
             return False
-        if self.is_open and not self._end_rolling():
+        if self.is_open:
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
         if self._probing:
             self._dtypes.attach()
-        if self._observations.at_next_step(self._step.number) and not self._rolling:
+        if self._observations.at_next_step(self._step.number):
             self._observations.begin(self._step.number)
         return True
-
-    def _end_rolling(self) -> bool:
-        """From now on the caller says where steps begin. Whether that was otherwise."""
-        was, self._rolling = self._rolling, False
-        if was:
-            self.drop_step()
-        return bool(was)
 
     def end_step(self, start: Any, end: Any) -> None:
         """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
@@ -263,7 +229,7 @@ class UtilizationMeter:
             self._take(wait=False)
             self._kept = len(pending)
         # how many steps there are until one before or after which there is something to do
-        before = KEPT_STEPS if self._rolling else self._observations.plan(self._step.number)
+        before = self._observations.plan(self._step.number)
         is_busy = self._warm_up > 0 or self._costs.waiting
         self._step.left = 0 if is_busy else min(before, KEPT_STEPS - 1)
 
@@ -285,12 +251,8 @@ class UtilizationMeter:
             if self._warm_up > 0:
                 self._warm_up -= 1
                 self._warm.add(step)
-                if self._warm_up == 0:
-                    self._began_s = time.perf_counter()
-                    if self._loop_run:
-                        self._loop_run.begin_window()
-                    if self._energy:
-                        self._energy.start()
+                if self._warm_up == 0 and self._energy:
+                    self._energy.start()
                 continue
             for stretch in self._open:
                 stretch.add(step)
@@ -298,40 +260,6 @@ class UtilizationMeter:
     def _count(self) -> None:
         """Count all calls that wait."""
         self._costs.count_waiting(all_of_them=True)
-
-    def _opened_run(self, device: torch.device) -> LoopRun | None:
-        """The run directory that was asked for. It is written at the end of the process, if nobody closes the meter."""
-        if self._options.out is None:
-            return None
-        held = LoopRun(
-            Path(self._options.out), str(device), list(self._options.ceilings or ()), self._options.peak_flop_per_s
-        )
-        atexit.register(self.close)
-        return held
-
-    def _measured_loop(self) -> MeasuredLoop:
-        """All steps so far, as the run directory keeps them."""
-        passes = all_of(self._run.blocks)
-        watts, reason = self._energy.since_start() if self._energy else (None, "")
-        name, compiled = self._model_parts
-        optimizer = self._options.optimizer
-        flop = self._costs.flop(passes.passes)
-        if self._run.lost_steps:
-            reasons = (*flop.reasons, without_flop(self._run))
-            flop = dataclasses.replace(flop, unknown_calls=flop.unknown_calls + self._run.lost_steps, reasons=reasons)
-        return MeasuredLoop(
-            model=self._options.name or name,
-            device=self._place.device,
-            compiled=compiled,
-            optimizer=type(optimizer).__name__.lower() if optimizer is not None else "",
-            parameters=sum(each.numel() for each in self._inner.parameters()),
-            warm_up=[block for block in self._warm.blocks if block.steps],
-            blocks=[block for block in self._run.blocks if block.steps],
-            flop=flop,
-            began_s=self._began_s,
-            power_w=watts,
-            warnings=self._reasons(reason, passes.passes),
-        )
 
     def _summary(self, stretch: Stretch, energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
@@ -353,10 +281,9 @@ class UtilizationMeter:
         unverified = min(found.steps, self._step.number - observations.last)
         return dataclasses.replace(
             found,
-            goodput_ratio=None if self._rolling else found.goodput_ratio,
             unverified_steps=unverified,
             unverified_since_step=observations.last if unverified else None,
-            unverified_reason=(observations.reason or (ROLLING if self._rolling else "")) if unverified else "",
+            unverified_reason=observations.reason if unverified else "",
         )
 
     def _measure_peak(self, precisions: Sequence[str]) -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from results.records.samples import Ceiling
 class MeterOptions:
     """Options of a meter; all have a default.
 
-    optimizer: checked, not used. device: where the loop runs; None: where the model's parameters are.
+    device: where the loop runs; None: where the model's parameters are.
     warm_up_steps: steps left out of all numbers. unit: which unit runs the products, of UNITS; None: from dtypes,
     autocast and the flags of TF32. peak_flop_per_s: the caller's own peak, FLOP/s; None: the datasheet's of this device
     and unit, or none. ceilings: rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second
@@ -29,12 +28,9 @@ class MeterOptions:
     change, and others drawn at random.
     hook_every: in one of how many steps, in the mean, one is observed at random; None: as long as that takes less than
     a thousandth of the time. The time of a step that is observed is in no number.
-    out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
-    model is called there; "": its class.
     Raises ValueError, in one line, for what cannot be right.
     """
 
-    optimizer: torch.optim.Optimizer | None = None
     device: str | torch.device | None = None
     warm_up_steps: int = 3
     unit: str | None = None
@@ -45,14 +41,8 @@ class MeterOptions:
     energy: bool = True
     watch: bool = True
     hook_every: int | None = None
-    out: str | Path | None = None
-    name: str = ""
 
     def __post_init__(self) -> None:
-        given: Any = self.optimizer
-        if given is not None and not isinstance(given, torch.optim.Optimizer):
-            came = type(given).__name__
-            raise ValueError(f"expected a torch.optim.Optimizer or None as optimizer, got {came}")
         if not isinstance(self.warm_up_steps, int) or self.warm_up_steps < 0:
             raise ValueError(f"expected a number of steps from 0 as warm_up_steps, got {self.warm_up_steps!r}")
         if self.hook_every is not None and (not isinstance(self.hook_every, int) or self.hook_every < 1):

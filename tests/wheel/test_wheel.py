@@ -34,7 +34,7 @@ import analysis, cleaning, measure, reports, results, runners, workloads  # this
 import flopledger, torch
 
 model = torch.nn.Linear(8, 4)
-with flopledger.UtilizationMeter(model, warm_up_steps=0, energy=False, out="metered") as meter:
+with flopledger.UtilizationMeter(model, warm_up_steps=0, energy=False) as meter:
     for _ in range(3):
         with meter.step():
             model(torch.randn(2, 8)).sum().backward()

@@ -39,7 +39,6 @@ MAX_FAILED = 4
 """Observations in a row that saw only a part of their step, after which there are no more."""
 
 OPAQUE = "what compiled and scripted code and copies of DataParallel run cannot be observed"
-ROLLING = "steps that begin with update() cannot be observed"
 IN_PART = (
     "a part of each step runs where it cannot be observed: in a thread, or under a dispatch mode of the loop's own"
 )

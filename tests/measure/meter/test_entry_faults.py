@@ -52,9 +52,9 @@ def _trained(model, train_step, steps, enter):
     return [each.detach().clone() for each in model.parameters()]
 
 
-def _plain(folder):
+def _plain(_folder):
     model = net(2)
-    meter = _meter(model, hook_every=4, out=folder / "run")
+    meter = _meter(model, hook_every=4)
 
     def train_step(number):
         model(samples(2 if number == 9 else 4)).square().mean().backward()
@@ -115,13 +115,12 @@ def _late(folder):
 
 def _two_calls(_folder):
     model = net(2)
-    meter, rolling = _meter(model), _meter(model)
+    meter = _meter(model)
 
     def train_step(_number):
         meter.begin()
         model(samples()).square().mean().backward()
         meter.update()
-        rolling.update()
 
     weights = _trained(model, train_step, 4, contextlib.nullcontext)
     with pytest.raises(KeyError, match="the loop's own"), meter.step():

@@ -282,7 +282,6 @@ def test_micro_batches_are_noticed(passes, every, said):
 BAD = {
     "model": ({"model": 3}, "expected the module that the loop calls, got int"),
     "models": ({"model": [3]}, "got list; of several modules, each has a meter of its own"),
-    "optimizer": ({"optimizer": "sgd"}, "expected a torch.optim.Optimizer or None as optimizer, got str"),
     "warm-up": ({"warm_up_steps": -1}, "expected a number of steps from 0 as warm_up_steps, got -1"),
     "unit": ({"unit": "fp31"}, "as unit, got 'fp31'"),
     "peak": ({"peak_flop_per_s": math.nan}, "expected FLOP/s above 0 as peak_flop_per_s, got nan"),
