@@ -11,9 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.ranks.collectives import KEY, TOGETHER, CollectiveTotal, match_collectives, totals_of
+from analysis.ranks.collectives import (
+    KEY,
+    TOGETHER,
+    CollectiveTotal,
+    Straggler,
+    Wait,
+    match_collectives,
+    straggler_of,
+    totals_of,
+    waits_of,
+)
 from analysis.ranks.timelines import Breakdown, Timeline, breakdown_of, spans
-from analysis.ranks.waits import Straggler, Wait, straggler_of, waits_of
 
 OF_ALL = "members of collectives are not recorded: waits and clocks hold only where each collective is of all ranks"
 BY_DEVICE = "the recordings do not say ranks: processes are numbered in the order of their devices"

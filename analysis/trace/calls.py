@@ -2,10 +2,14 @@
 
 Calls come as columns (one row each); those that are asked about become ProfiledOperations one by one. An *owner* is the
 outermost product around a call, or where there is none the outermost operator. Nothing is counted here.
+
+A recording that is cut (the profiler was stopped within a step, calls were taken out of the file) has sums that are no
+totals: `Missing` says of which phase calls are missing, and how that is known.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +20,29 @@ from numpy.typing import NDArray
 from analysis.trace.operations import is_product, kind_of_call
 from results.errors import Inconsistent
 from results.records.operations import ProfiledOperation
+
+MISSING = "missing: "
+"""How the reason of a row begins that stands for calls which a recording lacks."""
+
+
+UNNUMBERED = "not numbered: counts are of the calls recorded, and a missing call may not be noticed"
+"""The reason of the row that stands for calls which a recording may lack, where its recorder numbered none."""
+
+
+@dataclass(frozen=True, order=True)
+class Missing:
+    """Calls that a recording lacks: of which phase (a recorded one), how many at least, and how that is known."""
+
+    phase: str
+    calls: int
+    reason: str
+
+
+def of_phases(missing: Iterable[Missing], phases: Iterable[str]) -> tuple[Missing, ...]:
+    """Those of some recorded phases."""
+    wanted = set(phases)
+    return tuple(each for each in missing if each.phase in wanted)
+
 
 Ints = NDArray[np.int64]
 NONE = -1

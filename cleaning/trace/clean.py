@@ -16,13 +16,11 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
+from analysis.trace.calls import MISSING, UNNUMBERED, Missing
 from analysis.trace.kernel_names import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
-from analysis.trace.missing import MISSING, UNNUMBERED, Missing
 from cleaning.profile import FORWARD
-from cleaning.trace import double_counts, undercounts
-from cleaning.trace.double_counts import deduplicated
 from cleaning.trace.instances import columns_of, known_part, read_table, records, with_flop
-from cleaning.trace.products import Part, Product, label
+from cleaning.trace.products import Part, Product, deduplicated, label, lacks_kernels, removal_log, repair_log, repaired
 from cleaning.trace.totals import (
     Outside,
     PhaseTotal,
@@ -34,7 +32,6 @@ from cleaning.trace.totals import (
     unknown_calls,
     unnamed,
 )
-from cleaning.trace.undercounts import lacks_kernels, repaired
 from results.records.counts import CleaningLog
 from results.records.operations import OperationInstance
 
@@ -87,7 +84,7 @@ class _Cleaning:
             whole = repaired(once)
             known = {state: known_part(whole, state) for state in STATES}
             whole = whole._replace(columns=columns_of(whole), known=known)
-            self._known[key] = whole, (double_counts.log(found, once), undercounts.log(whole))
+            self._known[key] = whole, (removal_log(found, once), repair_log(whole))
         alike, log = self._known[key]
         if any(log):
             self.changes[product.instance] = log

@@ -20,8 +20,7 @@ from analysis.trace.operations import is_product, kind_of_call
 from cleaning.counts.steps import known_sum
 from cleaning.profile import FORWARD
 from cleaning.trace.expected_flop import Size, Sizing
-from cleaning.trace.products import UNTOLD, Part, Product
-from cleaning.trace.undercounts import lacks_kernels, repaired_flop
+from cleaning.trace.products import UNTOLD, Part, Product, lacks_kernels, repaired_flop
 from results.errors import Inconsistent
 from results.records.operations import OperationInstance
 

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace.calls import NONE
+from analysis.trace.calls import NONE, Missing, of_phases
 from analysis.trace.kernel_families import NO_PRODUCTS
 from analysis.trace.kernel_names import family, makes_products, says_nothing
-from analysis.trace.missing import Missing, of_phases
 from analysis.trace.operations import kind_of_call
 from cleaning.counts.steps import known_sum, whole_sum
 from cleaning.trace.instances import InstanceTable

@@ -6,7 +6,7 @@ the model as it is, without hooks on it and with no function of torch replaced. 
 
 Conservation: the operations' times and the time between them are the mean step, to the nanosecond. The steps' times
 are under the profiler; compare_steps times some without it. Nothing is changed but what an optimizer, if one is given,
-changes (`model_guard.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
+changes (`step_kinds.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,10 +23,9 @@ from analysis.profile.fusion import fused
 from measure.device import apply_precision
 from measure.model.run import arguments, tensors
 from measure.operations.tracer import Trace, trace_step
-from measure.profile.model_guard import naming_faults, paths_below, preserve_state
 from measure.profile.operation_times import read
 from measure.profile.rows import between, in_groups, module_rows, operation_rows
-from measure.profile.step_kinds import MODES, ModelStep, traced_on_fakes
+from measure.profile.step_kinds import MODES, ModelStep, naming_faults, paths_below, preserve_state, traced_on_fakes
 from measure.profiler.module_ranges import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for

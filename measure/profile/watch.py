@@ -21,8 +21,7 @@ import torch
 from measure.fake.mode import FakeMode, fake_copy
 from measure.model.run import tensors
 from measure.operations.tracer import Trace, trace_step
-from measure.profile.model_guard import naming_faults, paths_below, preserve_state
-from measure.profile.step_kinds import on_fakes
+from measure.profile.step_kinds import naming_faults, on_fakes, paths_below, preserve_state
 from measure.profile.step_profile import StepDescription, batch_size_of, expect_module, table_of, world_size
 from measure.profiler.module_ranges import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device

@@ -8,8 +8,14 @@ cleans them.
 Not claimed: a step takes longer under a profiler than without. Each call costs it a microsecond or two, each range of a
 module several, so profiled times are kept to tell that overhead and no utilization is taken from them. A compiled
 model's calls have no module. One profiler can listen at a time, ours or another.
+
+`record_step` runs a step under NVTX ranges instead, for a profiler around this process (Nsight Systems) to record.
+Steps before it warm up. Then the profiler is told to begin, torch writes a range around each operator call with its
+sizes and autograd number (`emit_nvtx`), and our own ranges stand around step, phases and modules; after the device is
+done it is told to stop. Without a profiler the ranges go nowhere; on a CPU there is none to be told.
 """
 
+import contextlib
 import gzip
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,14 +29,12 @@ from measure.profiler.events import to_operations
 from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.blocks import block_of
 from measure.timing.clocks import Clock
-from measure.timing.profiler_ranges import Ranges
+from measure.timing.profiler_ranges import Mark, Ranges, unheard
 from results.errors import Unavailable
 from results.garbage_collector import collector_off
 from results.records.operations import ProfiledOperation
 from results.records.samples import Sample
 from results.records.vocabulary import WORKS
-
-Mark = Callable[[str], None]
 
 COMPRESSION = 6
 """Of gzip: 9 takes four times as long for a hundredth less."""
@@ -132,3 +136,36 @@ def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: i
         spent_s += block.wall_s
         if spent_s + spent_s / done > most_s:
             return
+
+
+WARM_STEPS = 3
+"""Before the recorded one: the first loads libraries and tries algorithms, the next ones find memory as it will be."""
+
+
+def record_step(step: Callable[[Mark], Any], model: torch.nn.Module, clock: Clock, *, work: str, cuda: bool) -> None:
+    """Run `step` untimed: `WARM_STEPS` times, then once to be recorded.
+
+    step: announces its phases, as for `profiles.profile_step`. model: gets hooks, which are gone afterwards. Raises
+    ValueError for a step that announces no phase.
+    """
+    for _ in range(WARM_STEPS):
+        step(unheard)
+    clock.synchronize()
+    announced: set[str] = set()
+    with _captured(cuda), ModuleRanges(model), collector_off():
+        ranges = Ranges(True, listening=lambda: True)  # not before: a range's name is told when it is first used
+        with ranges.work(work):
+            ranges.step(step)(announced.add)
+        clock.synchronize()
+    if not announced:
+        raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
+
+
+@contextlib.contextmanager
+def _captured(cuda: bool) -> Iterator[None]:
+    """The profiler records, and torch writes its ranges."""
+    if not cuda:
+        yield
+        return
+    with torch.cuda.profiler.profile(), torch.autograd.profiler.emit_nvtx(record_shapes=True):
+        yield

@@ -7,15 +7,23 @@
 * Pressure is time in which some task waited for a processor (docs.kernel.org, "PSI - Pressure Stall Information"): any
   task of the machine (`/proc/pressure/cpu`), any of the control group (`cpu.pressure`, version 2 alone).
 * Clock of the core (`measure/native/core_clock.py`), temperature of the processor and the time of a cache line between
-  two processors (`measure/native/round_trip.py`) are those right after a block.
+  two processors (`measure/native/core_clock.py`) are those right after a block.
 * Page faults and the system's part of the processor time are of all threads of this process (getrusage(2)): what a step
-  pays for memory that an earlier one gave back (`measure/timing/page_faults.py`).
+  pays for memory that an earlier one gave back.
 
 Each is read before and after a block, outside of its time; what a system does not say is None, and `absent` says why.
 
 Not claimed: neighbours that take no processor time from it (caches, memory, the other hardware thread, heat) leave no
 trace here but the clock and the temperature, and a thread that waits for another one that was set aside does not count
 as waiting. Throttling of a group above the process's own is not seen.
+
+A process that was suspended gives a block that says nothing of a step (`SuspensionWatch`): one that was stopped
+(Ctrl-Z, `kill -STOP`) gets the signal SIGCONT as it goes on; while a machine sleeps, CLOCK_MONOTONIC stands still on
+Linux and CLOCK_BOOTTIME does not. A frozen container, and a virtual machine that its host pauses, give neither sign.
+
+Memory that goes back to the system costs a step on a CPU page faults and the system's processor time
+(`page_fault_warning`): the C library's allocator returns large blocks at once (mallopt(3): M_MMAP_THRESHOLD,
+M_TRIM_THRESHOLD), and each page of the next block is a fault again, in which the system clears it.
 """
 
 from __future__ import annotations
@@ -23,14 +31,19 @@ from __future__ import annotations
 import functools
 import os
 import resource
+import signal
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Self
 
 from measure.device.cpu_energy import package_temperature_c
-from measure.native.core_clock import core_clock_hz
-from measure.native.round_trip import round_trip_s
+from measure.native.core_clock import core_clock_hz, round_trip_s
 from results.errors import Unavailable
+from results.records.vocabulary import RETAIN
 
 DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""
@@ -231,3 +244,100 @@ _TOTALS: Mapping[str, Callable[[], float]] = {
 _STATE: Mapping[str, Callable[[], float]] = {"core_clock_hz": _core_clock_hz, "temperature_c": _temperature_c}
 _PLACE: Mapping[str, Callable[[], float]] = {"core_round_trip_s": round_trip_s}
 """Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""
+
+
+SUSPENDED = "suspended"
+"""The part of a timed block in which the process was suspended, and how a warning of it begins."""
+
+WARNING = f"{SUSPENDED}: the process was stopped, or the machine slept, while blocks were timed: they are not used"
+
+ASLEEP_S = 0.01
+"""Two readings of the clocks are microseconds apart; a machine that sleeps takes longer."""
+
+
+class SuspensionWatch:
+    """While it is entered, counts suspensions of this process.
+
+    Signals are seen in the main thread alone: entered in another one, it sees sleep only.
+    """
+
+    def __init__(self) -> None:
+        self._continued = 0
+        self._before: object = None
+        self._is_listening = False
+        self._asleep_s = asleep_s()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGCONT, self._on_continue)
+            self._is_listening = True
+        return self
+
+    def __exit__(self, *_fault: object) -> None:
+        if self._is_listening:
+            signal.signal(signal.SIGCONT, self._before or signal.SIG_DFL)  # type: ignore[arg-type]
+            self._is_listening = False
+
+    def was_suspended(self) -> bool:
+        """Whether there was a suspension since the last call, or since the watch was made."""
+        asleep, before = asleep_s(), self._asleep_s
+        stopped, self._continued, self._asleep_s = self._continued > 0, 0, asleep
+        return stopped or asleep - before > ASLEEP_S
+
+    def _on_continue(self, number: int, frame: FrameType | None) -> None:
+        self._continued += 1
+        if callable(self._before):
+            self._before(number, frame)
+
+
+def asleep_s() -> float:
+    """How long this machine has slept since it was started; 0 where the system has no clock that tells."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+NOTABLE_RATIO = 0.1
+"""The system's share of processor time from which its cause is named."""
+
+LEAST_FAULTS = 10_000
+"""Page faults a step, 40 MB in pages of 4 KiB, from which these are the cause."""
+
+
+@dataclass(frozen=True)
+class ProcessUse:
+    """Of this process, all threads, since it began or between two readings. faults: without reading from a disk."""
+
+    faults: int
+    user_s: float
+    system_s: float
+
+    def since(self, before: ProcessUse) -> ProcessUse:
+        """What came to it."""
+        return ProcessUse(self.faults - before.faults, self.user_s - before.user_s, self.system_s - before.system_s)
+
+    @property
+    def system_ratio(self) -> float:
+        """The system's share of processor time, 0 to 1."""
+        used_s = self.user_s + self.system_s
+        return self.system_s / used_s if used_s > 0 else 0.0
+
+
+def process_use() -> ProcessUse:
+    """As of now."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return ProcessUse(usage.ru_minflt, usage.ru_utime, usage.ru_stime)
+
+
+def page_fault_warning(use: ProcessUse, steps: int, malloc: str = "default") -> str:
+    """What to say of steps that took a notable share of their processor time for page faults; empty if they did not.
+
+    malloc: as the cell has it.
+    """
+    a_step = use.faults / max(1, steps)
+    if use.system_ratio < NOTABLE_RATIO or a_step < LEAST_FAULTS:
+        return ""
+    counted = f"page_faults: {a_step:.0f} a step, and {use.system_ratio:.0%} of the processor time was the system's"
+    if malloc == RETAIN:
+        return counted
+    return f"{counted}: memory that is freed goes back to it and is taken anew"

@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.utilization.step_times import ASIDE
-from measure.timing.blocks import Step, block_of, collector_off
+from measure.timing.blocks import Step, block_of, collector_off, phase_block
 from measure.timing.clocks import Clock
-from measure.timing.disturbance import disturbance
-from measure.timing.phases import phase_block
+from measure.timing.disturbance import SUSPENDED, SuspensionWatch, disturbance
 from measure.timing.stopping import step_time_s
-from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results.errors import Inconsistent
 from results.records.samples import Sample
 

@@ -21,12 +21,10 @@ from measure.device import apply_precision
 from measure.device.telemetry import open_device
 from measure.operations.tracer import trace_step
 from measure.profile import step_series
-from measure.profile.micro_benchmark import time_operations
-from measure.profile.model_guard import naming_faults
-from measure.profile.step_kinds import ModelStep, traced_on_fakes
+from measure.profile.operation_times import tags_of, typed_steps
+from measure.profile.step_kinds import ModelStep, naming_faults, traced_on_fakes
 from measure.profile.step_profile import StepDescription, table_of
-from measure.profile.step_series import RecordedSteps, StepTiming
-from measure.profile.typed_steps import tags_of, typed_steps
+from measure.profile.step_series import RecordedSteps, StepTiming, time_operations
 from results.errors import Unavailable
 from results.records.characterization import (
     PLAIN,

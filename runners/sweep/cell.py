@@ -27,12 +27,10 @@ from measure.device import apply_precision, cpu_contention, product_instructions
 from measure.device.product_instructions import Log
 from measure.native.malloc import extend_heap, retain_freed_memory
 from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
-from measure.timing import suspension
-from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, warm_up
+from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.clocks import clock_for
-from measure.timing.page_faults import page_fault_warning, process_use
-from measure.timing.phases import measure_phases
+from measure.timing.disturbance import SUSPENDED, WARNING, page_fault_warning, process_use
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, step_time_s
@@ -352,7 +350,7 @@ def time_cell(
             step_time_warning(timing, protocol) if kernels else "",
             page_fault_warning(used, run_steps, cell.malloc),
             steadiness_warning(timing, paired_ceiling(blocks, protocol.interval_rule)),
-            suspension.WARNING if any(block.part == suspension.SUSPENDED for block in blocks) else "",
+            WARNING if any(block.part == SUSPENDED for block in blocks) else "",
             f"loss: the last loss was {last_loss}" if is_lost else "",
         ],
     )

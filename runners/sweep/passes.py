@@ -21,12 +21,11 @@ import torch
 
 from analysis.utilization.work_times import images_of
 from measure.profiler.work_profiles import profile_step
-from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
+from measure.timing.blocks import blocks_in_order, measure_blocks, measure_stretch, warm_up
 from measure.timing.clocks import Clock
-from measure.timing.phases import measure_stretch
+from measure.timing.disturbance import WARNING
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
-from measure.timing.suspension import WARNING
 from results.errors import Unavailable
 from results.records.cell import Cell
 from runners.sweep.findings import WorkFindings, WorkRecording

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace.missing import Missing
+from analysis.trace.calls import Missing
 from analysis.trace.operations import is_product
 from measure.trace.attribution import nesting, phases
 from measure.trace.attribution.nesting import (

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace.missing import Missing
+from analysis.trace.calls import Missing
 
 CALL_COLUMNS: Mapping[str, Any] = {
     "index": -1,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.trace.missing import Missing
+from analysis.trace.calls import Missing
 from analysis.trace.operations import is_product
 from measure.trace.attribution.nesting import NODE
 from measure.trace.attribution.recording import Recording, calls_table, kernels_table

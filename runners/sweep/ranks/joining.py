@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.parallel.rank_grid import RankGrid
+from measure.timing.disturbance import SUSPENDED, WARNING
 from measure.timing.rank_blocks import agreed_blocks, slowest_blocks
 from measure.timing.stopping import step_time_s
-from measure.timing.suspension import SUSPENDED, WARNING
 from results.errors import Inconsistent
 from results.records.cell import Cell
 from results.records.samples import RankCollective, RankRow, RankSample, RankTelemetry

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.ranks.collectives import match_collectives
+from analysis.ranks.collectives import match_collectives, straggler_of, waits_of
 from analysis.ranks.summary import StepFlop, report_of, shifted
 from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, breakdown_of, by_rank, length, union
-from analysis.ranks.waits import straggler_of, waits_of
 
 MS = 1_000_000
 

@@ -14,9 +14,19 @@ from pathlib import Path
 import pytest
 
 from measure.native import kernels
-from measure.native.core_clock import ADDITIONS, LONG, SHORT, chain_code, chain_hz
+from measure.native.core_clock import (
+    ADDITIONS,
+    LONG,
+    MOST_LOOKS,
+    ROUNDS,
+    SHORT,
+    chain_code,
+    chain_hz,
+    ping_code,
+    pong_code,
+    round_trip_s,
+)
 from measure.native.kernels import compiled_program, issue_rate
-from measure.native.round_trip import MOST_LOOKS, ROUNDS, ping_code, pong_code, round_trip_s
 from results.errors import Unavailable
 
 HERE = pytest.mark.skipif(

@@ -17,7 +17,7 @@ from measure.model.run import summed
 from measure.operations.tracer import trace_step
 from measure.profile import alignment
 from measure.profile.alignment import bare, common, join
-from measure.profile.time_shares import shares
+from measure.profile.operation_times import shares
 from measure.profiler.events import Frame, step_frames
 from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.profiler_ranges import Ranges

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import flopledger
-from measure.profile.model_guard import ModelFailed
+from measure.profile.step_kinds import ModelFailed
 from measure.profile.step_profile import StepDescription, profile_ready, profile_step
 from measure.timing.clocks import CpuClock
 from results.records.step_profile import StepModule, StepOperation, StepProfile

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from measure.profile.operation_times import Typed, typed_steps
 from measure.profile.step_series import record
-from measure.profile.typed_steps import Typed, typed_steps
 from tests.support.nets.small_steps import Calls
 
 

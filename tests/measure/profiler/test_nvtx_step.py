@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from measure.profiler.allocations import Allocated, Allocation, attributed
-from measure.profiler.nvtx_step import WARM_STEPS, record_step
+from measure.profiler.work_profiles import WARM_STEPS, record_step
 from tests.support.nets.small_steps import Small, parts
 
 

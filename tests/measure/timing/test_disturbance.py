@@ -9,8 +9,16 @@ import pytest
 from analysis.stats.summary import BATCHES, LAG1, summarise
 from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.clocks import CpuClock
-from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
-from measure.timing.page_faults import LEAST_FAULTS, ProcessUse, page_fault_warning
+from measure.timing.disturbance import (
+    LEAST_FAULTS,
+    CoreState,
+    Disturbance,
+    ProcessUse,
+    absent,
+    core_state,
+    disturbance,
+    page_fault_warning,
+)
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, disturbance_warning, placement_warning, rules_beside_others
 from results.records.samples import Sample

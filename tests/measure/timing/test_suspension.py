@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from measure.timing.blocks import measure_blocks
+from measure.timing.blocks import measure_blocks, measure_stretch
 from measure.timing.clocks import CpuClock
-from measure.timing.phases import measure_stretch
+from measure.timing.disturbance import SUSPENDED
 from measure.timing.protocols import Protocol
-from measure.timing.suspension import SUSPENDED
 from results.errors import Unavailable
 
 ROOT = Path(__file__).parents[3]

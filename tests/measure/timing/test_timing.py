@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.blocks import measure_blocks, measure_phases, measure_stretch, warm_up
 from measure.timing.clocks import clock_for
-from measure.timing.phases import measure_phases, measure_stretch
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, step_time_s
 from results.errors import Inconsistent

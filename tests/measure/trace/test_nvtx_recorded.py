@@ -33,11 +33,11 @@ SOURCE = ROOT / "tests" / "support" / "fakes" / "nvtx_listener.c"
 WITHOUT_A_DEVICE = """
 import contextlib, sys
 import torch
-from measure.profiler import nvtx_step
+from measure.profiler import work_profiles
 torch.cuda.synchronize = lambda *device: None
 torch.cuda.profiler.profile = contextlib.nullcontext
-captured = nvtx_step._captured
-nvtx_step._captured = lambda cuda: captured(True)
+captured = work_profiles._captured
+work_profiles._captured = lambda cuda: captured(True)
 from runners.nvtx_step import main
 sys.exit(main(sys.argv[1:]))
 """

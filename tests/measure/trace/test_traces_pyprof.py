@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.trace.missing import Missing
+from analysis.trace.calls import Missing
 from analysis.trace.operations import product_flop
 from cleaning.trace.clean import clean
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording

@@ -115,8 +115,8 @@ def profile() -> dict[str, Any]:
 
 def phases(kind: str) -> dict[str, Any]:
     """Kernels of each phase of a step, graphs launched in it, and the phases' blocks as a cell times them."""
+    from measure.timing.blocks import measure_phases
     from measure.timing.clocks import clock_for
-    from measure.timing.phases import measure_phases
     from measure.timing.protocols import Protocol
 
     step = training(kind)
