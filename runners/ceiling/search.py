@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import CACHE, ESSENTIAL, FP8, SPENT, Move, Trial, moves, sweep, titled
 from measure.timing.clocks import clock_for
 from results.records.samples import Ceiling
-from runners.workers.pool import Stopwatch
+from runners.workers.pool import Stopwatch, Worker
 from runners.workers.worker import WorkerFault
 
 if TYPE_CHECKING:
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
 TASKS = __name__
 PLAN_TIMEOUT_S = 300.0
-
-
-class Caller(Protocol):
-    """A `launch.Worker`."""
-
-    def call(self, task: str, *arguments: Any, timeout_s: float) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class Job:
 class Search:
     """Rows so far, in the order tried. say: hears what is tried. failures: reasons of precisions without a plan."""
 
-    worker: Caller
+    worker: Worker
     device: str
     device_name: str
     say: Callable[[str], None]

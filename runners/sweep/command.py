@@ -33,7 +33,6 @@ from runners.sweep.executors.choice import (
     RankExecutor,
     Terminated,
     check_executor,
-    each_model,
     open_slots,
 )
 from runners.sweep.options import (
@@ -126,8 +125,6 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     from results.store.store import check_vacant
 
-    if len(options.accelerator or ()) > 1:
-        return each_model(options, RUNS, lambda of_model: _sweep(of_model, command))
     resumed = resumed_run(options)
     options.begun = resumed
     stored = stored_options(resumed)

@@ -9,8 +9,10 @@ and no batch twice. Each counter runs in a process of its own; batches that are 
 law of the batch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from results.errors import Unavailable
 from results.records.cell import Cell
@@ -24,19 +26,12 @@ from workloads.catalogue.entries import Entry
 from workloads.catalogue.files import model_digest
 from workloads.catalogue.model_names import CODE, Spec, check, parse_shapes
 
+if TYPE_CHECKING:
+    from runners.sweep.plan import Grid
+
 CHANGED = (
     "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
 )
-
-
-class HasModels(Protocol):
-    """What a sweep was asked for, as far as its models go: a `runners.sweep.plan.Grid`."""
-
-    @property
-    def models(self) -> tuple[str, ...]: ...
-
-    @property
-    def digests(self) -> Mapping[str, str]: ...
 
 
 def catalogue_entry(model: str) -> Entry | None:
@@ -73,7 +68,7 @@ def digests(models: Iterable[str]) -> dict[str, str]:
     return {model: digest for model, digest in found.items() if digest}
 
 
-def check_unchanged(grid: HasModels, earlier: Sequence[HasModels]) -> None:
+def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
     """Raises ValueError where a file was changed since cells of this run were measured with it."""
     now = digests(dict.fromkeys(model for each in earlier for model in each.models)) | dict(grid.digests)
     for before in earlier:

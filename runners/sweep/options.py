@@ -214,7 +214,7 @@ OPTIONS: Mapping[str, Options] = {
             "default": LOCAL,
             "help": "where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
         },
-        "--accelerator": several(names("model"), help="of ray: the device models, as Ray names them"),
+        "--accelerator": {"metavar": "NAME", "help": "of ray: the device model, as Ray names it"},
         "--pack": {
             "type": Path,
             "metavar": "FILE",

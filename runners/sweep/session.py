@@ -8,24 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
-from typing import Protocol as Interface
 
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
 from results.records.cell import Cell, Run
-from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.operations import ProfiledOperation
 from results.records.rows import Record, changed
 from results.records.samples import Ceiling, Telemetry
 from results.records.vocabulary import MEASURED, digest
 from results.store.manifest import utc_now
+from results.store.store import Store
 from runners.cli.progress import Progress, title
 from runners.sweep import nsight
 from runners.sweep.findings import (
     FOUND,
     CellMeasurement,
     OperationTable,
+    ResultStore,
     WorkFindings,
     WorkRecording,
     blank_run,
@@ -58,27 +59,12 @@ class Limits:
     cell_timeout_s: float = CELL_TIMEOUT_S
 
 
-class RowStore(Interface):
-    """Where a session's rows go: a run's `Store`, or what gathers them for one elsewhere."""
-
-    def next_attempt(self, cell_id: str) -> int: ...
-    def has_operations(self, trace_id: str) -> bool: ...
-    def write_operations(
-        self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
-    ) -> dict[str, list[Any]]: ...
-    def append_ceilings(self, ceilings: Sequence[Ceiling]) -> None: ...
-    def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]: ...
-    def write_recording(
-        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes, command: str = ""
-    ) -> dict[str, list[Any]]: ...
-    def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None: ...
-
-
 @dataclass
 class Session:
-    """The state of one session. notes: warnings of each of its rows."""
+    """The state of one session. store: where its rows go: a run's, or what gathers them for one elsewhere. notes:
+    warnings of each of its rows."""
 
-    store: RowStore
+    store: Store | ResultStore
     name: str
     torch_version: str
     watch: TelemetryWatch

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import importlib.util
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from analysis.parallel.rank_grid import parse_plan
@@ -138,30 +136,6 @@ def check_executor(options: argparse.Namespace) -> None:
         raise ValueError(f"--executor {RAY}: ray is not installed: python -m pip install '{PACKAGE}'")
 
 
-def each_model(options: argparse.Namespace, runs: Path, sweep: Callable[[argparse.Namespace], int]) -> int:
-    """One sweep for each device model that was chosen, each with a run of its own in one directory: rows of two models
-    are never one run's. runs: where a directory without a name is made. The gravest exit code. Raises ValueError."""
-    check_executor(options)
-    if options.format != "table":
-        raise ValueError(f"--accelerator: expected one model with --format {options.format}, which is of one run")
-    named = options.resume or options.out
-    if options.resume is not None and not named:
-        raise ValueError("--resume: expected the directory of the runs, as there are several models")
-    folder = Path(named or runs / f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-models")
-    codes = []
-    for model in options.accelerator:
-        path = folder / model
-        is_begun = options.resume is not None and (path / "manifest.json").exists()
-        own = {"accelerator": (model,), "out": path, "resume": str(path) if is_begun else None}
-        of_model = argparse.Namespace(**{**vars(options), **own})
-        say(f"{model}: {path}")
-        try:
-            codes.append(sweep(of_model))
-        finally:
-            options.begun = options.begun or of_model.begun
-    return max(codes)
-
-
 def open_slots(options: argparse.Namespace, device: str, threads: str) -> Remote:
     """The slots of a Ray cluster. device: auto, cpu or cuda. threads: OMP_NUM_THREADS here. Raises ValueError where
     there are none."""
@@ -171,7 +145,7 @@ def open_slots(options: argparse.Namespace, device: str, threads: str) -> Remote
     from runners.sweep.findings import SlotSettings
 
     settings = SlotSettings(device, options.cell_timeout, harness_version(), threads)
-    return Remote(RaySlots(settings, options.accelerator or ()), settings.version)
+    return Remote(RaySlots(settings, options.accelerator or ""), settings.version)
 
 
 Executor: TypeAlias = "Local | Remote"

@@ -41,18 +41,18 @@ ENVIRONMENT = {
 
 
 class RaySlots:
-    """All devices of a kind that the cluster has. settings.device: auto, cpu or cuda. accelerators: of these models
-    alone, as Ray names them; none: of the only one there is. slot: "module:class" of the actors.
+    """All devices of a kind that the cluster has. settings.device: auto, cpu or cuda. accelerator: the model, as Ray
+    names it; "": the only one there is. slot: "module:class" of the actors.
 
     Raises ValueError where the cluster has no such device, or several models and none was chosen.
     """
 
-    def __init__(self, settings: SlotSettings, accelerators: Sequence[str] = (), slot: str = SLOT) -> None:
+    def __init__(self, settings: SlotSettings, accelerator: str = "", slot: str = SLOT) -> None:
         import ray
 
         self._ray: Any = ray
         self._slot = slot
-        self._accelerators = tuple(accelerators)
+        self._accelerator = accelerator
         _connect(ray)
         self._actors: dict[str, Any] = {}
         self._waiting: dict[Any, str] = {}  # what an actor was asked → its slot
@@ -127,21 +127,21 @@ class RaySlots:
         self._looked_s = time.monotonic()
         nodes = [node for node in self._alive() if _devices(node, self._settings.device)]
         self._check_models(nodes)
-        chosen = [node for node in nodes if not self._accelerators or _model(node) in self._accelerators]
-        for node in chosen:
+        for node in (each for each in nodes if self._accelerator in ("", _model(each))):
             for number in range(_devices(node, self._settings.device)):
                 slot = f"{node['NodeID'][:8]}-{number}"
                 if slot not in self._actors and self._asked[slot] < MOST_ACTORS:
                     self._ask(node, slot)
 
     def _check_models(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        """Raises ValueError for models that the cluster does not have, or several of which none was chosen."""
+        """Raises ValueError for a model that the cluster does not have, or several of which none was chosen."""
         models = sorted({_model(node) for node in nodes})
+        if self._actors:
+            return
         there = ", ".join(filter(None, models)) or "none that Ray knows by name"
-        missing = [name for name in self._accelerators if name not in models]
-        if missing and not self._actors:
-            raise ValueError(f"--accelerator: expected a model of the cluster ({there}), got {missing[0]}")
-        if len(models) > 1 and not self._accelerators and not self._actors:
+        if self._accelerator and self._accelerator not in models:
+            raise ValueError(f"--accelerator: expected a model of the cluster ({there}), got {self._accelerator}")
+        if len(models) > 1 and not self._accelerator:
             raise ValueError(f"--accelerator: expected one of the cluster's models ({there}): they are not one run's")
 
     def _ask(self, node: Mapping[str, Any], slot: str) -> None:

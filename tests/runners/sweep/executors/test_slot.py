@@ -10,7 +10,7 @@ import pytest
 from results.store.store import Store, read_operations, read_run
 from runners.sweep import options as sweep_options
 from runners.sweep.executors import slot as executors_slot
-from runners.sweep.executors.choice import check_executor, each_model
+from runners.sweep.executors.choice import check_executor
 from runners.sweep.executors.slot import Slot, check_single_device
 from runners.sweep.findings import Order, SlotSettings, keep
 from runners.workers.worker import WorkerFault
@@ -142,26 +142,3 @@ def test_options_that_do_not_go_together(words: tuple[str, ...], expected: str) 
     check_executor(parsed())
     with pytest.raises(ValueError, match=f"^{expected}"):
         check_executor(parsed(*words))
-
-
-def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> None:
-    swept = []
-
-    def sweep(of_model: argparse.Namespace) -> int:
-        swept.append((of_model.accelerator, of_model.out, of_model.resume))
-        of_model.begun = True
-        return {"A100": 1, "H100": 0}[of_model.accelerator[0]]
-
-    words = ("--executor", "ray", "--accelerator", "A100,H100")
-    options = parsed(*words, "--out", str(tmp_path))
-    options.begun = False
-    assert each_model(options, tmp_path / "runs", sweep) == 1
-    assert swept == [(("A100",), tmp_path / "A100", None), (("H100",), tmp_path / "H100", None)]
-    assert options.begun
-    (tmp_path / "A100").mkdir()
-    (tmp_path / "A100" / "manifest.json").touch()
-    swept.clear()
-    again = parsed(*words, "--resume", str(tmp_path))
-    again.begun = False
-    each_model(again, tmp_path / "runs", sweep)
-    assert [resume for _, _, resume in swept] == [str(tmp_path / "A100"), None]
