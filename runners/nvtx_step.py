@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(cell, options.work)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is written to the log
-        from runners.workers.worker import classify
+        from runners.workers.pool import classify
 
         say(f"error: {classify(fault).reason}")
         return FAILED

@@ -42,7 +42,7 @@ def ceilings(path: Path) -> None:
 
 def self_test(path: Path) -> None:
     from cleaning.facts.self_test import SELF_TEST_FILE, faults
-    from runners.report.check import self_test_of
+    from runners.report.compare import self_test_of
 
     found = self_test_of(placed(path, SELF_TEST_FILE).parent)
     if found is not None and not isinstance(found, str):

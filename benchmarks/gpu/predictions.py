@@ -22,12 +22,12 @@ from reports.shared.layout import csv_text
 from results.errors import Inconsistent, Unavailable
 from results.garbage_collector import collector_off
 from results.records.cell import Cell
-from results.store.code import commit_of
+from results.store.manifest import commit_of
 from runners.footprint.command import Steps, Untraced
 from runners.footprint.step import StepOptions
 from runners.reach import NO_BOUND, operations_of, prediction_of
 from runners.sweep import options as sweep_options
-from runners.workers.batches import hyper_of_cell
+from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
 from workloads.catalogue.catalogue import SUITES
 

@@ -13,9 +13,8 @@ from results.records.cell import Run, Sitting
 from results.records.counts import FlopCount
 from results.records.rows import Record, header
 from results.records.samples import Sample, Telemetry
-from results.store.code import DIRTY
 from results.store.layout import key_of
-from results.store.manifest import comparable
+from results.store.manifest import DIRTY, comparable
 
 PEAK_SLACK = 1.02
 """A datasheet rounds: its figure may lie this much above multiprocessors × rate × highest clock."""

@@ -29,8 +29,8 @@ from results.store import layout
 from results.store.disk import DISK, Disk, faults
 from results.store.layout import CEILINGS, CELL_FILES, FLOP_COUNTS, OPERATIONS, PROFILES, RUNS, SITTINGS
 from results.store.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
-from results.store.migrations import add_columns, check_resumable
 from results.store.reading import RunData, read_operations, read_profile, read_run, scan
+from results.store.tables import add_columns, check_resumable
 
 __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "read_run"]
 

@@ -30,8 +30,7 @@ from runners.cli.progress import passing
 from runners.report.derived import show_rows
 from runners.workers import devices
 from runners.workers.devices import Place, ProbeResult, place_of
-from runners.workers.pool import Worker, prepare
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:
     from analysis.devices.ceilings import CollectiveRate

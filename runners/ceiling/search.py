@@ -4,7 +4,7 @@ What a profile needs comes first in every precision and thread count, with launc
 wider sweep, then copies within caches, so that a small budget loses the least. A row that the worker could not give
 says why; those measured are never lost.
 
-The functions from `plan` on are tasks that `launch.Worker` calls by name: picklable in, picklable out. torch is
+The functions from `plan` on are tasks that `pool.Worker` calls by name: picklable in, picklable out. torch is
 imported inside them, because the parent imports this module, too.
 """
 
@@ -19,8 +19,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import CACHE, ESSENTIAL, FP8, SPENT, Move, Trial, moves, sweep, titled
 from measure.timing.clocks import clock_for
 from results.records.samples import Ceiling
-from runners.workers.pool import Stopwatch, Worker
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import Stopwatch, Worker, WorkerFault
 
 if TYPE_CHECKING:
     from analysis.devices.ceilings import CollectiveRate

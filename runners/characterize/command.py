@@ -325,7 +325,7 @@ def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bo
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.workers.worker import WorkerFault
+    from runners.workers.pool import WorkerFault
 
     start_s = time.monotonic()
     answer = worker.call("runners.characterize.task:record", request, timeout_s=options.timeout)

@@ -1,6 +1,6 @@
 """What `runners.characterize` asks of its worker: build a workload, run it one way, give back the rows of it.
 
-A task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the recording's row.
+A task that `pool.Worker` calls by name: picklable in, picklable out, and any exception becomes the recording's row.
 The parent never imports this module, which imports torch.
 """
 
@@ -40,8 +40,7 @@ from results.records.characterization import (
 )
 from runners.characterize.plan import OWN, RecordingRequest
 from runners.profile.task import DETECTION
-from runners.workers.any_model import get
-from runners.workers.batches import model_and_batch
+from runners.workers.any_model import get, model_and_batch
 from workloads.catalogue.base import Batch, Workload
 from workloads.training.step import OPTIMIZERS
 

@@ -117,7 +117,7 @@ def _answered(options: Namespace) -> int:
 
     lines = all_checks(options.out)
     if any(line.topic == "device" and line.fact.startswith("cpu: ") for line in lines):
-        from runners.doctor.processor import processor_checks
+        from runners.doctor.checks import processor_checks
 
         lines += processor_checks(_torch_threads())
     show_answer(
@@ -131,8 +131,7 @@ def _answered(options: Namespace) -> int:
 
 def print_commit() -> int:
     """Writes the file COMMIT of this checkout. Raises Mistake for one that is not committed, StoreFault."""
-    from results.store.code import COMMIT_FILE, write_commit
-    from results.store.manifest import ROOT
+    from results.store.manifest import COMMIT_FILE, ROOT, write_commit
 
     with as_mistake(ValueError):
         lines = write_commit(ROOT)
@@ -172,7 +171,7 @@ def print_peaks(name: str, form: str) -> int:
 
 def print_core_peaks(name: str, form: str) -> int:
     """Print what a core of a CPU does in a clock, and of this machine's the derived peak. Raises Mistake."""
-    from runners.doctor.processor import peaks_answer
+    from runners.doctor.checks import peaks_answer
 
     with as_mistake(Unavailable, about=f"--peaks {name}: "):
         answer = peaks_answer(name, _torch_threads() if name.casefold() == processors.HERE else 1)

@@ -22,8 +22,7 @@ from results.library_words import plain_words
 from results.records.operations import Operation, Storage
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import NONE
-from runners.workers.any_model import LARGEST_REAL, get
-from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES, in_layout
+from runners.workers.any_model import FEW_BATCHES, LARGEST_REAL, MORE_BATCHES, SMALL_BATCH_BYTES, get, in_layout
 
 if TYPE_CHECKING:
     from measure.fake.mode import FakeMode

@@ -24,7 +24,7 @@ from runners.cli.progress import passing
 from runners.profile import task
 from runners.profile.task import DEFAULTS
 from runners.workers import devices
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 
 if TYPE_CHECKING:
     from results.records.samples import Ceiling

@@ -4,7 +4,7 @@ The file is a DeepSpeed configuration, or the section alone. The tutorial's `sta
 DeepSpeed ignores in silence, are read: the steps before the first are run to warm up, those between are profiled. What
 the command line says comes first. Raises Mistake for anything that cannot be.
 
-`profile` is a task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the
+`profile` is a task that `pool.Worker` calls by name: picklable in, picklable out, and any exception becomes the
 command's line. torch is imported inside, because the parent imports this module, too.
 """
 
@@ -144,8 +144,7 @@ def profile(request: ProfileRequest) -> StepProfile:
     import torch
 
     from measure.profile.step_profile import profile_step
-    from runners.workers.any_model import get
-    from runners.workers.batches import model_and_batch
+    from runners.workers.any_model import get, model_and_batch
     from workloads.training.step import optimizer_of
 
     workload = get(request.model, **request.hyper)

@@ -1,7 +1,7 @@
 """`python -m runners.report RUN`: rebuilds every table and figure of a run from its raw rows.
 
-With `--check` it puts the run through gates instead (`runners/report/check.py`), and of two runs it says whether they
-differ, with `--out` as a page, too (`runners/report/compare.py`), and with `--fail-if` whether the second may replace
+With `--check` it puts the run through gates instead, and of two runs it says whether they
+differ, with `--out` as a page, too, and with `--fail-if` whether the second may replace
 the first (`runners/report/compare.py`).
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
@@ -141,9 +141,9 @@ def _dispatch(options: Namespace) -> int:
         if is_wrong:
             raise Mistake(words)
     if options.check:
-        from runners.report import check
+        from runners.report import compare
 
-        return check.render(options.runs[0], options.format)
+        return compare.render_check(options.runs[0], options.format)
     if several:
         return _compare(options)
     return _rebuild(options)

@@ -25,7 +25,7 @@ from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.progress import passing
 from runners.footprint.step import Fitting, StepOptions
 from runners.sweep.plan import Grid, auto_key, cell_of
-from runners.workers.batches import hyper_of_cell
+from runners.workers.any_model import hyper_of_cell
 
 if TYPE_CHECKING:
     from runners.workers.devices import ProbeResult
@@ -116,9 +116,9 @@ def host_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
 def _asking(
     worker: Any, grid: Grid, probed: ProbeResult, bytes_: int, margin: float
 ) -> Callable[[str, str], Fitting | str]:
-    """What asks a `launch.Worker` for a model and precision of this grid: the least that fits of its layouts and
+    """What asks a `pool.Worker` for a model and precision of this grid: the least that fits of its layouts and
     optimizers."""
-    from runners.workers.worker import WorkerFault
+    from runners.workers.pool import WorkerFault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")

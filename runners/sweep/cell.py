@@ -1,6 +1,6 @@
 """What is done for one cell inside a worker process: trace the step, find ceilings, measure.
 
-Each function is a task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the
+Each function is a task that `pool.Worker` calls by name: picklable in, picklable out, and any exception becomes the
 cell's row. The parent names them and never imports this module, which imports torch.
 """
 
@@ -42,8 +42,8 @@ from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
 from runners.sweep.models import factory_of
 from runners.sweep.plan import tasks
-from runners.workers.batches import Batches, hyper_of_cell, in_layout
-from runners.workers.worker import classify, send_message
+from runners.workers.any_model import Batches, hyper_of_cell, in_layout
+from runners.workers.pool import classify, send_message
 from workloads.catalogue.base import Batch, Workload
 from workloads.training.step import ScheduledStep, TrainingStep, optimizer_of
 

@@ -48,9 +48,9 @@ from runners.sweep.options import (
     stored_options,
     union,
 )
-from runners.sweep.plan import Grid, cell_of, check, check_images, least_s, remaining
+from runners.sweep.plan import Grid, cell_of, check, check_images, check_unchanged, least_s, remaining
 from runners.workers import thread_probe
-from runners.workers.batches import hyper_of_cell
+from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
 
@@ -158,7 +158,7 @@ def _sweep_on(
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
     grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
     earlier = _earlier(grids, stored)
-    sweep_models.check_unchanged(grids[0], earlier)
+    check_unchanged(grids[0], earlier)
 
     planned = union(grids[0], earlier)
     if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
@@ -298,7 +298,7 @@ def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.whic
 def _check_data(grid: Grid) -> None:
     """Raises ValueError for images that cannot be read, or fewer than are asked for."""
     if grid.data != "synthetic":
-        check_images(grid, ask_once("runners.workers.batches:images", grid.data))
+        check_images(grid, ask_once("runners.workers.any_model:images", grid.data))
 
 
 def _check_models(grid: Grid) -> None:

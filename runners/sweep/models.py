@@ -9,10 +9,8 @@ and no batch twice. Each counter runs in a process of its own; batches that are 
 law of the batch.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from results.errors import Unavailable
 from results.records.cell import Cell
@@ -20,18 +18,11 @@ from results.records.counts import FlopCount
 from results.records.vocabulary import digest
 from runners.cli.arguments import choice_error
 from runners.cli.exits import as_mistake
-from runners.workers.batches import hyper_of_cell
+from runners.workers.any_model import hyper_of_cell
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catalogue.entries import Entry
 from workloads.catalogue.files import model_digest
 from workloads.catalogue.model_names import CODE, Spec, check, parse_shapes
-
-if TYPE_CHECKING:
-    from runners.sweep.plan import Grid
-
-CHANGED = (
-    "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
-)
 
 
 def catalogue_entry(model: str) -> Entry | None:
@@ -66,15 +57,6 @@ def digests(models: Iterable[str]) -> dict[str, str]:
     with as_mistake(OSError, about="--models: "):
         found = {model: model_digest(model) for model in models if model not in ENTRIES}
     return {model: digest for model, digest in found.items() if digest}
-
-
-def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
-    """Raises ValueError where a file was changed since cells of this run were measured with it."""
-    now = digests(dict.fromkeys(model for each in earlier for model in each.models)) | dict(grid.digests)
-    for before in earlier:
-        for model, checksum in before.digests.items():
-            if now.get(model, "") != checksum:
-                raise ValueError(CHANGED.format(model=model, before=checksum, now=now.get(model) or "gone"))
 
 
 def is_own(cell: Cell) -> bool:

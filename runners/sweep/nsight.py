@@ -22,7 +22,7 @@ from results.records.cell import Cell
 from results.records.vocabulary import non_default
 from results.store.layout import QUICK, compress
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 
 SOURCE = "nsys"
 TASK = "runners.sweep.nsight:record_work"
@@ -60,7 +60,7 @@ def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.whi
 def record(
     cell: Cell, works: Sequence[str], worker: Any, say: Callable[[str], None], left_s: Callable[[], float]
 ) -> WorkFindings:
-    """The recordings of a cell's works. worker: a `launch.Worker`; left_s: of the cell's limit.
+    """The recordings of a cell's works. worker: a `pool.Worker`; left_s: of the cell's limit.
 
     Raises what a worker's call raises: KeyboardInterrupt, or OSError where there is no room for a process or a file.
     """

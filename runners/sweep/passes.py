@@ -29,8 +29,8 @@ from measure.timing.protocols import Protocol
 from results.errors import Unavailable
 from results.records.cell import Cell
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.batches import Batches
-from runners.workers.worker import classify
+from runners.workers.any_model import Batches
+from runners.workers.pool import classify
 from workloads.training.step import GradientStep, TrainingStep
 
 SEGMENTS = 10

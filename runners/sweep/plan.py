@@ -21,8 +21,8 @@ from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell, Common
 from results.records.vocabulary import WORKS
 from runners.cli.exits import as_mistake
-from runners.sweep.models import catalogue_entry
-from runners.workers.batches import hyper_of_cell
+from runners.sweep.models import catalogue_entry, digests
+from runners.workers.any_model import hyper_of_cell
 from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.catalogue.files import CLASSES
 
@@ -205,6 +205,20 @@ def check(grid: Grid) -> None:
     largest = grid.largest_batch
     if "epoch" in grid.methods and grid.epoch_images < largest:
         raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")
+
+
+CHANGED = (
+    "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
+)
+
+
+def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
+    """Raises ValueError where a file was changed since cells of this run were measured with it."""
+    now = digests(dict.fromkeys(model for each in earlier for model in each.models)) | dict(grid.digests)
+    for before in earlier:
+        for model, checksum in before.digests.items():
+            if now.get(model, "") != checksum:
+                raise ValueError(CHANGED.format(model=model, before=checksum, now=now.get(model) or "gone"))
 
 
 def check_profile(profile: str, methods: Sequence[str]) -> None:

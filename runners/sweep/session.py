@@ -34,10 +34,9 @@ from runners.sweep.findings import (
 )
 from runners.sweep.models import Counts
 from runners.sweep.plan import Planning, ceiling_budget_s, least_s, protocol_s, reason_against, tasks, worker_key
-from runners.workers.batches import hyper_of_cell
-from runners.workers.pool import Stopwatch, Worker, uninterrupted
-from runners.workers.telemetry import TelemetryWatch, WindowEnergy
-from runners.workers.worker import WorkerFault, classify
+from runners.workers.any_model import hyper_of_cell
+from runners.workers.devices import TelemetryWatch, WindowEnergy
+from runners.workers.pool import Stopwatch, Worker, WorkerFault, classify, uninterrupted
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0

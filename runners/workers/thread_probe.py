@@ -21,8 +21,7 @@ from measure.device import processes
 from results.records.cell import Cell
 from runners.cli.output import say
 from runners.cli.progress import passing
-from runners.workers.pool import Worker, prepare
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:
     from runners.workers.devices import ProbeResult

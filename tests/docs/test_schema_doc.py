@@ -18,7 +18,7 @@ from results.records.samples import Sample, Telemetry
 from results.records.vocabulary import SCHEMA_VERSION, STATUSES
 from results.store.layout import RECORDS, operation_files
 from results.store.manifest import MANIFEST, Manifest
-from results.store.migrations import MIGRATIONS
+from results.store.tables import MIGRATIONS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")
 

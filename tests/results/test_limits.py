@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from results.limits import BoundedStream, stated, unpack
-from results.store.code import COMMIT_FILE, commit_of, write_commit
+from results.store.manifest import COMMIT_FILE, commit_of, write_commit
 from results.store.store import read_run
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 

@@ -20,7 +20,7 @@ MODULES = (
     "measure.timing.profiler_ranges",
     "runners.sweep.cell",
     "runners.workers.any_model",
-    "runners.workers.worker",
+    "runners.workers.pool",
     "workloads.sources.any_model",
     "workloads.synthetic",
     "workloads.training.step",

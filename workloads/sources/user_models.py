@@ -6,6 +6,10 @@ it runs with all rights, and what it prints it prints.
 
 It may return a workload in parts, too: an object or a mapping with build, batch and loss. They are checked part by part
 (`workload_of`), and what lacks one gets one line that names it.
+
+Of a LightningModule what is trained is its `training_step`, on batches as its data loader gives them: calling it from
+outside runs `training_step(batch, 0)` and gives the loss, so that the paths of the modules stay. Lightning is not
+imported and its Trainer is not run: hooks, callbacks and optimizers stepped by hand are not part of what is measured.
 """
 
 import hashlib
@@ -13,7 +17,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +29,88 @@ import torch
 
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
-from workloads.sources import lightning
 from workloads.training.building import building, draw, fault_text, positional, resized, split, takes, without_values
+
+BASE = "LightningModule"
+"""The name of Lightning's class, in both of its packages."""
+
+
+def has_training_step(model: torch.nn.Module) -> bool:
+    """Whether it is a LightningModule with a training step of its own."""
+    base = next((each for each in type(model).__mro__ if each.__name__ == BASE), None)
+    return base is not None and getattr(type(model), "training_step", None) is not getattr(base, "training_step", None)
+
+
+def stepping(model: torch.nn.Module, text: str) -> torch.nn.Module:
+    """The module, which from now on runs its training step where it is called from outside. text: its name.
+
+    Raises ValueError for one that steps its optimizers by hand.
+    """
+    if not getattr(model, "automatic_optimization", True):
+        raise ValueError(
+            f"{text} steps its optimizers by hand (automatic_optimization = False): give a module and NAME_loss"
+        )
+    if not isinstance(model.__dict__.get("forward"), _Step):
+        model.forward = _Step(model, text)
+    return model
+
+
+class _Step:
+    """`forward` of such a module: from outside its training step, inside of it what the class says."""
+
+    def __init__(self, model: Any, text: str) -> None:
+        self._model, self._text, self._inside = model, text, False
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        if self._inside:
+            return type(self._model).forward(self._model, *inputs, **named)
+        self._inside = True
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*self.trainer.*")  # self.log outside of a Trainer
+                found = self._model.training_step(inputs[0] if len(inputs) == 1 else inputs, 0)
+        finally:
+            self._inside = False
+        loss = found.get("loss") if isinstance(found, dict) else found
+        if not isinstance(loss, torch.Tensor):
+            raise ValueError(f"{self._text}: expected a loss from training_step, got {type(loss).__name__}")
+        return loss
+
+
+def as_batch(made: Any) -> Batch:
+    """A batch of the data loader's as what the module is called with: one argument."""
+    if isinstance(made, Batch):
+        return made
+    if isinstance(made, tuple) and made and isinstance(made[-1], dict):  # as --input gives them: by place, by name
+        *places, named = made
+        made = named if not places else places[0] if len(places) == 1 and not named else tuple(places)
+    return Batch((made,), None)
+
+
+def loss_of_step(output: Any, _target: Any) -> torch.Tensor:
+    """The loss that the training step gave."""
+    return output if isinstance(output, torch.Tensor) and output.dim() == 0 else mean_loss(output)
+
+
+class OwnOptimizer:
+    """`configure_optimizers` of the module that was built last, for `--optimizer own`."""
+
+    def __init__(self) -> None:
+        self.model: Any = None
+
+    def __call__(self, _parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """Raises ValueError for several optimizers, or none."""
+        made = self.model.configure_optimizers()
+        if isinstance(made, tuple) and len(made) == 2:
+            made = made[0]
+        if isinstance(made, dict):
+            made = made.get("optimizer")
+        if isinstance(made, (list, tuple)) and len(made) == 1:
+            made = made[0]
+        if not isinstance(made, torch.optim.Optimizer):
+            raise ValueError(f"expected one optimizer from configure_optimizers, got {type(made).__name__}")
+        return made
+
 
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""
@@ -55,8 +140,8 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
         raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(made)}")
     feed = _feed(spec, module, inputs, shapes, maker)
     own_loss = getattr(module, f"{spec.function}_loss", None)
-    steps_itself = own_loss is None and lightning.has_training_step(model)
-    optimizer = lightning.OwnOptimizer() if steps_itself else None
+    steps_itself = own_loss is None and has_training_step(model)
+    optimizer = OwnOptimizer() if steps_itself else None
     return Workload(
         name=spec.text,
         task="general",
@@ -74,7 +159,7 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
 def _loss(text: str, own: Callable[..., Any] | None, steps_itself: bool) -> Callable[[Any, Any], torch.Tensor]:
     """What the output is trained with: the loss beside the function, the training step's own, or the mean."""
     if own is None:
-        return lightning.loss_of_step if steps_itself else mean_loss
+        return loss_of_step if steps_itself else mean_loss
     return partial(_own_loss, text, own)
 
 
@@ -163,11 +248,11 @@ class _Build:
         spec: Spec,
         function: Callable[..., Any],
         first: torch.nn.Module,
-        stepped: lightning.OwnOptimizer | None = None,
+        stepped: OwnOptimizer | None = None,
     ) -> None:
         self._spec, self._function, self._stepped = spec, function, stepped
         if stepped is not None:
-            lightning.stepping(first, spec.text)
+            stepping(first, spec.text)
         self._first: torch.nn.Module | None = first
 
     def __call__(self, **sizes: int) -> torch.nn.Module:
@@ -182,7 +267,7 @@ class _Build:
     def _trained(self, model: torch.nn.Module) -> torch.nn.Module:
         if self._stepped is None:
             return model.train()
-        self._stepped.model = lightning.stepping(model, self._spec.text)
+        self._stepped.model = stepping(model, self._spec.text)
         return model.train()
 
 
@@ -225,7 +310,7 @@ def _draw_batch(shapes: Sequence[Shape], size: int, device: torch.device, genera
 def _data_loader_batch(
     feed: Made, _hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    return lightning.as_batch(feed(size, device, generator))
+    return as_batch(feed(size, device, generator))
 
 
 def _batch(

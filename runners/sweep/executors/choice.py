@@ -13,9 +13,8 @@ from analysis.parallel.rank_grid import parse_plan
 from results.records.vocabulary import WORKS
 from runners.cli.output import say
 from runners.sweep.ranks import peers
-from runners.workers.devices import Place, ProbeResult, sitting_of
+from runners.workers.devices import Place, ProbeResult, TelemetryWatch, sitting_of
 from runners.workers.pool import ask_once
-from runners.workers.telemetry import TelemetryWatch
 
 if TYPE_CHECKING:
     from results.records.cell import Cell, Run

@@ -4,13 +4,11 @@ A cell is handed to one slot at a time and taken off the list when its rows are 
 only if its slot was lost before they arrived. Rows arrive one by one; which order they have depends on the slots.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from results.records.cell import Cell, Run
 from results.store.manifest import utc_now
@@ -21,9 +19,6 @@ from runners.sweep.plan import SPARE_RATIO, least_s, reason_against
 from runners.sweep.session import Limits, trace_id
 from runners.workers.devices import ProbeResult, sitting_of
 from runners.workers.pool import Stopwatch, uninterrupted
-
-if TYPE_CHECKING:
-    from runners.sweep.executors.ray_slots import RaySlots
 
 MOST_LOSSES = 2
 """How many slots may be lost under a cell, before it is taken to be why: its row says so then."""
@@ -75,10 +70,10 @@ class Held:
 
 @dataclass
 class Remote:
-    """Slots, and the session that each of them is in the run. version: of this program, here and at each slot. utc_s:
-    our clock, seconds since 1970. unmeasured: cells that no slot was left for."""
+    """Slots, and the session that each of them is in the run. slots: a `RaySlots`; version: of this program, here and
+    at each slot; utc_s: our clock, seconds since 1970; unmeasured: cells that no slot was left for."""
 
-    slots: RaySlots
+    slots: Any
     version: str
     utc_s: Callable[[], float] = time.time
     held: dict[str, Held] = field(default_factory=dict)

@@ -26,10 +26,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.telemetry import Reading
 from results.kernel import die_with_parent
 from results.records.cell import Cell
-from runners.workers.devices import Place, ProbeResult
-from runners.workers.pool import Worker
-from runners.workers.telemetry import TelemetryWatch
-from runners.workers.worker import WorkerFault
+from runners.workers.devices import Place, ProbeResult, TelemetryWatch
+from runners.workers.pool import Worker, WorkerFault
 
 if TYPE_CHECKING:
     from measure.timing.protocols import Protocol

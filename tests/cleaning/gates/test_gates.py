@@ -21,7 +21,7 @@ from results.records.comparisons import FAIL, OPEN, PASS, Verdict
 from results.records.samples import Ceiling
 from results.store.store import read_run
 from runners.report import command
-from runners.report.check import evidence_of
+from runners.report.compare import evidence_of
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_device, made_up_evidence
 from tests.support.made_up.made_up_evidence import Part, Parts

@@ -11,7 +11,7 @@ from analysis.devices.telemetry import Reading
 from measure.device import telemetry
 from measure.device.telemetry import Adapter, DeviceFacts, open_device, state_before
 from results.errors import Unavailable
-from runners.workers.telemetry import TelemetryWatch
+from runners.workers.devices import TelemetryWatch
 from tests.support.fakes.polls import polled
 
 # --- a vendor of ours: one file, one line ---

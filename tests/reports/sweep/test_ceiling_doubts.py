@@ -10,7 +10,8 @@ from analysis.utilization.ceiling_doubts import doubts
 from reports.sweep.headline import basis, closing
 from reports.sweep.table import peak_lines
 from results.records.samples import Ceiling
-from runners.report import check, command
+from runners.report import command
+from runners.report import compare as check
 from tests.support.made_up import made_up_device, made_up_evidence
 
 FP32 = ("fp32", 8, 0)

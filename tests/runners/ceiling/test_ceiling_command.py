@@ -16,7 +16,7 @@ from results.records.samples import Ceiling
 from runners.ceiling import command as ceiling_command
 from runners.ceiling.search import Search
 from runners.workers.devices import ProbeResult
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 from tests.support.fakes.commands import refused, running
 
 ROOT = Path(__file__).parents[3]

@@ -12,9 +12,10 @@ from analysis.devices import peaks
 from analysis.devices.telemetry import Reading
 from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from results.errors import Unavailable
-from runners.doctor import command, known_work, self_test
-from runners.doctor.known_work import CheckResult, DeviceUnderTest, within
-from runners.report.check import self_test_of
+from runners.doctor import command, self_test
+from runners.doctor import self_test as known_work
+from runners.doctor.self_test import CheckResult, DeviceUnderTest, within
+from runners.report.compare import self_test_of
 from tests.support.fakes.commands import refused, running
 
 CPU = DeviceUnderTest("cpu", "a processor")

@@ -17,7 +17,7 @@ from runners.profile import task as deepspeed_config
 from runners.profile.task import ProfileRequest
 from runners.workers import pool
 from runners.workers.devices import ProbeResult
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up.made_up_profile import PROFILE, profile
 

@@ -14,7 +14,7 @@ from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import blank_run
-from runners.workers import batches as workers_batches
+from runners.workers import any_model as workers_batches
 from runners.workers.devices import probe
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.hosts import without_neighbours

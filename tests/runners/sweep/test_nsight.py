@@ -19,7 +19,7 @@ from results.records.cell import Cell
 from results.records.vocabulary import non_default
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives
 

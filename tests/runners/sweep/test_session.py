@@ -19,7 +19,7 @@ from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings
 from runners.sweep.plan import CEILING_BUDGET_S, SPARE_RATIO, least_s
 from runners.sweep.session import failed, trace_id
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 from tests.support.fakes.fake_session import (
     CEILINGS,
     MEASURE,

@@ -10,7 +10,7 @@ from runners.sweep import models
 from runners.sweep import options as sweep_options
 from runners.sweep.cell import reference_trace
 from runners.sweep.plan import Grid, cells, reason_against
-from runners.workers.batches import hyper_of_cell
+from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
 from tests.support.fakes.real_sweeps import QUICK, here
 

@@ -8,7 +8,7 @@ import torch
 
 from results.errors import Inconsistent, Unavailable
 from results.records.vocabulary import STATUSES
-from runners.workers.worker import classify, run
+from runners.workers.pool import classify, run
 
 CUDA_OOM = (
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which 3.81 GiB is "

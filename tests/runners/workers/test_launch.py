@@ -11,8 +11,7 @@ import pytest
 
 from measure.device import processes
 from runners.workers import pool
-from runners.workers.pool import Worker, uninterrupted
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import Worker, WorkerFault, uninterrupted
 from tests.support.processes import is_alive, wait_until_gone
 
 ROOT = Path(__file__).parents[3]

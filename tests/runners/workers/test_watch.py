@@ -7,8 +7,8 @@ import pytest
 from analysis.devices.telemetry import Reading
 from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
-from runners.workers import telemetry
-from runners.workers.telemetry import TelemetryWatch, WindowEnergy
+from runners.workers import devices as telemetry
+from runners.workers.devices import TelemetryWatch, WindowEnergy
 from tests.support.fakes.polls import polled, until
 
 WATTS = 400.0

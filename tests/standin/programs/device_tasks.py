@@ -38,7 +38,7 @@ def cell(parameters: dict[str, Any]) -> tuple[str, str]:
     from measure.timing.protocols import Protocol
     from results.records.cell import Cell
     from runners.sweep import cell as sweep_cell
-    from runners.workers.worker import classify
+    from runners.workers.pool import classify
 
     asked = Cell(device="cuda", quick=True, methods=("exact",), **parameters)
     try:
@@ -172,7 +172,7 @@ def trains(model: str, pixels: int, size: int) -> bool:
 
     from results.records.cell import Cell
     from runners.sweep.cell import prepare
-    from runners.workers.worker import classify
+    from runners.workers.pool import classify
 
     asked = Cell(model=model, batch_size=size, device="cuda", image_size=pixels, cudnn_benchmark=False)
     try:

@@ -24,9 +24,9 @@ import measure.operations.tracer
 import measure.profiler.allocations
 import measure.profiler.work_profiles  # noqa: F401
 from measure.device.environment import device_facts
-from runners.doctor import known_work, self_test
-from runners.doctor.known_work import DeviceUnderTest
-from runners.doctor.self_test import CHECKS, guarded
+from runners.doctor import self_test
+from runners.doctor import self_test as known_work
+from runners.doctor.self_test import CHECKS, DeviceUnderTest, guarded
 from runners.footprint import step
 
 SHORT = (

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from runners.workers.telemetry import TelemetryWatch
+from runners.workers.devices import TelemetryWatch
 
 LEAD_S, WINDOW_S = 0.3, float(sys.argv[1])
 

@@ -18,8 +18,8 @@ from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session
 from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
-from runners.workers.telemetry import WindowEnergy
-from runners.workers.worker import WorkerFault
+from runners.workers.devices import WindowEnergy
+from runners.workers.pool import WorkerFault
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
 MEASURE, TRACE, CEILINGS = (

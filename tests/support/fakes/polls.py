@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from runners.workers.telemetry import TelemetryWatch
+from runners.workers.devices import TelemetryWatch
 
 
 def until(condition: Callable[[], object], within_s: float = 60.0) -> None:

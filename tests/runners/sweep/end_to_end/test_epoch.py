@@ -17,7 +17,7 @@ from runners.sweep import cell as sweep_cell
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
 from runners.sweep.plan import METHODS, tasks
-from runners.workers import batches as workers_batches
+from runners.workers import any_model as workers_batches
 from tests.support.made_up.made_up_cifar import IMAGES, made
 from workloads.vision import cifar
 

@@ -12,8 +12,8 @@ from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session
 from runners.sweep.session import Limits, Session
+from runners.workers.devices import TelemetryWatch
 from runners.workers.pool import Worker, prepare
-from runners.workers.telemetry import TelemetryWatch
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING
 
 MEASURE = "runners.sweep.cell:measure"

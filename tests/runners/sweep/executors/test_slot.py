@@ -9,11 +9,11 @@ import pytest
 
 from results.store.store import Store, read_operations, read_run
 from runners.sweep import options as sweep_options
-from runners.sweep.executors import slot as executors_slot
+from runners.sweep.executors import ray_slots as executors_slot
 from runners.sweep.executors.choice import check_executor
-from runners.sweep.executors.slot import Slot, check_single_device
+from runners.sweep.executors.ray_slots import Slot, check_single_device
 from runners.sweep.findings import Order, SlotSettings, keep
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 from tests.support.cluster.fake_slots import place
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations

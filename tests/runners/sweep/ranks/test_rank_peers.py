@@ -9,10 +9,10 @@ import pytest
 from runners.sweep.executors import choice
 from runners.sweep.plan import Grid, cells
 from runners.sweep.ranks import peers as ranks_peers
-from runners.sweep.ranks.joining import fault_of, is_followed
 from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
+from runners.sweep.ranks.session import fault_of, is_followed
 from runners.workers.devices import Place, ProbeResult
-from runners.workers.worker import WorkerFault
+from runners.workers.pool import WorkerFault
 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4242"
 
