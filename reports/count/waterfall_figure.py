@@ -48,37 +48,17 @@ class WaterfallStep:
         return self.end - self.begin
 
 
-@dataclass(frozen=True)
-class Lane:
-    """One counter's way. steps: empty where its number is the exact one, or where it has none."""
-
-    account: Account
-    steps: tuple[WaterfallStep, ...] = ()
-
-    @property
-    def has_total(self) -> bool:
-        """Whether it has a number, and an exact one beside it to be led to."""
-        return self.account.status == "ok" and self.account.unexplained_flop is not None
-
-    @property
-    def places(self) -> list[float]:
-        """Where the native number and the end of each step lie, in parts of the exact count."""
-        if not self.has_total or not self.account.exact_flop:
-            return []
-        native = Fraction(self.account.native_value or 0)
-        return [float(place / self.account.exact_flop) for place in (native, *(step.end for step in self.steps))]
-
-
-def lane(account: Account, causes: Iterable[AccountCause]) -> Lane:
-    """The way of one account. causes: any; those of this counter and pass are taken."""
+def steps(account: Account, causes: Iterable[AccountCause]) -> list[WaterfallStep]:
+    """The way of one account; empty where its number is the exact one, or where it has none. causes: any; those of
+    this counter and pass are taken."""
+    found: list[WaterfallStep] = []
     if account.status != "ok" or account.native_value is None or account.unexplained_flop is None:
-        return Lane(account)
+        return found
     at = Fraction(account.native_value)
-    steps = []
     for cause, flop, count in _parts(account, causes):
-        steps.append(WaterfallStep(cause, at, at - flop, count))
+        found.append(WaterfallStep(cause, at, at - flop, count))
         at -= flop
-    return Lane(account, tuple(steps))
+    return found
 
 
 def _parts(account: Account, causes: Iterable[AccountCause]) -> list[tuple[str, Fraction, int]]:
@@ -146,12 +126,16 @@ def waterfalls(accounts: Sequence[Account], causes: Sequence[AccountCause]) -> d
         mine = [a for a in accounts if (a.model, a.batch_size) == (model, size)]
         for phase in PHASES:
             shown = [a for a in mine if a.phase == phase and (a.exact_flop or a.status != "ok")]
-            lanes = [lane(account, causes) for account in shown]
-            if any(each.places for each in lanes):
+            rows = [row for account in shown for row in bars(account, causes)]
+            if any(row.kind for row in rows):
                 words = re.sub(r"[^a-z0-9.-]+", "_", f"{model}_{phase}".lower()).strip("_.")
                 base = f"waterfall_{words}"
                 name = base if base not in drawn else f"{base}_{len(drawn) + 1}"
-                drawn[name] = _figure(lanes, phase, _silent(mine, phase))
+                exact = next(account.exact_flop for account in shown if account.exact_flop)
+                whole = Bar("exact", si(exact, "FLOP"), 0.0, 1.0, NATIVE)
+                drawn[name] = _figure(
+                    [whole, *rows], f"{fitting(model, 40)}, batch {size}: {phase}", _silent(mine, phase)
+                )
     return drawn
 
 
@@ -162,12 +146,7 @@ def _silent(accounts: Sequence[Account], phase: str) -> list[str]:
     return [counter for counter in others if counter not in here]
 
 
-def _figure(lanes: Sequence[Lane], phase: str, silent: Sequence[str]) -> Figure:
-    first = next(each.account for each in lanes if each.places)
-    rows = [
-        Bar("exact", si(first.exact_flop or 0, "FLOP"), 0.0, 1.0, NATIVE),
-        *(b for each in lanes for b in bars(each)),
-    ]
+def _figure(rows: Sequence[Bar], title: str, silent: Sequence[str]) -> Figure:
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.4 + _ROW_IN * len(rows), width_in=figure_style.PAGE_IN)
     for y, row in enumerate(rows):
         if row.kind:
@@ -182,9 +161,9 @@ def _figure(lanes: Sequence[Lane], phase: str, silent: Sequence[str]) -> Figure:
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if row.kind in (NATIVE, "") else "normal")
     axes.axvline(1, color="0.1", linewidth=0.8)
-    places = [0.0, 1.0, *(place for each in lanes for place in each.places)]
+    places = [place for row in rows for place in (row.begin, row.end)]
     axes.set_xlim(1.04 * max(_BELOW, min(places)), min(END, max(1.15, 1.04 * max(places))))
-    axes.set_title(f"{fitting(first.model, 40)}, batch {first.batch_size}: {phase}")
+    axes.set_title(title)
     below = (
         "× exact: each counter's own number and, cause by cause, the way to the exact count",
         f"no number for this pass: {', '.join(silent)}" if silent else "",
@@ -198,19 +177,19 @@ def _figure(lanes: Sequence[Lane], phase: str, silent: Sequence[str]) -> Figure:
     return figure_panels.finish(figure, [axes], marks, *below)
 
 
-def bars(each: Lane) -> Iterator[Bar]:
+def bars(account: Account, causes: Iterable[AccountCause]) -> Iterator[Bar]:
     """The rows of one counter: its own number, then its steps; why it has none."""
-    account = each.account
-    if not each.places:
+    exact, native = account.exact_flop, account.native_value or 0
+    if account.status != "ok" or account.unexplained_flop is None or not exact:
         status = STATUS_WORDS.get(account.status, account.status) if account.status != "ok" else "no exact count"
         yield Bar(account.counter, fitting(f"{status}: {account.reason}".rstrip(": "), _REASON_LETTERS))
         return
-    exact, places, native = account.exact_flop or 1, each.places, account.native_value or 0
     own = si(native, _UNITS.get(account.native_unit, account.native_unit))
-    yield Bar(account.counter, f"{own}, {_times(native, exact)}", 0.0, places[0], NATIVE)
-    for step, begin, end in zip(each.steps, places[:-1], places[1:], strict=True):
+    yield Bar(account.counter, f"{own}, {_times(native, exact)}", 0.0, float(Fraction(native) / exact), NATIVE)
+    for step in steps(account, causes):
         name = step.cause.replace("_", " ").replace("multiply add", "multiply-add") or f"{step.count} smaller causes"
-        yield Bar(name, f"{_signed(step)}, {_share(float(step.change), exact)}", begin, end, _kind(step))
+        words = f"{_signed(step)}, {_share(float(step.change), exact)}"
+        yield Bar(name, words, float(step.begin / exact), float(step.end / exact), _kind(step))
 
 
 def _kind(step: WaterfallStep) -> str:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import waterfall_figure
-from reports.count.waterfall_figure import MOST_CAUSES, lane
+from reports.count.waterfall_figure import MOST_CAUSES
 from results.records.accounts import Account, AccountCause
 
 
@@ -26,7 +26,10 @@ def cause(counter: str, name: str, flop: int | float, **more: Any) -> AccountCau
 
 
 def steps(*causes: AccountCause, native: int | float, **more: Any) -> list[tuple[str, float, float, int]]:
-    return [(s.cause, float(s.begin), float(s.end), s.count) for s in lane(account("c", native, **more), causes).steps]
+    return [
+        (s.cause, float(s.begin), float(s.end), s.count)
+        for s in waterfall_figure.steps(account("c", native, **more), causes)
+    ]
 
 
 def test_steps_undo_each_cause_the_convention_first_then_the_largest() -> None:
@@ -59,11 +62,11 @@ def test_many_causes_are_merged_from_the_smallest_up_and_their_sum_is_exact() ->
 @given(st.lists(st.integers(-(10**15), 10**15), max_size=12), st.integers(-50, 50))
 def test_the_way_has_no_gap_and_ends_at_the_exact_count(parts: list[int], left: int) -> None:
     native = 1000 + sum(parts) + left
-    way = lane(
+    way = waterfall_figure.steps(
         account("c", native, unexplained_flop=left), [cause("c", f"cause{i}", flop) for i, flop in enumerate(parts)]
     )
-    ends = [Fraction(native), *(step.end for step in way.steps)]
-    assert [step.begin for step in way.steps] == ends[:-1]
+    ends = [Fraction(native), *(step.end for step in way)]
+    assert [step.begin for step in way] == ends[:-1]
     assert ends[-1] == 1000
 
 
