@@ -18,7 +18,7 @@ from analysis.formula.derivation.footprint import Piece
 from analysis.formula.derivation.interpolate import point_text
 from analysis.formula.derivation.sampling import Axis
 from analysis.formula.derivation.totals import OF_ATTENTION, PART, QUANTITIES, Term
-from reports.shared.layout import Column, Part, Prose, TextTable, strong
+from reports.shared.layout import Column, Part, Prose, TextTable, csv_text, strong
 
 MOST_LINES = 4
 """Lines of one formula in the table."""
@@ -135,17 +135,8 @@ def to_csv(answer: FormulaAnswer) -> str:
     rows = [("", name, answer.totals[name]) for name in QUANTITIES]
     rows += [(part, name, costs[name]) for part, costs in answer.parts.items() for name in PART]
     rows += [("", f"at_least_{name}", formula) for name, formula in answer.at_least.items()]
-    lines = [f"{answer.by or 'part'},quantity,formula,value"]
-    for part, name, formula in rows:
-        value_here = _number(_at(formula, answer.point))
-        cells = (part, name, _plain(formula) or "", "" if value_here is None else value_here)
-        lines.append(",".join(_quoted(str(cell)) for cell in cells))
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(cell: str) -> str:
-    doubled = cell.replace('"', '""')
-    return f'"{doubled}"' if any(letter in cell for letter in ',"\n') else cell
+    values = ((part, name, _plain(formula), _number(_at(formula, answer.point))) for part, name, formula in rows)
+    return csv_text((answer.by or "part", "quantity", "formula", "value"), values)
 
 
 def _number(number: int | Fraction | None) -> int | float | None:

@@ -28,11 +28,8 @@ LEAST_RATIO = 0.01
 
 HIGHEST_RATIO = 0.90
 
-NO_BREAK = "\N{NO-BREAK SPACE}"
-
 _CELL_IN = 0.23
 _LETTERS = 26
-_LETTERS_OF_MIXES = 40
 _MOST_TYPES = 44
 _MOST_SCALED = 6
 _MOST_PANELS = 12
@@ -48,7 +45,6 @@ _COLOURS = (0, 1, 2, 3, 4, 5, 6, 7, 9)
 def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
     """File name → figure, of what was recorded."""
     drawers: dict[str, Callable[[CharacterizeAnswer], Figure | None]] = {
-        "groups": _groups,
         "types": _types,
         "skew": _skew,
         "likeness": _likeness,
@@ -61,34 +57,29 @@ def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _groups(seen: CharacterizeAnswer) -> Figure | None:
-    """Workloads down, groups across, every mix a row."""
-    mixes = seen.mixes
-    if not mixes:
-        return None
-    columns = [*GROUPS, *(["?"] if any(each.unclassified_ratio >= LEAST_RATIO for each in mixes) else [])]
-    cells = [
-        [*(each.groups[group].ratio for group in GROUPS), each.unclassified_ratio][: len(columns)] for each in mixes
-    ]
-    height_in = 1.3 + _CELL_IN * len(mixes)
-    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.6)
-    _heat(axes, cells, [fitting(each.label, _LETTERS_OF_MIXES) for each in mixes], columns)
-    words = ", ".join(f"{letter} {word}".replace(" ", NO_BREAK) for letter, word in GROUPS.items())
-    return figure_panels.finish(figure, [], [], "per cent of a step", words)
-
-
 def _types(seen: CharacterizeAnswer) -> Figure | None:
-    """The paper's Figure 3: workloads down, operation types across in the order of their groups."""
+    """The paper's Figure 3: workloads down, operation types across in the order of their groups; shares with their per
+    cent on a logarithmic colour from 1 % to 90 %, white below."""
+    import numpy as np
+    import seaborn as sns
+    from matplotlib.colors import LogNorm
+
     mixes = seen.compared
     columns = columns_of(mixes)
     if not columns:
         return None
     shares = [{(one.group, one.name): one.share_ratio for one in each.types} for each in mixes]
-    cells = [[row.get(column, 0.0) for column in columns] for row in shares]
+    values = np.array([[row.get(column, 0.0) for column in columns] for row in shares])
     height_in = 1.5 + _CELL_IN * len(mixes)
     figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.PAGE_IN + 1.4)
-    labels = [fitting(each.label, _LETTERS) for each in mixes]
-    _heat(axes, cells, labels, [fitting(name, _LETTERS) for _, name in columns], size=6, rotation=90, fontsize=6)
+    sns.heatmap(
+        values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", cbar=False, ax=axes,
+        annot=100 * values, fmt=".0f", annot_kws={"fontsize": 6}, linewidths=1.2,
+        xticklabels=[fitting(name, _LETTERS) for _, name in columns],
+        yticklabels=[fitting(each.label, _LETTERS) for each in mixes],
+    )  # fmt: skip
+    axes.tick_params(length=0, labelsize=6)
+    axes.tick_params(axis="x", rotation=90)
     for letter in dict.fromkeys(group for group, _ in columns):
         indices = [index for index, (group, _) in enumerate(columns) if group == letter]
         axes.annotate(
@@ -111,30 +102,6 @@ def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
     kept = [key for key in kept if most[key] >= LEAST_RATIO][:_MOST_TYPES]
     order = [*GROUPS, ""]
     return sorted(kept, key=lambda key: (order.index(key[0]), -most[key]))
-
-
-def _heat(
-    axes: Axes,
-    cells: Sequence[Sequence[float]],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    size: float = 7,
-    **look: Any,
-) -> None:
-    """Shares on a logarithmic colour from 1 % to 90 %, white below; each with its per cent."""
-    import numpy as np
-    import seaborn as sns
-    from matplotlib.colors import LogNorm
-
-    values = np.array(cells, dtype=float)
-    sns.heatmap(
-        values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", cbar=False, ax=axes,
-        annot=100 * values, fmt=".0f", annot_kws={"fontsize": size}, linewidths=1.2,
-        xticklabels=False, yticklabels=False,
-    )  # fmt: skip
-    axes.set_xticks([index + 0.5 for index in range(len(columns))], columns, **look)
-    axes.set_yticks([index + 0.5 for index in range(len(rows))], rows, fontsize=7)
-    axes.tick_params(length=0)
 
 
 def _skew(seen: CharacterizeAnswer) -> Figure | None:

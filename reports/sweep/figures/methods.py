@@ -7,15 +7,14 @@ used are shown; if the table has neither, the first it has.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import OF_WHAT, si, variant_lines
-from reports.sweep.figures.utilization import ceilings, headline, with_ends
+from reports.sweep.figures.utilization import POINT, headline, points_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,18 +48,8 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
     points = _points(frame)
     if points.empty:
         return {}
-    pages = [(page.apart, partial(_figure, page, post2021)) for page in _round_robin(list(_pages(points)))]
+    pages = [(page.apart, partial(_figure, page, post2021)) for page in _pages(points)]
     return figure_panels.named(f"{NAME}_post2021" if post2021 else NAME, pages)
-
-
-def _round_robin(pages: Sequence[_Page]) -> Sequence[_Page]:
-    """The pages in their order; if not all are drawn, the first of each precision, then the second of each, …"""
-    if len(pages) <= figure_panels.MOST_PAGES:
-        return pages
-    groups: dict[str, list[_Page]] = {}
-    for page in pages:
-        groups.setdefault(str(page.points["precision"].iloc[0]), []).append(page)
-    return [page for some in itertools.zip_longest(*groups.values()) for page in some if page is not None]
 
 
 def _points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -68,17 +57,7 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.assign(series=_series(frame))
     rows = rows[rows["series"] != ""]
     rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
-    point = ["model", "variant", "precision", "batch_size", "ceiling", "series"]
-    rows = with_ends(rows.assign(ceiling=ceilings(rows)), point)
-    points = rows.groupby(point, sort=False, as_index=False).agg(
-        value=("utilization_ratio", "mean"),
-        low=("low", "min"),
-        high=("high", "max"),
-        peak=("peak_flop_per_s", "max"),
-        lowest_peak=("peak_flop_per_s", "min"),
-        status=("status", figure_panels.worst),
-        denominator=("denominator", "first"),
-    )
+    points = points_of(rows, (*POINT, "series"))
     return points.assign(row=points["model"])
 
 
@@ -96,22 +75,15 @@ def _series(frame: pd.DataFrame) -> list[str]:
 
 
 def _pages(points: pd.DataFrame) -> Iterator[_Page]:
-    """A page for each precision, variant and measured ceiling, and more where models or batch sizes do not fit on one.
-
-    Cells without a ratio stand with those of their precision and variant that have one, on the first page.
-    """
+    """A page for each precision and variant, and more where models or batch sizes do not fit on one."""
     several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
     for precision in figure_panels.in_order(points["precision"]):
         for variant in points["variant"].unique():
             mine = points[(points["precision"] == precision) & (points["variant"] == variant)]
             words = [precision] if several["precision"] else []
             words += variant_lines(variant) if several["variant"] else []
-            names = [name for name in mine["ceiling"].unique() if name] or [""]
-            for rank, name in enumerate(names):
-                over = mine[(mine["ceiling"] == name) | ((mine["ceiling"] == "") & (rank == 0))]
-                more = [f"of {si(over['peak'].max(), 'FLOP/s')}"] if len(names) > 1 else []
-                if not over.empty:
-                    yield from _chunks(over, [*words, *more])
+            if not mine.empty:
+                yield from _chunks(mine, words)
 
 
 def _chunks(points: pd.DataFrame, words: list[str]) -> Iterator[_Page]:

@@ -2,9 +2,8 @@
 
 Points are cells, bars their 95 % intervals (of the step time; peaks have none; where a run repeats cells those of any
 window, see `with_ends`). Cells that were repeated are one point at their mean, the bar spanning all their intervals.
-What could not be measured is written where its point would be, never left out and never drawn as zero. Cells of one
-precision that are divided by different measured ceilings are series of their own, with hollow marks. Nothing is read
-from anywhere else, and no file is written here.
+What could not be measured is written where its point would be, never left out and never drawn as zero. Cells that are
+divided by different measured ceilings are points of their own, never a mean; the legend has the range of the ceilings.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleaning.reconcile.view import HEADLINES, METHODS
 from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import OF_WHAT, ceiling_name, ranks, si
+from reports.shared.numbers import OF_WHAT, ceiling_name, si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,17 +24,13 @@ if TYPE_CHECKING:
 POINT = ("model", "variant", "precision", "batch_size")
 """What sets the points of a figure apart."""
 
-_NEXT = "; ceiling "
-"""Between a precision and the rank of its ceiling, in the name of a series."""
-
 _MOST_ROWS_IN = 9.0
 """Height of the rows of one page."""
 
 _COLUMNS = 3
 _MOST_PANELS = 20
-_HOLLOW_SHAPES = "vP<>hX"
 Looks = dict[str, dict[str, Any]]
-"""Series → how matplotlib draws it: color, marker and, of a further ceiling, a hollow face."""
+"""Series → how matplotlib draws it: color and marker."""
 
 
 def figures(frame: pd.DataFrame) -> dict[str, Figure]:
@@ -67,9 +62,14 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
     known = frame.dropna(subset=["utilization_ratio"])
     method = next((m for m in METHODS if (known["method"] == m).any()), "exact")
     rows = frame[frame["method"] == method] if (frame["method"] == method).any() else frame
-    rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset="cell_id")
-    rows = with_ends(rows.assign(ceiling=ceilings(rows)), [*POINT, "ceiling"])
-    points = rows.groupby([*POINT, "ceiling"], sort=False, as_index=False).agg(
+    points = points_of(rows[rows["denominator"] == headline(rows)].drop_duplicates(subset="cell_id"), POINT)
+    return points.assign(row=figure_panels.labels(points), series=points["precision"])
+
+
+def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
+    """One row a point and ceiling; cells that were repeated are one at their mean. point: what sets points apart."""
+    rows = with_ends(rows.assign(ceiling=ceilings(rows)), [*point, "ceiling"])
+    return rows.groupby([*point, "ceiling"], sort=False, as_index=False).agg(
         value=("utilization_ratio", "mean"),
         low=("low", "min"),
         high=("high", "max"),
@@ -79,7 +79,6 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
         denominator=("denominator", "first"),
         method=("method", "first"),
     )
-    return points.assign(row=figure_panels.labels(points), series=_series(points))
 
 
 def with_ends(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
@@ -100,28 +99,6 @@ def ceilings(rows: pd.DataFrame) -> list[str]:
     """The measured ceiling of each row, by name; "" where it is divided by anything else."""
     columns = (rows["denominator"], rows["peak_flop_per_s"], rows["peak_source"].fillna("").astype(str))
     return [ceiling_name(*row) for row in zip(*columns, strict=True)]
-
-
-def _series(points: pd.DataFrame) -> list[str]:
-    """The series of each point: its precision, and the rank of its ceiling where that is not the precision's first."""
-    place: dict[tuple[str, str], int] = {}
-    for precision, same in points.groupby("precision", sort=False):
-        place |= {(str(precision), name): rank for name, rank in ranks(list(same["ceiling"])).items()}
-    pairs = [(str(precision), name) for precision, name in zip(points["precision"], points["ceiling"], strict=True)]
-    return [f"{pair[0]}{_NEXT}{place[pair] + 1}" if place.get(pair) else pair[0] for pair in pairs]
-
-
-def _looks(points: pd.DataFrame) -> Looks:
-    """Colours and markers are the precisions'; marks of a further ceiling are hollow, each of a shape of its own."""
-    base = figure_style.looks(figure_panels.in_order(points["precision"].unique()))
-    found: Looks = {}
-    for precision, (colour, marker) in base.items():
-        found[precision] = {"color": colour, "marker": marker}
-        series = sorted({name for name in points["series"] if name.startswith(f"{precision}{_NEXT}")})
-        for rank, name in enumerate(series):
-            shape = marker if rank == 0 else _HOLLOW_SHAPES[(rank - 1) % len(_HOLLOW_SHAPES)]
-            found[name] = {"color": colour, "marker": shape, "markerfacecolor": "white"}
-    return found
 
 
 def headline(rows: pd.DataFrame) -> str:
@@ -145,8 +122,7 @@ def by_model(points: pd.DataFrame, row_in: float, rows: Sequence[str]) -> Figure
         figure_panels.ratio_rows(axes, here[here["batch_size"] == batch], rows, looks)
         axes.set_title(f"batch {batch}")
     figure_panels.percent_axes(panels, points)
-    below = (_axis_label(points), _ceilings_differ(looks))
-    return figure_panels.finish(figure, panels, _marks(points, looks), *below, spare=spare)
+    return figure_panels.finish(figure, panels, _marks(points, looks), _axis_label(points), spare=spare)
 
 
 def by_batch(points: pd.DataFrame, rows: Sequence[str]) -> Figure:
@@ -157,30 +133,24 @@ def by_batch(points: pd.DataFrame, rows: Sequence[str]) -> Figure:
     for axes, row in zip(panels, rows, strict=True):
         figure_panels.ratio_lines(axes, points[points["row"] == row], looks)
     figure_panels.percent_axes(panels, points, upwards=True)
-    below = ("batch size", _axis_label(points), _ceilings_differ(looks))
+    below = ("batch size", _axis_label(points))
     return figure_panels.finish(figure, panels, _marks(points, looks), *below, spare=spare, upwards="utilization, %")
 
 
-def _ceilings_differ(looks: Looks) -> str:
-    """What hollow marks mean, if there are any."""
-    if not any(_NEXT in series for series in looks):
-        return ""
-    return "hollow: over another ceiling of the same device, measured in another session: compare like marks only"
+def _looks(points: pd.DataFrame) -> Looks:
+    looks = figure_style.looks(figure_panels.in_order(points["precision"].unique()))
+    return {precision: {"color": colour, "marker": marker} for precision, (colour, marker) in looks.items()}
 
 
 def _marks(points: pd.DataFrame, looks: Looks) -> list[Any]:
-    return [figure_panels.mark(_legend(points, name), **look) for name, look in looks.items()]
-
-
-def _legend(points: pd.DataFrame, series: str) -> str:
-    """A precision and what its utilization is a fraction of; a range where the units of its cells differ."""
-    mine = points[points["series"] == series]
-    low, high = mine["lowest_peak"].min(), mine["peak"].max()
-    precision = series.split(_NEXT)[0]
-    if math.isnan(high):
-        return precision
-    text = si(high, "FLOP/s")
-    return f"{precision}, of {text}" if si(low, "FLOP/s") == text else f"{precision}, of {si(low, 'FLOP/s')} to {text}"
+    """A precision each, and what its utilization is a fraction of; a range where the peaks of its cells differ."""
+    marks = []
+    for precision, look in looks.items():
+        mine = points[points["precision"] == precision]
+        sizes = [si(peak, "FLOP/s") for peak in (mine["lowest_peak"].min(), mine["peak"].max()) if not math.isnan(peak)]
+        of = f", of {' to '.join(dict.fromkeys(sizes))}" if sizes else ""
+        marks.append(figure_panels.mark(f"{precision}{of}", **look))
+    return marks
 
 
 def _axis_label(points: pd.DataFrame) -> str:

@@ -58,7 +58,7 @@ def test_two_workloads_are_recorded_and_every_file_written(recorded):
     ]  # fmt: skip
     assert {row["status"] for row in rows} == {"ok"}
     assert all(row["torch_version"] and float(row["took_s"]) > float(row["build_s"]) for row in rows)
-    for name in ("groups", "types", "skew", "likeness", "steps", "parallelism"):
+    for name in ("types", "skew", "likeness", "steps", "parallelism"):
         assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -74,8 +74,8 @@ def test_the_document_has_exactly_the_promised_keys(recorded):
 
 def test_it_is_told_again_without_torch(recorded):
     out = recorded[1]
-    before = (out / "characterize.txt").read_bytes(), (out / "figures" / "groups.png").read_bytes()
-    for derived in ("characterize.txt", "groups.csv", "figures/groups.png"):
+    before = (out / "characterize.txt").read_bytes(), (out / "figures" / "types.png").read_bytes()
+    for derived in ("characterize.txt", "groups.csv", "figures/types.png"):
         (out / derived).unlink()
     arguments = [sys.executable, "-c", BLOCKED, str(out), "--format", "csv"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
@@ -83,7 +83,7 @@ def test_it_is_told_again_without_torch(recorded):
     assert done.stdout.startswith("recording,workload,variant,mode,device,threads,batch_size,group,share_ratio")
     told = (out / "characterize.txt").read_bytes()
     assert told.splitlines()[1:8] == before[0].splitlines()[1:8]
-    assert (out / "figures" / "groups.png").read_bytes() == before[1]
+    assert (out / "figures" / "types.png").read_bytes() == before[1]
 
 
 def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
