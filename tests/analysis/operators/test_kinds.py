@@ -3,6 +3,7 @@
 Operations are made by hand, but for a few real steps at the end.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,15 @@ from torch import nn
 from analysis.operators import registry
 from measure.operations.tracer import trace_step
 from tests.support.made_up_operations.made_up_operations import operation
+
+NAMES = [
+    line
+    for line in (Path(__file__).parents[2] / "data/operation_names.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+NO_FORMULA = {"aten._linalg_svd", "aten._linalg_eigh", "aten.linalg_matrix_exp"}
+"""Names that were seen and that have no formula: iterative, or a choice by norm."""
 
 NOT_EVERYWHERE = {
     "aten.slow_conv2d_forward",  # PyTorch's own name of old
@@ -37,6 +47,11 @@ def test_every_name_is_an_operation() -> None:
     known = {schema.name.replace("::", ".") for schema in torch._C._jit_get_all_schemas()}
     listed = {name for name in registry.TABLE if name.startswith("aten.")}
     assert {name for name in listed if name not in known and f"{name}_" not in known} <= NOT_EVERYWHERE
+
+
+def test_operations_seen_in_training_are_understood() -> None:
+    assert len(NAMES) > 400
+    assert {name for name in NAMES if registry.bucket_of(name) == "not_understood"} == NO_FORMULA
 
 
 @pytest.mark.parametrize(
