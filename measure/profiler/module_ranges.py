@@ -41,15 +41,11 @@ class ModuleRanges(ModulePaths):
         self._open: list[contextlib.AbstractContextManager[Any]] = []
 
     def __enter__(self) -> ModuleRanges:
-        try:
-            for module in self._modules:
-                self._handles += [
-                    module.register_forward_pre_hook(self._enter_module, prepend=True),
-                    module.register_forward_hook(self._leave_module, prepend=True, always_call=True),
-                ]
-        except BaseException:
-            self.__exit__()
-            raise
+        for module in self._modules:
+            self._handles += [
+                module.register_forward_pre_hook(self._enter_module, prepend=True),
+                module.register_forward_hook(self._leave_module, prepend=True, always_call=True),
+            ]
         return self
 
     def __exit__(self, *_: object) -> None:

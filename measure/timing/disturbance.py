@@ -304,40 +304,19 @@ LEAST_FAULTS = 10_000
 """Page faults a step, 40 MB in pages of 4 KiB, from which these are the cause."""
 
 
-@dataclass(frozen=True)
-class ProcessUse:
-    """Of this process, all threads, since it began or between two readings. faults: without reading from a disk."""
-
-    faults: int
-    user_s: float
-    system_s: float
-
-    def since(self, before: ProcessUse) -> ProcessUse:
-        """What came to it."""
-        return ProcessUse(self.faults - before.faults, self.user_s - before.user_s, self.system_s - before.system_s)
-
-    @property
-    def system_ratio(self) -> float:
-        """The system's share of processor time, 0 to 1."""
-        used_s = self.user_s + self.system_s
-        return self.system_s / used_s if used_s > 0 else 0.0
-
-
-def process_use() -> ProcessUse:
-    """As of now."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return ProcessUse(usage.ru_minflt, usage.ru_utime, usage.ru_stime)
-
-
-def page_fault_warning(use: ProcessUse, steps: int, malloc: str = "default") -> str:
+def page_fault_warning(
+    before: resource.struct_rusage, after: resource.struct_rusage, steps: int, malloc: str = "default"
+) -> str:
     """What to say of steps that took a notable share of their processor time for page faults; empty if they did not.
 
-    malloc: as the cell has it.
+    before, after: getrusage(2) of this process, all threads. malloc: as the cell has it.
     """
-    a_step = use.faults / max(1, steps)
-    if use.system_ratio < NOTABLE_RATIO or a_step < LEAST_FAULTS:
+    a_step = (after.ru_minflt - before.ru_minflt) / max(1, steps)
+    system_s, user_s = after.ru_stime - before.ru_stime, after.ru_utime - before.ru_utime
+    if not system_s or system_s < NOTABLE_RATIO * (system_s + user_s) or a_step < LEAST_FAULTS:
         return ""
-    counted = f"page_faults: {a_step:.0f} a step, and {use.system_ratio:.0%} of the processor time was the system's"
+    share = system_s / (system_s + user_s)
+    counted = f"page_faults: {a_step:.0f} a step, and {share:.0%} of the processor time was the system's"
     if malloc == RETAIN:
         return counted
     return f"{counted}: memory that is freed goes back to it and is taken anew"

@@ -118,28 +118,12 @@ class Ranges:
                 annotation.__exit__(None, None, None)
 
 
-class _Plain:
-    """The domain's calls over the nvtx package's own, for its versions that give no domain (0.2.10)."""
-
-    def __init__(self, nvtx: Any) -> None:
-        self._nvtx = nvtx
-
-    def get_event_attributes(self, message: str) -> str:
-        return message
-
-    def start_range(self, message: str) -> Any:
-        return self._nvtx.start_range(message=message, domain=DOMAIN)
-
-    def end_range(self, started: Any) -> None:
-        self._nvtx.end_range(started)
-
-
 def _domain() -> Any:
     try:
         import nvtx
     except ImportError:  # ranges are a courtesy to profilers; a sweep does without
         return None
-    return nvtx.get_domain(DOMAIN) if hasattr(nvtx, "get_domain") else _Plain(nvtx)
+    return getattr(nvtx, "get_domain", lambda _: None)(DOMAIN)
 
 
 def _kineto(record: Any, listening: Any) -> tuple[Any, Any]:

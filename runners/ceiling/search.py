@@ -151,18 +151,18 @@ def plan(blank: Ceiling) -> list[Trial]:
 
 def copies(device: str) -> list[Move]:
     """Copies and triads to try on this device."""
-    from measure.ceiling import bandwidth
+    from measure.ceiling import machine
     from measure.device import environment
 
     memory_bytes = environment.device_facts(device).memory_bytes or 0
-    return moves(device.partition(":")[0], bandwidth.last_cache_bytes(device), memory_bytes)
+    return moves(device.partition(":")[0], machine.last_cache_bytes(device), memory_bytes)
 
 
 def views(device: str) -> tuple[str, ...]:
     """From where launches are timed on this device."""
-    from measure.ceiling import launch_overhead
+    from measure.ceiling import machine
 
-    return launch_overhead.operations(device)
+    return machine.launch_views(device)
 
 
 def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Ceiling:
@@ -173,18 +173,18 @@ def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Ceiling:
 
 def copy(blank: Ceiling, move: Move, share_s: float) -> Ceiling:
     """The row of one copy or triad."""
-    from measure.ceiling import bandwidth
+    from measure.ceiling import machine
 
     with _bench(blank, share_s) as bench:
-        return bandwidth.row(bench, blank, move, 1)
+        return machine.move_row(bench, blank, move, 1)
 
 
 def launch(blank: Ceiling, view: str, share_s: float) -> Ceiling:
     """The row of launches, seen from the device or from the host."""
-    from measure.ceiling import launch_overhead
+    from measure.ceiling import machine
 
     with _bench(blank, share_s) as bench:
-        return launch_overhead.row(bench, blank, view, 1)
+        return machine.launch_row(bench, blank, view, 1)
 
 
 @contextlib.contextmanager
@@ -222,7 +222,7 @@ def collectives(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRat
 
 
 def quick(device: str, precisions: tuple[str, ...], budget_s: float) -> list[Ceiling]:
-    """What a profile needs, in one call (measure.ceiling.quick)."""
-    from measure.ceiling.quick import measure_machine
+    """What a profile needs, in one call (measure.ceiling.machine)."""
+    from measure.ceiling.machine import measure_machine
 
     return measure_machine(device, precisions, clock_for(device), budget_s)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from analysis.utilization.numerators import count_table
 from analysis.utilization.step_times import paired_ceiling
 from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
 from measure.ceiling.core_peaks import issue_rows
-from measure.ceiling.quick import copies_and_launches
+from measure.ceiling.machine import copies_and_launches
 from measure.device import apply_precision, cpu_contention, product_instructions
 from measure.device.product_instructions import Log
 from measure.native.malloc import extend_heap, retain_freed_memory
@@ -30,7 +31,7 @@ from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.clocks import clock_for
-from measure.timing.disturbance import SUSPENDED, WARNING, page_fault_warning, process_use
+from measure.timing.disturbance import SUSPENDED, WARNING, page_fault_warning
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, step_time_s
@@ -330,9 +331,9 @@ def time_cell(
         kernels_beside = ceiling if kernels else None
         warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
         retries = _allocation_retries(cell.device)
-        others, used = cpu_contention.Neighbours(), process_use()
+        others, before = cpu_contention.Neighbours(), getrusage(RUSAGE_SELF)
         timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, send_message)
-        others_ratio, used = others.used_ratio() if announce is None else None, process_use().since(used)
+        others_ratio, after = others.used_ratio() if announce is None else None, getrusage(RUSAGE_SELF)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     (start_s, end_s), retried = timing.window, _allocation_retries(cell.device)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
@@ -348,7 +349,7 @@ def time_cell(
             disturbance_warning(timing),
             placement_warning(timing),
             step_time_warning(timing, protocol) if kernels else "",
-            page_fault_warning(used, run_steps, cell.malloc),
+            page_fault_warning(before, after, run_steps, cell.malloc),
             steadiness_warning(timing, paired_ceiling(blocks, protocol.interval_rule)),
             WARNING if any(block.part == SUSPENDED for block in blocks) else "",
             f"loss: the last loss was {last_loss}" if is_lost else "",

@@ -71,12 +71,20 @@ CATEGORIES = {
     "privateuse1_driver": "launch",
     "mtia_ccp_events": "kernel",
     "hpu_op": "kernel",
-    "cuda_profiler_range": "counters",
 }
 """Category of an event, in small letters (torch 1.8 wrote "Operator", "Kernel") → what it is to us."""
 
 NOT_READ = frozenset(
-    ("gpu_user_annotation", "trace", "overhead", "cuda_sync", "cuda_event", "external_correlation", "collective_comm")
+    (
+        "gpu_user_annotation",
+        "trace",
+        "overhead",
+        "cuda_sync",
+        "cuda_event",
+        "external_correlation",
+        "collective_comm",
+        "cuda_profiler_range",
+    )
 )
 """Categories with durations that say nothing of what ran: mirrors, waits, the profiler's own."""
 
@@ -112,13 +120,10 @@ def read(path: str | Path) -> Recording:
     with collector_off():
         header = read_events(path, columns.take, _decoder())
     if not len(columns.calls.names) and not len(columns.kernels.names):
-        held = (
-            "hardware counters only"
-            if columns.counters
-            else "neither operator calls nor kernels, as where the loop ends while its schedule waits for another "
-            "cycle: give schedule() repeat=1"
+        raise ValueError(
+            f"{path}: the trace holds neither operator calls nor kernels, as where the loop ends while its schedule "
+            f"waits for another cycle: give schedule() repeat=1; {HOW_TO_RECORD}"
         )
-        raise ValueError(f"{path}: the trace holds {held}; {HOW_TO_RECORD}")
     return _recording(str(path), columns, header)
 
 
@@ -203,7 +208,6 @@ class _Columns:
         self.kernels.objects = {"what": [], "grid": [], "block": [], "collective": []}
         self.ranges.objects = {"collective": []}
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
-        self.counters = 0
         self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
         self.end_ns = -1
@@ -219,7 +223,6 @@ class _Columns:
             "kernel": self._kernel,
             "memcpy": self._kernel,
             "memset": self._kernel,
-            "counters": self._counter,
         }
         self._take_of: dict[Any, Any] = {}
 
@@ -298,9 +301,6 @@ class _Columns:
         for side in ("grid", "block"):
             sizes = args.get(side)
             kernels.objects[side].append(None if sizes is None else self._once(_grid, sizes))
-
-    def _counter(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        self.counters += 1
 
     def _place(self, event: dict[str, Any]) -> tuple[int, int, int, int]:
         process, thread = event.get("pid"), event.get("tid")

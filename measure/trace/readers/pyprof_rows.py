@@ -9,7 +9,7 @@ import csv
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from measure.trace.attribution.nesting import NODE
@@ -148,26 +148,24 @@ def _dict_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:
 _HOW_TO_PARSE = "run PyProf's parse step again: python -m pyprof.parse net.sqlite > net.dict"
 
 
+_KEY_OF = {
+    "op": "op", "module": "mod", "direction": "dir", "sub": "subSeqId", "seqid": "seqId", "altseqid": "altSeqId",
+    "tid": "tid", "layer": "layer", "kernel": "kLongName", "sil(ns)": "kDuration", "device": "device",
+    "stream": "stream", "grid": "grid", "block": "block",
+}  # fmt: skip
+"""Column of the table → the key of the dict that it is made of."""
+
+
 def _dict_row(found: Mapping[str, Any]) -> PyprofRow:
+    def cell(column: str) -> str:
+        value = found.get(_KEY_OF.get(column, ""))
+        if column in ("op", "module", "layer") and isinstance(value, list | tuple):
+            value = next(iter(value), "")
+        return str(value or found["kShortName"]) if column == "kernel" else "" if value is None else str(value)
+
     marker = next((m for m in map(_literal, found.get("marker") or ()) if m is not None), None)
-    return PyprofRow(
-        op=str(marker["op"]) if marker else _first(found.get("op")),
-        module=_first(found.get("mod")),
-        direction=str(found.get("dir", "")),
-        sub=_number(found.get("subSeqId")),
-        sequence=_tuple(found.get("seqId")),
-        other_sequence=_tuple(found.get("altSeqId")),
-        thread=_number(found.get("tid")),
-        layer=_text_or_empty(_first(found.get("layer"))),
-        kernel=str(found.get("kLongName") or found["kShortName"]),
-        params=str(marker) if marker else "",
-        time_ns=max(_number(found.get("kDuration")), 0),
-        device=_number(found.get("device")),
-        stream=_number(found.get("stream")),
-        grid=_tuple(found.get("grid")) or None,
-        block=_tuple(found.get("block")) or None,
-        marker=marker,
-    )
+    row = _csv_row(cell)
+    return row if marker is None else replace(row, op=str(marker["op"]), params=str(marker), marker=marker)
 
 
 MOST_PARTS = 20_000
@@ -208,17 +206,3 @@ def _flop(text: str) -> int | None:
 def _ints(text: str) -> tuple[int, ...]:
     parts = text.strip("()[]").replace(" ", "").split(",")
     return tuple(int(part) for part in parts if part.isdigit())
-
-
-def _tuple(value: Any) -> tuple[int, ...]:
-    return tuple(int(each) for each in value) if isinstance(value, list | tuple) else ()
-
-
-def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and abs(value) < 2**63 else -1
-
-
-def _first(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return str(value[0]) if value else ""
-    return str(value or "")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from analysis.profile.machine import machine_of
-from measure.ceiling import bandwidth
+from measure.ceiling import machine
 from measure.ceiling.ceilings import Bench
-from measure.ceiling.quick import measure_machine
+from measure.ceiling.machine import measure_machine
 from measure.ceiling.trials import Move
 from measure.timing.clocks import CpuClock, CudaClock
 from results.records.samples import Ceiling
@@ -38,8 +38,8 @@ def bench(clock: object = None) -> Bench:
 
 def test_a_copy_copies_and_a_triad_adds_a_multiple():
     device = torch.device("cpu")
-    torch.testing.assert_close(bandwidth._prepared(device, Move("copy", 4 << 20, "cache"))(), expected(1 << 20))
-    found = bandwidth._prepared(device, Move("triad", 4 << 20, "cache"))()
+    torch.testing.assert_close(machine._prepared(device, Move("copy", 4 << 20, "cache"))(), expected(1 << 20))
+    found = machine._prepared(device, Move("triad", 4 << 20, "cache"))()
     torch.testing.assert_close(found, expected(1 << 20) * 2.5)
 
 
@@ -51,7 +51,7 @@ def expected(elements: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("operation", "operands"), [("copy", 2), ("triad", 3)])
 def test_a_row_in_memory_by_hand(operation: str, operands: int):
-    found = bandwidth.row(bench(ticking()), BLANK, Move(operation, 1 << 20, "memory"), 1)
+    found = machine.move_row(bench(ticking()), BLANK, Move(operation, 1 << 20, "memory"), 1)
     assert found.moved_bytes == operands << 20
     assert found.bytes_per_s == pytest.approx((operands << 20) / 0.002)
     assert (found.median_s, found.mean_s, found.best_s) == (0.002, pytest.approx(0.002), 0.002)
@@ -61,17 +61,17 @@ def test_a_row_in_memory_by_hand(operation: str, operands: int):
 
 def test_within_a_cache_calls_in_a_row_are_timed_as_one(monkeypatch):
     calls = []
-    monkeypatch.setattr(bandwidth, "_prepared", lambda *_: lambda: calls.append(1))
+    monkeypatch.setattr(machine, "_prepared", lambda *_: lambda: calls.append(1))
     monkeypatch.setattr("measure.ceiling.ceilings.MOST_REPEATS", 1)
     its = bench(ticking())
     flushes = []
     its._flush = lambda: flushes.append(1)
     # 2 MiB a call: 128 calls are 256 MiB; one round that does not count, one that does
-    found = bandwidth.row(its, BLANK, Move("copy", 1 << 20, "cache"), 1)
+    found = machine.move_row(its, BLANK, Move("copy", 1 << 20, "cache"), 1)
     assert len(calls) == 2 * 128
     assert flushes == []
     assert found.bytes_per_s == pytest.approx((2 << 20) / (0.002 / 128))
-    bandwidth.row(its, BLANK, Move("copy", 1 << 20, "memory"), 1)
+    machine.move_row(its, BLANK, Move("copy", 1 << 20, "memory"), 1)
     assert len(calls) == 2 * 128 + 2
     assert flushes == [1]  # before the timed call alone
 
@@ -80,7 +80,7 @@ def test_what_a_profile_needs_within_seconds(monkeypatch):
     monkeypatch.setattr("measure.ceiling.trials.SIDES", {"cpu": (32, 64)})
     monkeypatch.setattr("measure.ceiling.ceilings.PROBE_SIDE", {"cpu": 64})
     monkeypatch.setattr("measure.ceiling.trials.MOST_IMAGES", 1)
-    monkeypatch.setattr("measure.ceiling.quick.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
+    monkeypatch.setattr("measure.ceiling.machine.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
     rows = measure_machine("cpu", ("fp32", "tf32"), CpuClock(), 60.0)  # all have their 20 calls long before
     by_status = {row.precision: row.status for row in rows if row.operation == "matmul"}
     assert by_status == {"fp32": "ok", "tf32": "unavailable"}

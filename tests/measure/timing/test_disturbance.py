@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,6 @@ from measure.timing.disturbance import (
     LEAST_FAULTS,
     CoreState,
     Disturbance,
-    ProcessUse,
     absent,
     core_state,
     disturbance,
@@ -271,12 +271,16 @@ def test_where_others_take_five_percent_of_the_processors_less_time_is_spent(blo
     ],
 )
 def test_from_a_tenth_and_ten_thousand_faults_a_step_on(system_s, faults, said):
-    words = page_fault_warning(ProcessUse(faults, 10.0 - system_s, system_s), 10)
+    before, after = (
+        SimpleNamespace(ru_minflt=faults * use, ru_utime=(10.0 - system_s) * use, ru_stime=system_s * use)
+        for use in (0, 1)
+    )
+    words = page_fault_warning(before, after, 10)  # type: ignore[arg-type]
     assert bool(words) == said
     if said:
         assert words == (
             "page_faults: 10000 a step, and 10% of the processor time was the system's: memory that is freed goes "
             "back to it and is taken anew"
         )
-        kept = page_fault_warning(ProcessUse(faults, 10.0 - system_s, system_s), 10, "retain")
+        kept = page_fault_warning(before, after, 10, "retain")  # type: ignore[arg-type]
         assert kept == "page_faults: 10000 a step, and 10% of the processor time was the system's"

@@ -1,0 +1,182 @@
+"""How fast memory is and what starting work costs; and what a profile holds a step against, measured within seconds.
+
+A copy, b = a, and a triad, a = b + s · c, over sizes beyond and within the last cache. Bytes are those of the operands:
+a copy of n moves 2 n, a triad 3 n. A processor that fetches a line before it writes it moves n more, which is not
+counted: so it is in the bytes of a model's operations, to which this rate is applied. On CUDA events time the kernels;
+in memory the L2 cache is overwritten before each. Within a cache many calls in a row are timed as one, nothing is
+overwritten, and on CUDA the smallest are bound by their launches.
+
+`launch` is an operation on one element, call after call, as the device sees it: the time between two events ÷ the
+kernels between them; where the host is slower than the device, that is the host's pace. `call` is the host's view: how
+long torch takes to hand one over, on a CPU to do it. Both are the least that an operation of a step takes.
+
+`measure_machine` takes a short list of kernels, one size of copies, and launches, for the process that measures, before
+it builds a model. `runners.ceiling` looks longer and finds more; a profile takes its ceilings.csv instead.
+
+Not claimed: the rate of the memory's own interface; what a kernel costs inside a CUDA graph, or an operation under
+autograd or Python modules, which are more; the best of the device by a short list.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from analysis.devices.precisions import PRECISIONS
+from measure.ceiling.ceilings import Bench, Call, ceilings_by_precision, with_times
+from measure.ceiling.trials import CACHE, MEMORY, Move, moves
+from measure.device import apply_precision, environment
+from measure.timing.clocks import Clock
+from results.records.samples import Ceiling
+
+BLOCK_BYTES = 1 << 28
+"""What calls within a cache move together, so that their time is far above a clock's tick."""
+
+PATTERN = 1 << 18
+SCALE = 1.5
+
+CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+_SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def last_cache_bytes(device: str, caches: Path = CPU_CACHES) -> int | None:
+    """Size of the device's last cache; None where nothing says it."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.get_device_properties(torch.device(device)).L2_cache_size) or None
+    sizes = [_bytes(file.read_text()) for file in sorted(caches.glob("index*/size"))]
+    return max(sizes, default=None)
+
+
+def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceiling:
+    """`blank` with the rate of one copy or triad, in its share of the time that the bench has left."""
+    blank = replace(blank, operation=move.operation, shape=move.shape, family=move.family)
+    in_a_row = max(1, BLOCK_BYTES // move.moved_bytes) if move.family == CACHE else 1
+
+    def measure_move(until_s: float) -> Ceiling:
+        call = _prepared(bench.device, move)
+        times_s = bench.call_times_s(_repeated(call, in_a_row), until_s, cold=move.family != CACHE)
+        each_s = [time_s / in_a_row for time_s in times_s]
+        rate = move.moved_bytes / median(each_s)
+        return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), each_s)
+
+    return bench.guarded(blank, trials_left, measure_move)
+
+
+def move_rows(bench: Bench, blank: Ceiling, moves: Iterable[Move]) -> list[Ceiling]:
+    """One row a move, sharing the time that the bench has left."""
+    planned = list(moves)
+    return [move_row(bench, blank, move, len(planned) - i) for i, move in enumerate(planned)]
+
+
+def _prepared(device: torch.device, move: Move) -> Call:
+    """The call on operands that are in memory already: random numbers that repeat after a MiB."""
+    pattern = torch.randn(min(PATTERN, move.elements), generator=torch.Generator().manual_seed(0)).to(device)
+    source = pattern.repeat(-(-move.elements // len(pattern)))[: move.elements]
+    target = source.clone()
+    if move.operation == "copy":
+        return lambda: target.copy_(source)
+    other = source.clone()
+    return lambda: torch.add(source, other, alpha=SCALE, out=target)
+
+
+def _repeated(call: Call, times: int) -> Call:
+    def calls() -> None:
+        for _ in range(times):
+            call()
+
+    return calls
+
+
+def _bytes(text: str) -> int:
+    """ "32768K" → 33554432."""
+    text = text.strip()
+    return int(text[:-1]) * _SUFFIXES[text[-1]] if text[-1:] in _SUFFIXES else int(text)
+
+
+IN_A_ROW = 500
+"""Calls timed together; fewer than a CUDA stream takes before the host has to wait."""
+
+MOST_BLOCKS = 20
+
+LAUNCH, CALL = "launch", "call"
+
+
+def launch_views(device: str) -> tuple[str, ...]:
+    """The views that a device has."""
+    return (LAUNCH, CALL) if device.startswith("cuda") else (CALL,)
+
+
+def launch_row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceiling:
+    """`blank` with the time of one launch or call, in its share of the time that the bench has left."""
+    blank = replace(blank, operation=operation, shape=f"{IN_A_ROW} times add_ on one element")
+
+    def measure_launches(until_s: float) -> Ceiling:
+        x = torch.ones(1, device=bench.device)
+
+        def calls() -> None:
+            for _ in range(IN_A_ROW):
+                x.add_(1.0)
+
+        times_s = (
+            bench.call_times_s(calls, until_s, cold=False) if operation == LAUNCH else _host(bench, calls, until_s)
+        )
+        return with_times(blank, [time_s / IN_A_ROW for time_s in times_s])
+
+    return bench.guarded(blank, trials_left, measure_launches)
+
+
+def _host(bench: Bench, calls: Callable[[], None], until_s: float) -> list[float]:
+    """Seconds until the host has handed the calls over, block after block."""
+    calls()
+    bench.clock.synchronize()
+    times_s: list[float] = []
+    while not times_s or (len(times_s) < MOST_BLOCKS and bench.clock.wall_s() + times_s[-1] < until_s):
+        begun_s = bench.clock.wall_s()
+        calls()
+        times_s.append(bench.clock.wall_s() - begun_s)
+        bench.clock.synchronize()
+    return times_s
+
+
+ALWAYS = "fp32"
+"""Its cores run what is no product, whatever the precision."""
+
+PARTS_OF_BUDGET = {"products": 0.6, "copies": 0.3, "launches": 0.1}
+COPIES = 2
+"""A copy and a triad of the smallest operands that no cache holds."""
+
+
+def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget_s: float) -> list[Ceiling]:
+    """Rows for `analysis.profile.machine.machine_of`: products and convolutions of these precisions and of fp32,
+    copies, launches.
+
+    What this device refuses is a row with its reason. Raises ValueError for a budget that is not above 0.
+    """
+    facts = environment.device_facts(device)
+    names = [name for name in PRECISIONS if name in {*precisions, ALWAYS}]
+    rows = ceilings_by_precision(device, names, clock, budget_s * PARTS_OF_BUDGET["products"])
+    rows += copies_and_launches(device, clock, budget_s)
+    threads = torch.get_num_threads() if device.startswith("cpu") else None
+    return [replace(row, threads=threads, device_name=str(facts.name or "")) for row in rows]
+
+
+def copies_and_launches(device: str, clock: Clock, budget_s: float) -> list[Ceiling]:
+    """A copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the budget."""
+    memory_bytes = environment.device_facts(device).memory_bytes or 0
+    blank = Ceiling(sitting="", device=device, precision="", unit="", operation="", shape="")
+    with apply_precision.session(PRECISIONS[ALWAYS], device), torch.no_grad():
+        bench = Bench(device, torch.float32, clock, math.inf)
+        bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["copies"]
+        planned = moves(bench.device.type, last_cache_bytes(device), memory_bytes)
+        beyond = [move for move in planned if move.family == MEMORY][:COPIES]
+        rows = move_rows(bench, blank, beyond)
+        views = launch_views(device)
+        bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]
+        rows += [launch_row(bench, blank, view, len(views) - i) for i, view in enumerate(views)]
+    if bench.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return rows
