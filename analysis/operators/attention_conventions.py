@@ -2,12 +2,12 @@
 
 dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
 everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
-mask keeps: a sliding window, all of an encoder, what padding and packed sequences leave. hardware: what the kernel of
+mask keeps: a sliding window, all of an encoder, what packed sequences leave. hardware: what the kernel of
 the call computes by its tiles (`attention_pairs.py`), where they are known.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
-tracer notes; `measure/model/module_masks.py`), and by what the batch says of padding and packed sequences
-(`MASK_PAIRS`; `measure/model/batch_masks.py`). No mask is read. Where attention runs as plain products (with dropout
+tracer notes; `measure/model/module_masks.py`), where the batch has no mask of its own (`MASK_PAIRS`;
+`measure/model/batch_masks.py`). No mask is read. Where attention runs as plain products (with dropout
 on a CPU, or written so), the batched products that a module with a rule calls itself are its scores and their use. Not
 claimed: anything of other attention that is written as plain products, which is dense in each convention.
 """
@@ -31,7 +31,7 @@ BY_RULE = ("causal", "mask_exact")
 
 MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
 """Attributes of a call of attention in a trace: the rule of its module's mask in words (`attention_pairs.py`), and of a
-batch with padding or packed sequences [pairs that the masks of all its sequences keep, sequences]; None: not known."""
+batch with padding or packed sequences None (in older tables [pairs that all its masks keep, sequences])."""
 
 BLOCK_PAIRS = "block_pairs"
 """The same of FlexAttention's block mask: {kept, tiles, causal, masks} (`measure/operations/flex_attention.py`); of

@@ -21,8 +21,6 @@ Not claimed: any other kernel (cuDNN's, memory-efficient attention, FlashAttenti
 when there are few queries, as in decoding; the fifth product of a backward pass, which computes the scores again.
 """
 
-from collections.abc import Iterable
-
 from analysis.operators.cost import attribute, shape
 from results.records.operations import Operation
 
@@ -97,24 +95,6 @@ def window_pairs(queries: int, keys: int, window: int, shift: int = 0) -> int:
         raise ValueError(f"expected a window of at least 1 key, got {window}")
     # of query i the keys up to i + shift, less those up to i + shift - window
     return _up_to(queries, keys, shift) - _up_to(queries, keys, shift - window)
-
-
-def packed_pairs(rule: str, lengths: Iterable[int]) -> int:
-    """The same with the rule of a mask in words, of each sequence by itself.
-
-    >>> packed_pairs("window:2", [2, 3])  # 1 + 2, and 1 + 2 + 2
-    8
-    """
-    return sum(pairs_of(rule, length, length) for length in lengths)
-
-
-def padded_pairs(rule: str, queries: int, runs: Iterable[tuple[int, int]], shift: int = 0) -> int:
-    """Pairs of a rule whose keys lie in the runs [start, stop) that padding leaves; queries of padding count.
-
-    >>> padded_pairs("causal", 4, [(1, 3)])  # 0 + 1 + 2 + 2
-    5
-    """
-    return sum(pairs_of(rule, queries, stop, shift) - pairs_of(rule, queries, start, shift) for start, stop in runs)
 
 
 def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from measure.fake.mode import fake_copy, fake_mode, quiet, tensors_of
-from measure.model.batch_masks import batch_mask
+from measure.model.batch_masks import has_masks
 from measure.model.random_state import kept_random
 from measure.model.run import check_outputs, summed
 from measure.operations.flex_attention import MODULE as FLEX
@@ -87,7 +87,7 @@ def trace_model(
     with kept_random() as drawn:
         trace = trace_step(
             step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before,
-            batch=batch_mask(model, inputs, kwargs),
+            batch=has_masks(model, inputs, kwargs),
         )  # fmt: skip
         return replace(trace, notes=(*trace.notes, DREW)) if drawn() else trace
 

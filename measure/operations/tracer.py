@@ -39,7 +39,7 @@ from measure.dispatch.schemas import (
 from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake
-from measure.model.batch_masks import BatchMask, Masks
+from measure.model.batch_masks import Masks
 from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from measure.model.work_outside import noticed
 from measure.operations.control_flow import written_out
@@ -108,14 +108,14 @@ def trace_step(
     inputs: Any = (),
     mode: FakeMode | None = None,
     steps_before: int = 1,
-    batch: BatchMask | None = None,
+    batch: bool | None = None,
 ) -> Trace:
     """Run `step` once and return what it did.
 
     mode: the fake mode whose tensors the step works on; None for real tensors, on whatever device they are.
     inputs: tensors of the batch, in any nesting of tuples, lists and dicts. steps_before: steps that are run first and
-    not recorded, so that the recorded one finds its optimizer's state. batch: what the inputs say of attention masks,
-    where these are without values; None: they are asked.
+    not recorded, so that the recorded one finds its optimizer's state. batch: whether the inputs have attention
+    masks of their own; None: they are asked.
     Raises Unavailable where fake tensors cannot run an operation (its output depends on data), ValueError for a step
     that announces no phase or an unknown one.
     """
@@ -137,7 +137,7 @@ class Recorder:
         optimizer: Any = None,
         inputs: Any = (),
         symbolic: bool = False,
-        batch: BatchMask | None = None,
+        batch: bool | None = None,
     ) -> None:
         self.phase = "optimizer"
         self.active = False

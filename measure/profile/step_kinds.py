@@ -20,7 +20,7 @@ import torch
 
 from analysis.devices.precisions import Precision
 from measure.fake.mode import FakeMode, fake_copy, fake_mode, quiet
-from measure.model.batch_masks import batch_mask
+from measure.model.batch_masks import has_masks
 from measure.model.random_state import kept_random
 from measure.model.run import summed, tensors
 from measure.model.state_snapshot import preserved_state
@@ -210,7 +210,7 @@ def _trace_copy(step: ModelStep, mode: FakeMode) -> Trace:
     before = int(optimizer is not None)
     return trace_step(
         fake, model=copied, optimizer=optimizer, inputs=(args, kwargs, target), mode=mode, steps_before=before,
-        batch=batch_mask(step.model, step.args, step.kwargs),
+        batch=has_masks(step.model, step.args, step.kwargs),
     )  # fmt: skip
 
 

@@ -54,8 +54,6 @@ POSITIONS = torch.tensor([[*range(10), *range(9), *range(5)]])
 
 BATCHES: dict[str, dict[str, Any]] = {
     "no mask": {},
-    "padding": {"attention_mask": PADDED},
     "no padding": {"attention_mask": torch.ones_like(PADDED)},
-    "packed": {"position_ids": POSITIONS, "use_cache": False},
-    "packed, and a cache that hides it": {"position_ids": POSITIONS, "use_cache": True},
+    "positions": {"position_ids": torch.arange(LENGTH)[None]},
 }

@@ -40,7 +40,7 @@ def test_plain_products_of_a_causal_module_count_as_the_whole_operator_does() ->
         assert len({count.by_convention(convention) for count in counts}) == 1, convention
 
 
-@pytest.mark.parametrize(("name", "how"), [("mistral", "no mask"), ("bert", "padding")])
+@pytest.mark.parametrize(("name", "how"), [("mistral", "no mask"), ("bert", "no padding")])
 def test_the_conventions_of_a_profiled_step_are_those_of_the_count(name: str, how: str) -> None:
     model, inputs = model_of(name, attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
     kwargs = BATCHES[how]
