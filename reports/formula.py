@@ -14,7 +14,6 @@ from analysis.formula.algebra.evaluate import as_csv, value
 from analysis.formula.algebra.expressions import plain
 from analysis.formula.algebra.simplify import pretty, shortest
 from analysis.formula.algebra.solve import Solution
-from analysis.formula.derivation.footprint import Piece
 from analysis.formula.derivation.interpolate import point_text
 from analysis.formula.derivation.sampling import Axis
 from analysis.formula.derivation.totals import OF_ATTENTION, PART, QUANTITIES, Term
@@ -40,9 +39,8 @@ class Solved:
 class FormulaAnswer:
     """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's.
 
-    pieces: footprint → where its peak is as the batch grows, other symbols as at the point. minimal_proven: no order
-    needs less than the minimal footprint there. at_least: quantity without a total, as the step has operations that no
-    rule understands → that of the others.
+    minimal_proven: no order needs less than the minimal footprint at the point. at_least: quantity without a total, as
+    the step has operations that no rule understands → that of the others.
     """
 
     model: str
@@ -62,7 +60,6 @@ class FormulaAnswer:
     solved: tuple[Solved, ...] = ()
     swept: tuple[Mapping[str, int | Fraction], ...] = ()
     notes: tuple[str, ...] = ()
-    pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
     minimal_proven: bool | None = None
     at_least: Mapping[str, Expr] = field(default_factory=dict)
 
@@ -87,19 +84,6 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
         "unknown_calls": sum(answer.not_understood.values()),
         "unknown_time_ratio": None,
         "minimal_footprint_proven": answer.minimal_proven,
-        "pieces": [
-            {
-                "quantity": name,
-                "from_batch": piece.start,
-                "operation": piece.place.name,
-                "phase": piece.place.phase,
-                "module": piece.place.module,
-                "bytes_per_sample": _number(piece.slope_bytes),
-                "constant_bytes": _number(piece.constant_bytes),
-            }
-            for name, found in answer.pieces.items()
-            for piece in found
-        ],
         "by": answer.by or None,
         "parts": [
             {answer.by: part, **{name: _plain(costs[name]) for name in PART}} for part, costs in answer.parts.items()
@@ -211,15 +195,7 @@ def _amount(number: int | Fraction | None, name: str) -> str:
 
 
 def _peaks(answer: FormulaAnswer) -> Iterator[Part]:
-    """Where the peaks are as the batch grows."""
-    for name, found in answer.pieces.items():
-        at = [
-            f"{piece.place.name}{f' in {piece.place.module}' if piece.place.module else ''} ({piece.place.phase})"
-            + (f" from a batch of {piece.start}" if piece.start > 1 else "")
-            for piece in found
-        ]
-        if at:
-            yield Prose(f"{QUANTITIES[name].partition(',')[0]}: its peak is at {', '.join(at)}", rest="    ")
+    """How the minimal footprint is known."""
     if answer.minimal_proven is not None:
         known = "no order needs less there" if answer.minimal_proven else "an order may need less there"
         yield Prose(f"the minimal one is of the order found at the point of the values; {known}", rest="    ")

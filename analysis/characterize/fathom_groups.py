@@ -12,7 +12,7 @@ What none of them knows is unclassified: shown, and never folded into a group.
 
 Choices that could be made otherwise: softmax is A and the logarithm of it, being a part of the cross entropy, is C
 (the paper's columns); pooling and normalisation are C; a look-up in an embedding is G, a bag of them C; fused
-attention and fused recurrent layers, which mix B and A, are B; communication is G. `Grouping.with_places` changes any.
+attention and fused recurrent layers, which mix B and A, are B; communication is G.
 
 `figure3` has the operation types of the eight workloads as the paper prints them, in per cent of each one's time
 (training, a CPU of eight threads, TensorFlow 0.8). `fathom_figure3.csv` holds its cells. Rows sum to 94 to 99: the
@@ -30,11 +30,11 @@ import csv
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.operators import names
-from analysis.operators.registry import KINDS, kind_of
+from analysis.operators.registry import kind_of
 
 GROUPS: Mapping[str, str] = {
     "A": "elementwise arithmetic",
@@ -152,34 +152,6 @@ class Placed:
     stage: str
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """Which names and kinds go where. The patterns, tags and scopes are the same for all."""
-
-    by_name: Mapping[str, str]
-    by_kind: Mapping[str, str]
-
-    def with_places(self, places: Mapping[str, str]) -> Grouping:
-        """This grouping with other places: a kind or a bare name → group.
-
-        A kind takes with it the names that are placed by themselves.
-        Raises ValueError for a group that there is none of, and for a name that is neither a kind nor an operation;
-        one with a namespace of its own ("mylib.spin") may be any.
-        """
-        for name, group in places.items():
-            if name not in KINDS and "." not in name.replace("::", ".") and not group_of(name).group:
-                raise ValueError(f"expected a kind ({', '.join(KINDS)}) or an operation, got {name!r}")
-            if group not in OPERATIONS:
-                raise ValueError(f"expected a group from {OPERATIONS[0]} to {OPERATIONS[-1]}, got {group!r}")
-        kinds = {name: group for name, group in places.items() if name in KINDS}
-        alone = {name: group for name, group in self.by_name.items() if kind_of(f"aten.{name}") not in kinds}
-        others = {bare(name): group for name, group in places.items() if name not in KINDS}
-        return replace(self, by_name={**alone, **others}, by_kind={**self.by_kind, **kinds})
-
-
-FATHOM = Grouping(BY_NAME, BY_KIND)
-
-
 def bare(name: str) -> str:
     """ "aten::add_" and "aten.add" as "add"; "torchvision::nms" as "torchvision.nms"; "_foreach_mul_" as "mul"."""
     plain = name.replace("::", ".").removeprefix("aten.")
@@ -187,7 +159,7 @@ def bare(name: str) -> str:
     return short.removeprefix(_FOREACH)
 
 
-def group_of(name: str, scope: str = "", tags: Sequence[str] = (), grouping: Grouping = FATHOM) -> Placed:
+def group_of(name: str, scope: str = "", tags: Sequence[str] = ()) -> Placed:
     """The group of an operation by its name, as torch's profiler or our tracer has it.
 
     scope: "step" or "zero_grad" of an optimizer around it, or "". tags: see `BY_TAG`.
@@ -196,7 +168,7 @@ def group_of(name: str, scope: str = "", tags: Sequence[str] = (), grouping: Gro
         return Placed("F", "scope")
     if scope == ZERO_GRAD:
         return Placed("G", "scope")
-    if found := _by_table(bare(name), grouping):
+    if found := _by_table(bare(name)):
         return Placed(found, "table")
     if found := _by_pattern(bare(name)):
         return Placed(found, "pattern")
@@ -204,12 +176,8 @@ def group_of(name: str, scope: str = "", tags: Sequence[str] = (), grouping: Gro
     return Placed(tagged, "tag" if tagged else "")
 
 
-def _by_table(short: str, grouping: Grouping) -> str:
-    alone = grouping.by_name.get(short)
-    if alone is not None:
-        return alone
-    kind = kind_of(short) or kind_of(f"aten.{short}")
-    return grouping.by_kind.get(kind, UNCLASSIFIED)
+def _by_table(short: str) -> str:
+    return BY_NAME.get(short) or BY_KIND.get(kind_of(short) or kind_of(f"aten.{short}"), UNCLASSIFIED)
 
 
 @functools.cache

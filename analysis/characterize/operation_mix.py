@@ -29,7 +29,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.characterize.fathom_groups import FATHOM, GROUPS, OPERATIONS, UNCLASSIFIED, Grouping, group_of, type_of
+from analysis.characterize.fathom_groups import GROUPS, OPERATIONS, UNCLASSIFIED, group_of, type_of
 from analysis.stats.summary import median_interval
 from results.records.characterization import (
     PLAIN,
@@ -115,16 +115,14 @@ def step_s(data: Characterization, recording: int) -> float | None:
     return statistics.median(times) if times else None
 
 
-def mix(
-    data: Characterization, recording: WorkloadRecording, label: str = "", grouping: Grouping = FATHOM
-) -> Mix | None:
+def mix(data: Characterization, recording: WorkloadRecording, label: str = "") -> Mix | None:
     """The shares of one recording; None where none of its steps was profiled. A step of which is not known how long its
     operations took is no part of them."""
     steps = {s.step: s for s in steps_of(data, recording.recording, PROFILED) if s.operations_s is not None}
     rows = [row for row in data.times if row.recording == recording.recording and row.step in steps]
     if not steps or not rows:
         return None
-    by_type = _by_type(rows, grouping)
+    by_type = _by_type(rows)
     lengths = {number: step.time_s for number, step in steps.items()}
     between = {number: step.time_s - (step.operations_s or 0.0) for number, step in steps.items()}
     medians = {key: _median_share(cells, lengths) for key, cells in by_type.items()}
@@ -154,10 +152,10 @@ _Cells = dict[int, list[float]]
 """Step → (time in s, calls, launches)."""
 
 
-def _by_type(rows: Iterable[OperationTime], grouping: Grouping) -> dict[tuple[str, str], _Cells]:
+def _by_type(rows: Iterable[OperationTime]) -> dict[tuple[str, str], _Cells]:
     found: dict[tuple[str, str], _Cells] = {}
     for row in rows:
-        placed = group_of(row.name, row.scope, row.tags, grouping)
+        placed = group_of(row.name, row.scope, row.tags)
         key = (type_of(row.name, row.scope, row.optimizer), placed.group)
         cell = found.setdefault(key, {}).setdefault(row.step, [0.0, 0.0, 0.0])
         for place, value in enumerate((row.time_s, row.calls, row.launches)):

@@ -33,7 +33,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of, type_of
+from analysis.characterize.fathom_groups import OPERATIONS, STEP, UNCLASSIFIED, group_of, type_of
 from analysis.characterize.operation_mix import Mix, mix, step_s, steps_of
 from analysis.characterize.summary import ok
 from analysis.operators.registry import kind_of
@@ -66,15 +66,15 @@ class Reconstructed:
         return None if self.alone_s is None or not self.recorded_s else self.alone_s / self.recorded_s
 
 
-def reconstructed(data: Characterization, grouping: Grouping = FATHOM) -> list[Reconstructed]:
+def reconstructed(data: Characterization) -> list[Reconstructed]:
     """By group, then all together, of every recording whose operations were timed alone."""
     found = []
     for each in ok(data, "mix"):
         rows = [row for row in data.alone if row.recording == each.recording]
         if rows:
-            recorded = _recorded_times(data, each, grouping)
+            recorded = _recorded_times(data, each)
             parts = [
-                _part(each, group, [row for row in rows if _group(row.name, row.phase, grouping) == group], recorded)
+                _part(each, group, [row for row in rows if _group(row.name, row.phase) == group], recorded)
                 for group in (*OPERATIONS, UNCLASSIFIED)
             ]
             found += [part for part in parts if part.calls]
@@ -82,11 +82,11 @@ def reconstructed(data: Characterization, grouping: Grouping = FATHOM) -> list[R
     return found
 
 
-def _group(name: str, phase: str, grouping: Grouping) -> str:
-    return group_of(name, STEP if phase == "optimizer" else "", (), grouping).group
+def _group(name: str, phase: str) -> str:
+    return group_of(name, STEP if phase == "optimizer" else "", ()).group
 
 
-def _recorded_times(data: Characterization, recording: WorkloadRecording, grouping: Grouping) -> dict[str, float]:
+def _recorded_times(data: Characterization, recording: WorkloadRecording) -> dict[str, float]:
     """Group → median time a profiled step of its operations, without views; nothing without a profiled step."""
     steps = [step.step for step in steps_of(data, recording.recording, PROFILED)]
     if not steps:
@@ -98,7 +98,7 @@ def _recorded_times(data: Characterization, recording: WorkloadRecording, groupi
             and row.step in steps
             and kind_of(row.name.replace("::", ".")) != "view"
         ):
-            sums[group_of(row.name, row.scope, row.tags, grouping).group][row.step] += row.time_s
+            sums[group_of(row.name, row.scope, row.tags).group][row.step] += row.time_s
     return dict.fromkeys((*OPERATIONS, UNCLASSIFIED), 0.0) | {
         group: statistics.median(cells.values()) for group, cells in sums.items()
     }
@@ -155,12 +155,12 @@ class Scaling:
     law: Amdahl | None
 
 
-def parallelism(data: Characterization, grouping: Grouping = FATHOM) -> list[Scaling]:
+def parallelism(data: Characterization) -> list[Scaling]:
     """Over threads: the whole step, then each type of at least `LEAST_TYPES_RATIO` of it, the longest first."""
     found: list[Scaling] = []
     for group in _over(ok(data, "mix", "threads"), "threads"):
         if len(group) > 1:
-            found += _scalings(data, group, grouping)
+            found += _scalings(data, group)
     return found
 
 
@@ -175,13 +175,13 @@ def _over(recordings: Iterable[WorkloadRecording], field: str) -> list[dict[int,
     return list(found.values())
 
 
-def _scalings(data: Characterization, by_threads: Mapping[int, WorkloadRecording], grouping: Grouping) -> list[Scaling]:
+def _scalings(data: Characterization, by_threads: Mapping[int, WorkloadRecording]) -> list[Scaling]:
     workload = next(iter(by_threads.values())).workload
     whole = {
         count: [step.time_s for step in steps_of(data, each.recording, PLAIN)] for count, each in by_threads.items()
     }
     found = [_scaling(workload, "step", "", whole)]
-    series = {count: type_series(data, each, grouping) for count, each in by_threads.items()}
+    series = {count: type_series(data, each) for count, each in by_threads.items()}
     first = series[min(series)]
     medians = {key: statistics.median(times) for key, times in first.items()}
     for key in sorted(medians, key=lambda key: -medians[key]):
@@ -197,9 +197,7 @@ def _scaling(workload: str, name: str, group: str, times_s: Mapping[int, Sequenc
     return Scaling(workload, name, group, {count: statistics.median(times) for count, times in known.items()}, fitted)
 
 
-def type_series(
-    data: Characterization, recording: WorkloadRecording, grouping: Grouping = FATHOM
-) -> dict[tuple[str, str], list[float]]:
+def type_series(data: Characterization, recording: WorkloadRecording) -> dict[tuple[str, str], list[float]]:
     """(operation type, group) → its time in each profiled step that counts, in order; 0 where it was not called."""
     numbers = [step.step for step in steps_of(data, recording.recording, PROFILED)]
     found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
@@ -207,19 +205,19 @@ def type_series(
         if row.recording == recording.recording and row.step in numbers:
             key = (
                 type_of(row.name, row.scope, row.optimizer),
-                group_of(row.name, row.scope, row.tags, grouping).group,
+                group_of(row.name, row.scope, row.tags).group,
             )
             found[key][row.step] = found[key].get(row.step, 0.0) + row.time_s
     return {key: [cells.get(number, 0.0) for number in numbers] for key, cells in found.items()}
 
 
-def over_batch(data: Characterization, grouping: Grouping = FATHOM) -> list[tuple[WorkloadRecording, Mix]]:
+def over_batch(data: Characterization) -> list[tuple[WorkloadRecording, Mix]]:
     """The mixes of one workload over its batch sizes, the smallest first; of workloads with more than one."""
     found = []
     for by_size in _over(ok(data, "mix", "batch"), "batch_size"):
         if len(by_size) > 1:
             for size in sorted(by_size):
-                made = mix(data, by_size[size], "", grouping)
+                made = mix(data, by_size[size], "")
                 if made is not None:
                     found.append((by_size[size], made))
     return found

@@ -13,7 +13,7 @@ unfused sum over operations, so that their rate is what operations asked for, no
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of
+from analysis.characterize.fathom_groups import OPERATIONS, STEP, UNCLASSIFIED, group_of
 from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, labels, mix, step_s, steps_of, vectors
 from analysis.characterize.stationarity import Stationarity, stationarity
 from analysis.operators.traffic import UNSIZED
@@ -36,11 +36,11 @@ def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
     return [each for each in data.recordings if each.status == "ok" and each.why in whys]
 
 
-def mixes(data: Characterization, grouping: Grouping = FATHOM) -> list[Mix]:
+def mixes(data: Characterization) -> list[Mix]:
     """The mix of every recording that has one, labelled by what sets it apart."""
     recordings = ok(data, "mix")
     names = labels(recordings)
-    found = (mix(data, each, names[each.recording], grouping) for each in recordings)
+    found = (mix(data, each, names[each.recording]) for each in recordings)
     return [each for each in found if each is not None]
 
 
@@ -135,7 +135,7 @@ class GroupCost:
         return self.bytes / self.time_s if self.time_s and not self.unsized_calls else None
 
 
-def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[GroupCost]:
+def group_costs(data: Characterization) -> list[GroupCost]:
     """FLOP, bytes and time by group, of every training mix whose operations were counted. All optimizer work is F."""
     found = []
     for each in ok(data, "mix"):
@@ -144,9 +144,7 @@ def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[Gro
         rows = [row for row in data.costs if row.recording == each.recording]
         for group in (*OPERATIONS, UNCLASSIFIED):
             mine = [
-                row
-                for row in rows
-                if group_of(row.name, STEP if row.phase == "optimizer" else "", (), grouping).group == group
+                row for row in rows if group_of(row.name, STEP if row.phase == "optimizer" else "", ()).group == group
             ]
             if mine:
                 found.append(_group_cost(each.workload, group, mine))

@@ -63,11 +63,6 @@ class Lines:
     first: tuple[int, Sequence[int]]
     second: tuple[int, Sequence[int]]
 
-    def at(self, batch: int) -> float:
-        """The highest moment's bytes at a batch."""
-        (one, low), (other, high) = self.first, self.second
-        return max(a + (b - a) * (batch - one) / (other - one) for a, b in zip(low, high, strict=True))
-
     def largest(self, available_bytes: int) -> int:
         """The largest batch of which every moment is below; MOST if they are at every batch."""
         (one, low), (other, high) = self.first, self.second

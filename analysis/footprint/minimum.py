@@ -212,7 +212,8 @@ def forced_bytes(graph: Graph) -> list[int]:
     """Bytes that are there while each node runs, in any order."""
     nodes = len(graph.operations)
     if nodes > MOST_REACHED:
-        return _own_bytes(graph)
+        always = sum(block.nbytes for block in graph.blocks if block.maker == BEFORE and block.stays)
+        return [always] * nodes
     earlier, later = reach(graph.before, range(nodes)), reach(graph.after, range(nodes - 1, -1, -1))
     masks: dict[int, int] = {}  # the nodes while which something is there, as bits → its bytes
     for block in graph.blocks:
@@ -229,17 +230,6 @@ def forced_bytes(graph: Graph) -> list[int]:
         bits = numpy.frombuffer(mask.to_bytes((nodes + 7) // 8, "little"), dtype=numpy.uint8)
         total += nbytes * numpy.unpackbits(bits, count=nodes, bitorder="little").astype(numpy.int64)
     return [int(each) for each in total]
-
-
-def _own_bytes(graph: Graph) -> list[int]:
-    """The same without what is before and after: what each node uses, and what is there throughout."""
-    always = sum(block.nbytes for block in graph.blocks if block.maker == BEFORE and block.stays)
-    own = [always] * len(graph.operations)
-    for block in graph.blocks:
-        if not (block.maker == BEFORE and block.stays):
-            for node in block.users:
-                own[node] += block.nbytes
-    return own
 
 
 def reach(neighbours: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_groups import FATHOM, GROUPS, Grouping
+from analysis.characterize.fathom_groups import GROUPS
 from analysis.characterize.operation_mix import Merge, Mix, pictures, types_for
 from analysis.characterize.stationarity import Stationarity, Tail, tail
 from analysis.characterize.step_reconstruction import Reconstructed, Scaling, over_batch, parallelism, reconstructed
@@ -91,14 +91,13 @@ class CharacterizeAnswer:
 
 def look(
     data: Characterization,
-    grouping: Grouping = FATHOM,
     notes: Sequence[str] = (),
     *,
     reproduce: str = "",
     peaks: Mapping[str, float] | None = None,
 ) -> CharacterizeAnswer:
     """Work it all out. reproduce: "fathom" to tell the paper's numbers beside ours; peaks: unit → FLOP/s."""
-    found = mixes(data, grouping)
+    found = mixes(data)
     chosen = comparable_mixes(found)
     varied = pictures(chosen)
     return CharacterizeAnswer(
@@ -109,11 +108,11 @@ def look(
         pictures={variant: tuple(linkage(mine)) for variant, mine in varied.items()},
         steadiness=tuple(steadiness(data)),
         against=tuple(training_against_inference(data)),
-        parallelism=tuple(parallelism(data, grouping)),
-        over_batch=tuple(over_batch(data, grouping)),
-        costs=tuple(group_costs(data, grouping)),
+        parallelism=tuple(parallelism(data)),
+        over_batch=tuple(over_batch(data)),
+        costs=tuple(group_costs(data)),
         tails=tuple(_tails(data, chosen)),
-        reconstructed=tuple(reconstructed(data, grouping)),
+        reconstructed=tuple(reconstructed(data)),
         peaks=dict(peaks or {}),
         notes=tuple(notes),
         reproduce=reproduce,

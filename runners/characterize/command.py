@@ -11,7 +11,6 @@ before a kill is whole. Derived tables and figures can be deleted and made again
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import time
 from argparse import Namespace
@@ -49,17 +48,6 @@ TIMEOUT_S = 1800.0
 
 DESCRIPTION = "How do workloads differ: operation mix, similarity, training against inference, parallelism?"
 EPILOG = "What each number means, and where its formula comes from: docs/characterize.md."
-
-
-def _places(text: str) -> dict[str, str]:
-    """ "softmax=C,embedding=C" """
-    found = {}
-    for part in text.split(","):
-        what, equals, group = (word.strip() for word in part.partition("="))
-        if not (what and equals and group):
-            raise argparse.ArgumentTypeError(f"expected WHAT=GROUP, as in softmax=C, got {part!r}")
-        found[what] = group.upper()
-    return found
 
 
 OPTIONS: Mapping[str, Options] = {
@@ -116,12 +104,6 @@ OPTIONS: Mapping[str, Options] = {
         "timeout": {"default": TIMEOUT_S, "help": f"of one recording ({TIMEOUT_S:g})"},
     },
     "the report": {
-        "--place": {
-            "type": _places,
-            "default": {},
-            "metavar": "WHAT=GROUP,…",
-            "help": "put a kind or operation into another group",
-        },
         "ceilings": {"help": "ceilings.csv, for the share of the peak that each group reaches"},
         "out": {"help": "write the recordings, tables and figures here"},
         "format": {"help": "table, csv (of shares) or json (table)"},
@@ -202,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    grouping, peaks = _grouping(options), _peaks(options)
+    peaks = _peaks(options)
     notes: tuple[str, ...] = ()
     if options.directories:
         data, interrupted = _read(options), False
@@ -211,16 +193,9 @@ def _run(options: Namespace) -> int:
         data, notes, interrupted = _record_all(options)
     from reports.characterize.answer import look
 
-    seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
+    seen = look(data, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
     return INTERRUPTED if interrupted else _code(data)
-
-
-def _grouping(options: Namespace) -> Any:
-    from analysis.characterize.fathom_groups import FATHOM
-
-    with as_mistake(ValueError, about="--place: "):
-        return FATHOM.with_places(options.place)
 
 
 def _peaks(options: Namespace) -> dict[str, float]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
+from analysis.devices.precisions import PRECISIONS
 from analysis.formula.derivation.interpolate import Point, point_text
 from analysis.formula.derivation.sampling import Axis, NoSample, SizeSample, spread
 from results.errors import Unavailable
@@ -82,7 +83,7 @@ class Subject:
     symbols: Mapping[str, str]
     batch_size: int
     optimizer: str
-    autocast: str | None = None
+    precision: str = "fp32"
     smallest: Mapping[str, int] | None = None
     limits: Sequence[tuple[str, str, int | str]] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
@@ -348,6 +349,7 @@ def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> 
     from runners.workers.any_model import get
     from workloads.training.step import TrainingStep, have_state, optimizer_of
 
+    policy = PRECISIONS[subject.precision]
     with quiet():
         workload = get(subject.model, **{**subject.fixed, **sizes})
         with torch.device("meta"):
@@ -359,8 +361,9 @@ def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> 
         with mode:
             batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), None)
             optimizer = optimizer_of(subject.optimizer, workload, trained)
-            autocast = getattr(torch, subject.autocast) if subject.autocast else None
-            step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu", autocast)
+            autocast = getattr(torch, policy.autocast) if policy.autocast else None
+            scaler = torch.amp.GradScaler("cpu") if policy.scaler else None
+            step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu", autocast, scaler)
             have_state(optimizer, trained)
         inputs = (batch.inputs, batch.target)
         found = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode, steps_before=0)

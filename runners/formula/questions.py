@@ -230,7 +230,6 @@ def answer(options: Namespace) -> FormulaAnswer:
             *_without(derived),
             *peaks.notes,
         ),
-        pieces=peaks.pieces,
         minimal_proven=peaks.proven,
         axes=(*derived.axes, *derived.structural),
         samples=derived.samples,
@@ -315,7 +314,7 @@ def _subject(options: Namespace) -> Subject:
         symbols=names_of(sizes),
         batch_size=options.batch_size,
         optimizer=options.optimizer or _optimizer(options),
-        autocast=PRECISIONS[options.precision].autocast,
+        precision=options.precision,
         smallest=smallest(options.model),
         limits=limits(options.model),
         kept={name: value for name, value in workload.hyper.items() if name in WORDS},
@@ -450,12 +449,11 @@ OWN_RULES = "flopledger"
 
 @dataclass(frozen=True)
 class FootprintFormulas:
-    """formulas: quantity → its formula. pieces: quantity → where its peak is as the batch grows, if that is a symbol.
-    why: quantity → why it has none. notes: for a person. proven: no order needs less than the minimal one at the point;
-    None: there is none. at_least: quantity without a formula, as a size is unknown → that of all other storages."""
+    """formulas: quantity → its formula. why: quantity → why it has none. notes: for a person. proven: no order needs
+    less than the minimal one at the point; None: there is none. at_least: quantity without a formula, as a size is
+    unknown → that of all other storages."""
 
     formulas: Mapping[str, Expr] = field(default_factory=dict)
-    pieces: Mapping[str, tuple[derivation_footprint.Piece, ...]] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     proven: bool | None = None
@@ -483,14 +481,12 @@ def footprints(
         at_least = {EAGER: found.formula(EAGER)} if EAGER in kept else {}
         why, kept = {**why, **dict.fromkeys(kept, UNKNOWN)}, {}
     notes = [f"No formula of the {FOOTPRINT_NAMES[name]}: {reason}." for name, reason in why.items()]
-    pieces = {}
     notes += [WITHOUT] * bool(derived.unsized)
     if BATCH in point and kept:
         single = {**{axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}, BATCH: 1}
         notes += [f"The eager footprint {each}." for each in _wrong(found, single, sample(single), False).values()]
-        pieces = {name: derivation_footprint.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
     proven = found.proven if MINIMAL in kept else None
-    return FootprintFormulas({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven, at_least)
+    return FootprintFormulas({name: found.formula(name) for name in kept}, why, tuple(notes), proven, at_least)
 
 
 def _wrong(

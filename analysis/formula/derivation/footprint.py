@@ -44,16 +44,6 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """From this value of a symbol on, up to the next piece, the peak is at an operation; other symbols are fixed."""
-
-    start: int
-    place: CountKey
-    slope_bytes: Fraction
-    constant_bytes: Fraction
-
-
-@dataclass(frozen=True)
 class Footprints:
     """peaks: quantity → the forms whose largest it is; why: quantity → why it has no formula. proven: no order has less
     than the minimal formula at the point that was asked for, or at the few layers that were looked at there."""
@@ -103,40 +93,6 @@ def footprints(derived: Derived, point: Point) -> Footprints:
 def value(peaks: Sequence[Labelled], point: Point) -> Fraction:
     """The largest of the forms at a point."""
     return max(value_of(each.form, point) for each in peaks)
-
-
-def pieces(peaks: Sequence[Labelled], symbol: str, point: Point) -> tuple[Piece, ...]:
-    """Where the peak is as one symbol grows from 1, the others as at the point: each line from where it is the largest.
-
-    None (empty) where a form is no line in that symbol.
-    """
-    lines = []
-    for each in peaks:
-        powers: dict[int, Fraction] = {}
-        for monomial, coefficient in each.form.items():
-            power = sum(n for atom, n in monomial if atom.symbol == symbol)
-            if any(atom.symbol == symbol and atom.by != 1 for atom, _ in monomial) or power > 1:
-                return ()
-            rest = tuple(pair for pair in monomial if pair[0].symbol != symbol)
-            powers[power] = powers.get(power, Fraction(0)) + value_of({rest: coefficient}, point)
-        lines.append((powers.get(1, Fraction(0)), powers.get(0, Fraction(0)), each.place))
-    return _envelope(lines)
-
-
-def _envelope(lines: Sequence[tuple[Fraction, Fraction, CountKey]]) -> tuple[Piece, ...]:
-    """The upper envelope of lines over the whole numbers from 1 on. Of lines that are equal the first."""
-    start, found = 1, list[Piece]()
-    while True:
-        slope, constant, where = max(lines, key=lambda line: (line[0] * start + line[1], line[0]))
-        found.append(Piece(start, where, slope, constant))
-        later = [
-            (constant - other) // (steeper - slope) + 1  # the first whole number at which the steeper line is above
-            for steeper, other, _ in lines
-            if steeper > slope
-        ]
-        if not later:
-            return tuple(found)
-        start = max(start + 1, min(int(each) for each in later))
 
 
 def _labelled(table: FootprintTable, peaks: Sequence[Peak], merged: bool) -> list[Labelled]:

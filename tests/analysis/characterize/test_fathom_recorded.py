@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
+from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
 from analysis.characterize.operation_mix import Mix
 from reports.characterize.answer import CharacterizeAnswer, look, paper_name
 from runners.characterize.command import read_rows
@@ -21,7 +21,7 @@ KEPT = Path(__file__).parents[3] / "results" / "published" / "fathom-2026-11-22"
 @pytest.fixture(scope="module")
 def seen() -> CharacterizeAnswer:
     """Without the single calls, whose laws take seconds to fit."""
-    return look(replace(read_rows(KEPT), calls=()), FATHOM, reproduce="fathom")
+    return look(replace(read_rows(KEPT), calls=()), reproduce="fathom")
 
 
 def coded(seen: CharacterizeAnswer) -> dict[str, Mix]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import shlex
 
@@ -9,6 +10,7 @@ import pandas
 import pytest
 import sympy
 
+from runners.footprint import command as footprint
 from runners.formula import command
 from tests.support.fakes.commands import refused, running, telling
 
@@ -271,6 +273,14 @@ class TestSteps:
             assert at(found[name], found["at"]) == value
         assert found["symbols"] == ["batch", "hidden", "vocab", "seq"]  # two layers, as its graph has
         assert {"name", "quantity", "formula", "why"} == set(found["terms"][0])
+
+    def test_a_step_in_fp16_scales_its_loss_as_that_of_the_footprint_does(self, asked, capsys):
+        values = asked(CHAIN, "--symbols", "batch,width", "--precision", "amp-fp16")["values"]
+        words = [CHAIN, "--precision", "amp-fp16", "--device", "cpu", "--format", "json"]
+        assert footprint.main(words) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert values["eager_footprint_bytes"] == found["eager_peak_bytes"]
+        assert values["minimal_footprint_bytes"] == found["minimal_bytes"]
 
     def test_frozen_weights_have_no_gradient_and_checkpointed_modules_run_again(self, asked, nets):
         b, w = sympy.Symbol("batch"), sympy.Symbol("width")
