@@ -146,3 +146,18 @@ def test_the_file_says_the_commit_where_there_is_no_git(checkout, travelled):
     commit = "g" + git(checkout, "rev-parse", "HEAD")[:12]
     assert commit_of(travelled, {}) == commit
     assert commit_of(checkout, {}) == commit, "the untracked file does not make the checkout dirty"
+
+
+def test_only_a_committed_checkout_is_written_down(checkout, travelled):
+    with pytest.raises(ValueError, match="expected a git checkout"):
+        write_commit(travelled)
+    (checkout / "runners" / "new.py").write_text("")
+    with pytest.raises(ValueError, match=r"expected all code to be committed, got changes: \?\? runners/new\.py"):
+        write_commit(checkout)
+
+
+def test_the_variable_is_asked_before_the_file_and_after_git(checkout, travelled):
+    assert commit_of(travelled, {"FLOPLEDGER_COMMIT": COMMIT}) == "g0123456789ab"
+    assert commit_of(checkout, {"FLOPLEDGER_COMMIT": COMMIT}) == "g" + git(checkout, "rev-parse", "HEAD")[:12]
+    with pytest.raises(ValueError, match="7 to 40 hex digits of a commit, got 'main'"):
+        commit_of(travelled, {"FLOPLEDGER_COMMIT": "main"})

@@ -11,6 +11,7 @@ import types
 import typing
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from results import records
 from results.records.cell import Run
 from results.records.fields import Range
-from results.records.rows import Record, cell_text, column, columns_of, header, literal, to_values
+from results.records.rows import Record, cell_text, column, columns_of, header, literal, to_text, to_values
 from results.records.samples import Telemetry
 from results.store import layout
 from results.store.tables import table
@@ -183,3 +184,31 @@ def test_a_name_like_a_formula_is_text_to_a_spreadsheet(text: str) -> None:
     assert Named(text).to_row() == {"module": f"'{text}"}
     assert Named.from_row(Named(text).to_row()) == Named(text)
     assert table(Named, [Named(text)])["module"].tolist() == [text]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (2**80 + 1, "1208925819614629174706177"),  # 2^80 = 1208925819614629174706176
+        (1.0, "1.0"),
+        (1e300, "1e+300"),
+        (math.inf, "inf"),
+        ("a\r\nb\0c", "a  b c"),
+        ((1, 2), "[1,2]"),
+        ({"b": 1, "a": None}, '{"a":null,"b":1}'),
+        ({"a": {"y", "x"}}, '{"a":["x","y"]}'),
+        (types.MappingProxyType({"a": 1}), '{"a":1}'),
+        (np.float64(0.1), "0.1"),
+        (np.float32(0.5), "0.5"),
+        (np.int64(2**53 + 1), "9007199254740993"),
+        (np.bool_(True), "true"),
+        ({"a": np.int64(3), "b": [np.float64(0.1)]}, '{"a":3,"b":[0.1]}'),
+        ("\ud800", "\\ud800"),  # half a surrogate pair, as a file name can hold, has no UTF-8
+    ],
+)
+def test_one_value_as_text(value, text):
+    assert to_text(value) == text

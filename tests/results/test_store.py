@@ -223,3 +223,14 @@ def test_a_group_leaves_what_single_commits_leave(tmp_path):
         assert group.done() == dict.fromkeys(THREE, "ok")
     assert contents(tmp_path / "group") == contents(tmp_path / "single")
     assert read_run(tmp_path / "group").problems == []
+
+
+def test_a_directory_with_other_things_is_not_taken(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"expected a new or empty directory, .* which holds notes\.txt"):
+        Store.create(tmp_path, MANIFEST)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}
+    with pytest.raises(ValueError, match="expected a directory for the run, got the file"):
+        Store.create(tmp_path / "notes.txt", MANIFEST)
+    with pytest.raises(ValueError, match=r"expected a directory that can be written, got .*run: Not a directory"):
+        Store.create(tmp_path / "notes.txt" / "run", MANIFEST)

@@ -139,3 +139,20 @@ def test_a_newer_schema_is_refused_in_one_line(tmp_path):
         with pytest.raises(ValueError, match=said) as caught:
             opening(path)
         assert "\n" not in str(caught.value)
+
+
+def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
+    """Within one version a column may be added: older files lack it."""
+    path = run_of(tmp_path / "run")
+    corrupt(path / "samples.csv", b",device_s,", b",of_the_future_s,")
+    reseal(path)
+    data = read_run(path)
+    assert sorted(data.problems) == [
+        "samples.csv: column device_s is missing, taken as its default",
+        "samples.csv: column of_the_future_s is unknown and was left out",
+    ]
+    assert data.samples["device_s"].isna().all()
+    before = (path / "samples.csv").read_bytes()
+    with pytest.raises(ValueError, match=r"samples\.csv was written with other columns"):
+        Store.resume(path)
+    assert (path / "samples.csv").read_bytes() == before

@@ -206,3 +206,9 @@ def test_a_recurrent_layer_is_its_loop_unrolled() -> None:
     model, other, _, _ = costs(made)
     assert model == steps * 2 * b * (i + h) * 4 * h
     assert other == steps * (33 * h * b + 6)
+
+
+def test_only_lstm_cells_are_unrolled() -> None:
+    made = operation("aten.mkldnn_rnn_layer", {"input": (2, 3, 4), "weight0": (7, 4), "weight1": (7, 7)}, [], mode=1)
+    with pytest.raises(ValueError, match="expected LSTM cells"):
+        registry.cost(made, rules.RULES)

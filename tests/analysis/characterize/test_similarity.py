@@ -112,3 +112,10 @@ def test_two_counts_from_one_thread_are_karp_and_flatts_share():
     assert karp_flatt(1.0, 4) == 1
     with pytest.raises(ValueError, match="two threads"):
         karp_flatt(1.0, 1)
+
+
+def test_too_little_is_refused():
+    for times in ({1: [1.0, 1.0]}, {1: [1.0], 2: [0.5, 0.5]}, {0: [1.0, 1.0], 2: [0.5, 0.5]}):
+        with pytest.raises(ValueError, match="expected two thread counts"):
+            amdahl(times)
+    assert amdahl({1: [0.0, 0.0], 2: [0.0, 0.0]}) is None

@@ -33,6 +33,23 @@ from analysis.footprint.caching_allocator import (
 from results.records.operations import Storage
 from tests.support.made_up_operations.made_up_operations import operation
 
+GRADIENTS_WORKSPACE = [
+    {"name": "torch::CapturedTraceback::gather(bool, bool, bool)"},
+    {"name": "??"},
+    {"name": "at::native::convolution_backward(at::Tensor const&, ...)"},
+    {"name": "at::_ops::convolution_backward::redispatch(c10::DispatchKeySet, ...)"},
+    {"name": "torch::autograd::generated::ConvolutionBackward0::apply(...)"},
+]
+
+GRADIENT = [{"name": "at::detail::empty_cuda(...)"}, *GRADIENTS_WORKSPACE[1:]]
+GRADIENTS_WORKSPACE = [
+    {"name": "torch::CapturedTraceback::gather(bool, bool, bool)"},
+    {"name": "??"},
+    {"name": "at::native::convolution_backward(at::Tensor const&, ...)"},
+    {"name": "at::_ops::convolution_backward::redispatch(c10::DispatchKeySet, ...)"},
+    {"name": "torch::autograd::generated::ConvolutionBackward0::apply(...)"},
+]
+
 MIB = 2**20
 
 
@@ -242,3 +259,11 @@ def test_the_output_of_a_convolution_is_a_tensor_and_a_products_bytes_are_a_work
 
 def test_an_entry_without_frames_is_a_tensors() -> None:
     assert tensors_peak([entry("alloc", 1, 8), {"action": "alloc", "addr": 2, "size": 4}]) == 12
+
+
+def test_a_workspace_of_a_convolutions_gradients_is_none_of_its_tensors() -> None:
+    """900 of a gradient and 60 beside it; 60 from an operator that is not cuDNN's stay a tensor's."""
+    other = [{"name": "??"}, {"name": "at::_ops::resize_::call(...)"}]
+    history = [entry("alloc", 1, 900, GRADIENT), entry("alloc", 2, 60, GRADIENTS_WORKSPACE)]
+    assert tensors_peak(history) == 900
+    assert tensors_peak([history[0], entry("alloc", 2, 60, other)]) == 960

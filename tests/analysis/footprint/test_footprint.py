@@ -175,3 +175,8 @@ def test_bytes_that_others_saw_allocated(model: str, batch: int) -> None:
     copies = [replace(each, id=fresh + place, born_index=BEFORE) for place, each in enumerate(weights)]
     predicted = replay([*ledger, *copies], len(step.operations)).allocated_bytes
     assert predicted == pytest.approx(MEASURED[model, batch], rel=0.002)
+
+
+def test_operations_out_of_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="numbered from 0, got 1 at 0"):
+        footprint(steps(2)[::-1], [])

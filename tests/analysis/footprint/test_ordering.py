@@ -21,6 +21,7 @@ from analysis.footprint.live_bytes import footprint
 from analysis.footprint.minimum import PREFERENCES, Minimal, listed, minimal
 from measure.dispatch.schemas import Plan
 from measure.operations.tracer import Trace, trace_step
+from results.errors import Inconsistent
 from results.records.operations import Operation, Storage
 from tests.support.nets.memory_steps import NETS
 from tests.support.nets.small_steps import Build, fake_trace, parts, product, run
@@ -342,3 +343,9 @@ def test_a_step_in_another_order_trains_the_same_weights(name: str, optimizer: s
         assert all(torch.equal(after[number], wanted[number]) for number in wanted)
     now = {number: seen.tensors[number] for number in wanted}
     assert all(torch.equal(now[number], wanted[number]) for number in wanted)
+
+
+def test_an_operation_on_a_storage_that_is_not_in_the_ledger() -> None:
+    trace = traced("linear")
+    with pytest.raises(Inconsistent, match=r"operation 0 uses storage \d+, which is not in the ledger"):
+        minimal(trace.operations, trace.storages[-1:])

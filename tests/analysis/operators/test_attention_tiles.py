@@ -159,3 +159,9 @@ def test_a_square_causal_mask_and_packed_documents_by_their_closed_forms() -> No
     assert causal_pairs(131_072, 131_072) == 131_072 * 131_073 // 2
     assert pairs_of("all", 3, 5) == 15
     assert pairs_of("window:4", 9, 9) == 1 + 2 + 3 + 4 * 6
+
+
+@pytest.mark.parametrize("rule", ["", "window:", "window:-1", "window:0", "diagonal"])
+def test_a_rule_that_is_none_is_refused(rule: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        pairs_of(rule, 4, 4)

@@ -138,3 +138,15 @@ def test_symbols_and_numbers_agree(name: str) -> None:
         assert all(type(value) is int for value in (count.model_flop, count.other_flop))
         for field in ("model_flop", "other_flop"):
             assert sympy.sympify(getattr(symbolic, field)).subs({B: b, N: n, H: h}) == getattr(count, field)
+
+
+def test_fft_of_symbols() -> None:
+    """Powers of 2 come out exact."""
+    symbolic = sympy.simplify(nonproducts.fft(N, N).other_flop.subs(N, 1024))
+    assert symbolic == 5 * 1024 * 10 == nonproducts.fft(1024, 1024).other_flop
+
+
+def test_einsum_of_one_is_a_sum() -> None:
+    """A transpose moves, a contraction of one operand adds its elements."""
+    assert products.einsum("ij->ji", [(3, 4)]) == ZERO
+    assert products.einsum("ij->i", [(3, 4)]) == Cost(other_flop=12)

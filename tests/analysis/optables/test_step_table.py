@@ -92,3 +92,11 @@ def test_replace_leads_links_to_the_first_in_its_place():
     check_whole(longer)
     assert [operation.forward_index for operation in longer.operations] == [None] * 4 + [2, 2, 1, 0, 0]
     assert next(s for s in longer.storages if s.id == 100).born_index == 2
+
+
+def test_other_dtypes_move_other_bytes():
+    table = Table("bfloat16")
+    table.embedding(table.weight((100, 8)), table.input((4, 6), "int64"))
+    assert total(table.operations).read_bytes == 4 * 6 * 8 * 2 + 4 * 6 * 8  # as many rows as it returns, and indices
+    table.softmax(table.bmm(table.input((2, 3, 4)), table.input((2, 4, 3))))
+    assert total(table.operations).model_flop == 2 * 2 * 3 * 3 * 4

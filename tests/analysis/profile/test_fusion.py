@@ -8,6 +8,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from analysis.profile.fusion import fused
 from measure.operations.tracer import Trace, trace
 from results.records.operations import Operation, Storage
 from runners.workers.any_model import _parts
+from tests.support.made_up_operations.made_up_operations import operation
 from workloads.sources.any_model import get
 
 FLOAT = 4
@@ -259,3 +261,9 @@ def renumbered(step: Step) -> tuple[list[Operation], list[Storage]]:
 @cache
 def traced(model: str, batch: int) -> Trace:
     return trace(lambda mode: _parts(get(model), batch, mode))
+
+
+def test_an_operation_without_storages_is_refused() -> None:
+    blank = replace(operation("aten.relu", {"self": (3,)}, [(3,)]), reads=())
+    with pytest.raises(ValueError, match=r"aten.relu at index 0: expected a storage for each of 1 tensors, got 0"):
+        fused([blank], [])

@@ -9,10 +9,12 @@ import pytest
 
 from analysis.profile.roofline import (
     against,
+    groups,
     moved_bytes,
     place,
     step_roof,
 )
+from results.errors import Inconsistent
 from results.records.step_profile import Machine, StepOperation
 from tests.support.made_up.made_up_profile import step_of
 
@@ -186,3 +188,8 @@ def test_laws_of_the_attainable_ratio(seed: int):
     assert without_limit.attainable_ratio == pytest.approx(1)
     more = (*step, op(len(step), read_bytes=40, group=len(step), fused_bytes=40))
     assert against(more, None, peaks, 4.0).attainable_ratio < found.attainable_ratio
+
+
+def test_a_group_without_leader_is_inconsistent():
+    with pytest.raises(Inconsistent, match="operation 7"):
+        groups((op(0, group=7),))

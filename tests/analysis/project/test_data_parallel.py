@@ -252,3 +252,8 @@ def test_an_epoch_is_its_steps_on_each_worker() -> None:
     assert accelerator.epoch_s(1000, 10, 5, 2.0) == pytest.approx(40.0)
     with pytest.raises(ValueError, match="batch"):
         accelerator.epoch_s(1000, 0, 5, 2.0)
+
+
+def test_a_fit_takes_nothing_away() -> None:
+    points = [Point(p, b, p * b, 10 * p * 1.0 / b) for p in (1e6, 1e8) for b in (1, 4)]  # fewer bytes in larger batches
+    assert frontier.fit(points).laws.mu == 0.0

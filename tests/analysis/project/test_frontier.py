@@ -195,3 +195,13 @@ def test_the_five_domains_can_be_projected(name: str) -> None:
     assert frontier.project(domain, shipped_formulas()[domain.model], TARGET).epoch_s > 0
     assert domain.error_unit
     assert domain.data_unit
+
+
+def test_too_many_intervals_are_refused() -> None:
+    changes = {
+        "learning_curve": {"beta_g": [-0.3, -0.4, -0.2], "alpha": [2.0, 1.0, 3.0], "floor": [0.1, 0.0, 0.15]},
+        "model_size": {"sigma": [2.0, 1.0, 3.0], "beta_p": [0.6, 0.5, 0.7]},
+        "error": {"now": [0.8, 0.7, 0.9], "target": [0.3, 0.2, 0.4]},
+    }
+    with pytest.raises(ValueError, match="at most 6 numbers with an interval, got 7"):
+        made(**changes)

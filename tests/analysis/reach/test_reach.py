@@ -249,3 +249,8 @@ def test_small_batches_of_inference_are_widened_on_devices_that_were_not_measure
     assert (found.coverage is None) == widened
     if widened:
         assert found.high_s == pytest.approx(6.089 * found.time_s)
+
+
+def test_a_device_without_a_peak_is_refused():
+    with pytest.raises(Unavailable, match="no datasheet peak of fp16"):
+        machine_of(lookup("Tesla P4"), "amp-fp16")

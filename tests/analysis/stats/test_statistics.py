@@ -20,6 +20,7 @@ from analysis.stats.summary import (
     BATCHES,
     LAG1_RAISED,
     autocorrelation,
+    log_interval,
     median_interval,
     summarise,
     t_quantile,
@@ -212,3 +213,9 @@ def test_a_product_of_lognormals_has_the_interval_that_algebra_gives() -> None:
     assert found.value == pytest.approx(math.exp(1.5) / 2)
     assert found.low == pytest.approx(math.exp(1.5 - half) / 2, rel=0.02)
     assert found.high == pytest.approx(math.exp(1.5 + half) / 2, rel=0.02)
+
+
+def test_a_mean_of_0_has_no_logarithmic_interval():
+    assert (summarise([0.0, 0.0]).low, summarise([0.0, 0.0]).high) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="positive mean, got 0"):
+        log_interval(0.0, 1.0)

@@ -13,6 +13,7 @@ from analysis.trace.kernel_names import (
     makes_products,
     pyprof_convolution,
     pyprof_linear,
+    pyprof_matmul,
     says_nothing,
     short_name,
 )
@@ -399,3 +400,14 @@ def test_pyprof_counted_the_convolution_kernels_that_our_lists_say(file: str) ->
 )
 def test_the_fast_algorithm_of_a_convolutions_kernels(kernels: list[str], algorithm: str) -> None:
     assert fast_algorithm(kernels) == algorithm
+
+
+def test_matmul_leaves_out_three_whole_names() -> None:
+    assert not pyprof_matmul("elementwise_kernel")
+    assert pyprof_matmul("vectorized_elementwise_kernel")  # not the whole name: PyProf counts it
+
+
+def test_tiles_of_unequal_sides_and_of_a_kernel_beyond_a_tile() -> None:
+    assert fft_tiles((112, 28), (3, 3)) == 4
+    assert fft_tiles((64, 64), (33, 33)) == 0
+    assert fft_tiles((64, 64), (32, 32)) == 64 * 64

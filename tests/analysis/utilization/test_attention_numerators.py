@@ -1,6 +1,7 @@
 """A cell's numerator by each convention of attention, from its operation table alone, as it is written and read."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -68,3 +69,15 @@ def test_of_a_loop_the_less_is_of_the_unit_that_runs_attention() -> None:
     assert found.by_convention("causal") == {"fp32": 110}
     assert found.by_convention("mask_exact") is None
     assert Numerator("exact", "x", {"fp32": 1}, reason="none").by_convention("causal") is None
+
+
+@pytest.mark.parametrize("said", ["chunked", 7, {"mask_rule": 1}, "window:0"])
+def test_a_rule_that_is_none_is_a_mask_that_is_not_known(said: Any) -> None:
+    trace = step_trace(model_of("mistral", attn_implementation="sdpa"), torch.zeros(1, LENGTH).long(), {}, None, None)
+    spoilt = [
+        dataclasses.replace(each, attributes={**each.attributes, "mask_rule": said})
+        if each.kind == "attention"
+        else each
+        for each in trace.operations
+    ]
+    assert not {"causal", "mask_exact"} & set(exact(count_table(spoilt), RUN).less)

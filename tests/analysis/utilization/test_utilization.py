@@ -370,3 +370,13 @@ def test_what_a_meter_counted_is_a_number_or_a_reason(flop: Any) -> None:
     )
     assert of_loop(run).flop_by_unit == {}
     assert of_loop(run).reason == "what the meter counted of these steps is no number"
+
+
+def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
+    total = FlopCount(
+        cell_id="c", attempt=1, counter="other", workload="m", batch_size=2, phase="forward", native_unit="mac", flop=50
+    )
+    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
+    numerator = theory([total], run, "other")
+    assert numerator.flop_by_unit == {"fp32": 150}
+    assert any(mark.startswith("convention") for mark in numerator.warnings)

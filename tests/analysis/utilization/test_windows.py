@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from analysis.stats.summary import geometric_mean
 from analysis.utilization.windows import (
     BetweenWindows,
     Window,
@@ -158,3 +159,10 @@ def test_a_row_without_a_whole_interval_has_none_and_is_not_pooled() -> None:
     *mine, last, absent = widened([*rows, open_ended, fraction("c", 0, None)])
     assert (last, absent) == (open_ended, fraction("c", 0, None))
     assert mine == list(widened(rows))
+
+
+def test_without_a_pool_the_mean_has_its_own_scatter() -> None:
+    values = (0.49, 0.50, 0.51)
+    assert mean_of_repeats(values, None) == geometric_mean(values)
+    with pytest.raises(ValueError, match="expected two values at least"):
+        mean_of_repeats([0.5], pooled(0.05))

@@ -146,3 +146,9 @@ def test_what_was_not_timed_is_a_row_with_its_reason() -> None:
         assert (rows[work].status, rows[work].reason) == ("unavailable", "an image of 16 is too small")
         assert (rows[work].time_s, rows[work].items) == (None, None)
     assert rows["batch"].time_s is not None
+
+
+def test_a_cell_that_failed_keeps_its_status_and_reason() -> None:
+    run = dataclasses.replace(RUN, status="out_of_memory", reason="61 GiB")
+    for row in work_times(run, PLAIN):
+        assert (row.status, row.reason, row.time_s) == ("out_of_memory", "61 GiB", None)

@@ -14,6 +14,8 @@ from analysis.operators.registry import kind_of
 from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts.conventions import extrapolation_checked, one_convention
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records, model_operators
+from cleaning.counts.steps import CleaningStep, Outcome
+from results.errors import Inconsistent
 from results.records.counts import FlopCount
 
 
@@ -134,3 +136,9 @@ def test_kept_and_dropped_are_what_came(counts: list[FlopCount]) -> None:
 
     assert identity(cleaned.flop_counts + cleaned.dropped[FLOP_COUNTS]) == identity(tuple(counts))
     assert len(cleaned.log) >= len(cleaned.dropped[FLOP_COUNTS])  # nothing leaves without a line
+
+
+def test_a_step_that_loses_a_record_stops_the_cleaning() -> None:
+    losing = CleaningStep("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
+    with pytest.raises(Inconsistent, match=r"cleaning step losing: 2 records of flop_counts\.csv came, 1 kept"):
+        clean_records({FLOP_COUNTS: [count(), count("conv")]}, [losing])

@@ -78,3 +78,8 @@ def test_a_check_that_is_ok_lies_within_the_programs_limits(check: str, found: f
     words = list(faults(_with(check, found=found)))
     assert bool(words) is not holds
     assert all(check in each for each in words)
+
+
+def test_a_rate_of_a_device_without_a_sheet_is_not_ok() -> None:
+    other = replace(made_up_device_self_test(H200), device="NVIDIA H2000")
+    assert any("rate fp32" in words for words in faults(other))

@@ -8,7 +8,7 @@ from analysis.utilization.denominators import Denominator, of_ranks
 from cleaning.reconcile.parallel_steps import parallel_steps
 from results.records.answers import ParallelStep, StepTime
 from results.records.cell import Run
-from results.records.samples import RankRow, Sample
+from results.records.samples import RankCollective, RankRow, Sample
 
 
 def run(parallel: str, batch_size: int = 8, **more: object) -> Run:
@@ -112,3 +112,15 @@ def test_a_peak_of_ranks_is_the_sum_of_their_ceilings_or_times_a_datasheets() ->
     sheet = Denominator("datasheet", {"fp32": 100.0}, {"fp32": "a"})
     assert of_ranks(sheet, 2, [{"fp32": 1.0}, {"fp32": 1.0}]).peak_by_unit == {"fp32": 200.0}
     assert of_ranks(sheet, 1) is sheet
+
+
+def test_bytes_are_those_of_the_rank_that_gives_most() -> None:
+    of = run("ddp=2")
+    given = [
+        RankCollective(
+            cell_id=of.cell_id, attempt=1, rank=number, kind="broadcast", calls=1.0, given_bytes=size, time_s=0.1
+        )
+        for number, size in enumerate((10.0, 30.0))
+    ]
+    (row,) = parallel_steps([of], [time(of, 1.0)], {}, {(of.cell_id, 1): given}, {})
+    assert row.collective_bytes == {"broadcast": 30.0}

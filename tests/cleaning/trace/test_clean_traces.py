@@ -459,3 +459,18 @@ def numerator(made: MadeUp, run: Run) -> Numerator:
     counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
     (made_of,) = profiled("batch", counts, found.operations, run)
     return made_of
+
+
+@pytest.mark.parametrize(
+    ("tuned", "run"),
+    [
+        ([IMPLICIT, SCUDNN, *fft(4)], len(fft(4))),
+        ([IMPLICIT, *fft(4), *fft(4)], len(fft(4))),  # a trial and the run of one algorithm
+        ([*fft(4), IM2COL, EXPLICIT, IM2COL, EXPLICIT], 4),  # pieces of a batch
+        ([*fft(4), OFFSETS, SCUDNN, OFFSETS, AMPERE, OFFSETS, SCUDNN], 2),
+    ],
+)
+def test_the_run_is_what_comes_last(tuned: list[str], run: int) -> None:
+    found = one_convolution(*tuned)
+    assert found.kernels["fault"].ne("autotune").tolist() == [False] * (len(tuned) - run) + [True] * run
+    assert states(found)[2] == CONV

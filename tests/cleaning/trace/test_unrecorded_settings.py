@@ -30,6 +30,19 @@ from tests.support.recordings.stripped_recordings import (
 
 Sizes = tuple[int, ...]
 
+
+def nested(*inner: tuple[Sizes, Sizes]) -> Any:
+    """The gradients of a convolution, whose output has the sizes HALF, without settings around matrix products."""
+    made = MadeUp()
+    operands = (Tensor(*X), Tensor(*HALF), Tensor(*W))
+    at = made.call("aten::cudnn_convolution_backward", *operands, phase="backward", settings=False)
+    for left, right in inner:
+        made.call("aten::mm", Tensor(*left), Tensor(*right), parent=at, settings=False)
+    return clean(*made.tables()).instances[0]
+
+
+Sizes = tuple[int, ...]
+
 X, W = (2, 4, 16, 16), (4, 4, 3, 3)
 HALF = (2, 4, 8, 8)
 WHOLE_FLOP = 2 * (2 * 4 * 16 * 16) * 4 * 3 * 3
@@ -143,3 +156,20 @@ def test_the_gradient_of_the_output_tells_its_size() -> None:
 
 
 # --- products inside stand -------------------------------------------------------------------------------------------
+
+
+def test_products_inside_tell_how_many_gradients() -> None:
+    one = ((8, 36), (36, 64))  # 2 · 8 · 36 · 64 = HALF_FLOP
+    assert nested(one).units == 1
+    assert nested(one, one).units == 2
+    broken = nested(one, one, one)
+    assert (broken.expected_flop, broken.reason) == (
+        None,
+        "aten::cudnn_convolution_backward: the products inside do not agree with its sizes",
+    )
+
+
+def test_gradients_that_were_asked_for_are_unknown_where_parts_have_none() -> None:
+    *_, backward = step(HALF, convolutions=2)
+    assert backward.expected_flop is None
+    assert backward.reason == "aten::convolution_backward: the recording does not say which gradients were asked for"

@@ -348,3 +348,10 @@ def test_its_kernels_name_the_algorithm(monkeypatch: pytest.MonkeyPatch, kernels
 def test_a_device_tells_the_names_of_its_kernels() -> None:
     a = torch.ones(64, 64, device="cuda")
     assert kernel_names(lambda: a @ a)
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(Unavailable, match="tf32 on cpu"):
+        measure_ceilings("s", "cpu", PRECISIONS["tf32"], CpuClock(), 1.0)
+    with pytest.raises(ValueError, match="budget above 0"):
+        measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 0.0)

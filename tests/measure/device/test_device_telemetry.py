@@ -129,3 +129,15 @@ def test_an_adapter_opens_a_device_with_every_member():
     for name, adapter in telemetry.ADAPTERS.items():
         device = typing.get_type_hints(telemetry._load(adapter))["return"]
         assert members - {*dir(device), *device.__init__.__code__.co_names} == set(), name
+
+
+def test_every_reason_is_told_where_nothing_opens(two_vendors):
+    two_vendors["red"] = "no red"
+    assert open_device("cuda", lambda field: None) == "blue 0"
+    two_vendors["blue"] = "no blue"
+    with pytest.raises(Unavailable, match=r"^red: no red; blue: no blue$"):
+        open_device("cuda", lambda field: None)
+    with pytest.raises(Unavailable, match=r"^no blue$"):
+        open_device("cuda", lambda field: "1" if field == "blue" else None)
+    with pytest.raises(Unavailable, match="'abacus:1': expected one of cuda"):
+        open_device("abacus:1")

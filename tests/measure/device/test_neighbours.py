@@ -123,3 +123,14 @@ def test_it_ends_where_its_parent_has_ended_already() -> None:
     done = run("-c", words, FLOPLEDGER_SERVER_OF="1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert run("-c", words, FLOPLEDGER_SERVER_OF="").stdout == "went on\n"
+
+
+def test_no_account_is_unknown_and_more_than_all_is_all(tmp_path: Path) -> None:
+    assert Neighbours(tmp_path / "absent").used_ratio() is None
+    (tmp_path / "odd").write_text("cpu words\n")
+    assert Neighbours(tmp_path / "odd").used_ratio() is None
+    stat, wall = tmp_path / "stat", iter([0.0, 1.0])
+    account(stat)
+    watch = Neighbours(stat, lambda: 0.0, lambda: next(wall))
+    account(stat, user=1000)
+    assert watch.used_ratio() == 1.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from measure.meter.meter import KEPT_STEPS
-from tests.measure.meter.square_layers import LAYER, meter_of, net, samples
+from tests.measure.meter.square_layers import LAYER, measured, meter_of, net, samples
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 FORWARD, STEP = 3 * LAYER, 8 * LAYER  # of `net`: the first layer's input needs no gradient
@@ -77,3 +77,17 @@ def test_several_outputs_and_the_steps_of_begin_and_update():
     assert meter.summary().model_flop_per_step is None
     assert not told  # once is enough
     assert meter.summary().unknown_calls == KEPT_STEPS
+
+
+def test_in_a_later_step_it_is_counted_where_it_ran():
+    """Not watched: autograd's numbers say of no call what the backward pass of an earlier step's nodes is."""
+    model, steps, losses = net(), 3 * KEPT_STEPS, []
+
+    def step(number):
+        losses.append(model(samples()).sum())
+        if number:
+            losses[number - 1].backward()
+
+    found = measured(model, step, steps, watch=False)
+    assert found.model_flop_per_step == (steps * STEP - (STEP - FORWARD)) / steps
+    assert found.items_per_s == pytest.approx(len(samples()) / found.step_time_s)

@@ -5,13 +5,17 @@ import math
 import zipfile
 from collections import OrderedDict
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from analysis.devices.telemetry import Reading
 from measure.ceiling import trials
+from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
+from measure.meter.step_times import StepBlock, StepBlocks
 from tests.measure.meter.square_layers import BATCH, LAYER, measured, meter_of, net, samples
 from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
@@ -324,3 +328,52 @@ def test_rates_are_the_flop_over_the_time_and_the_peak():
     assert found.single_peak_flop_per_s is None  # of one unit
     assert found.utilization_low_ratio < found.utilization_ratio < found.utilization_high_ratio
     assert found.items_per_s == pytest.approx(BATCH / found.step_time_s)
+
+
+def test_memory_is_flat_and_the_mean_stays_exact():
+    blocks = StepBlocks()
+    key = calls.CallKey("", (), None, 0)
+    for number in range(5000):
+        blocks.add(StepBlock(1, float(number), 0.5, 2, 2, {key: calls.Passes(1, 1)}))
+    assert len(blocks.blocks) <= 512
+    assert sum(block.steps for block in blocks.blocks) == 5000
+    assert sum(block.time_s for block in blocks.blocks) == sum(range(5000))
+    assert sum(block.passes[key].backward for block in blocks.blocks) == 5000
+    assert len({block.steps for block in blocks.blocks[:-1]}) == 1
+
+
+def test_a_context_after_updates_says_where_steps_begin_from_then_on():
+    model = net()
+    meter = meter_of(model)
+    meter.update()
+    model(samples(9)).sum().backward()  # the next step begins before this one ends
+    with meter.step():
+        model(samples()).sum().backward()
+    found = meter.summary()
+    assert (found.steps, found.model_flop_per_step, found.warnings) == (1, 8 * LAYER, ())
+
+
+def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
+    readings = iter(Reading(time_s=second, energy_j=50.0 * second) for second in (0.0, 2.0, 4.0))
+    telemetry = SimpleNamespace(poll=lambda: next(readings), close=lambda: None)
+    monkeypatch.setattr(energy, "open_device", lambda _device: telemetry)
+    model = net()
+    meter = meter_of(model, warm_up_steps=1, energy=True)
+    for _ in range(3):
+        with meter.step():
+            model(samples()).sum().backward()
+    before = meter.summary()
+    meter.close()
+    after = meter.summary()
+    assert after.steps == before.steps == 2
+    # 50 W from the first reading to the last one, at closing
+    assert after.energy_per_item_j == before.energy_per_item_j
+    assert after.energy_per_item_j == pytest.approx(50 / after.items_per_s / after.goodput_ratio, rel=1e-6)
+    assert not model._forward_hooks
+
+
+def test_the_model_that_the_loop_does_not_call_is_named():
+    model = net()
+    found = measured(net(), lambda _number: model(samples()).sum().backward())
+    assert found.model_flop_per_step is None
+    assert any("is it the model that is called" in warning for warning in found.warnings)

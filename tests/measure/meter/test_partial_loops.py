@@ -73,3 +73,8 @@ def test_a_ceiling_without_a_rate_above_0_divides_nothing(rate):
     meter = meter_of(model, ceilings=[_ceiling(flop_per_s=rate)])
     _loop(meter, model, [None])
     assert meter.summary().ceiling_utilization_ratio is None
+
+
+def test_ceilings_of_another_kind_of_device_are_refused():
+    with pytest.raises(ValueError, match="got those of 'cuda:0'"):
+        meter_of(torch.nn.Linear(WIDTH, WIDTH), ceilings=[_ceiling(device="cuda:0")])

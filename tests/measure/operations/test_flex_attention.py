@@ -113,3 +113,8 @@ print(step.forward_flop, step.backward_flop)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     product = 2 * 2 * 2 * 16 * 16 * 8
     assert done.stdout.split() == [str(2 * product), str(4 * product)]
+
+
+def test_without_a_mask_nothing_is_left_out() -> None:
+    found = flopledger.count(Attend(), torch.randn(BATCH, HEADS, 48, WIDTH))
+    assert less(found, "causal") == less(found, "mask_exact") == less(found, "hardware") == 0

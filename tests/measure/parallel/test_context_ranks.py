@@ -27,6 +27,14 @@ from tests.support.nets.divided_nets import (
 )
 from tests.support.nets.parallel_nets import executed_flop, executed_messages
 
+
+class Table(AttentionNet):
+    """And a product that does not follow the sequence."""
+
+    def forward(self, x):
+        return super().forward(x) + (self.head.weight @ self.head.weight.T).sum()
+
+
 ATTENTION = 2 * 2 * TOKENS * TOKENS * WIDTH
 """Forward FLOP of a sample's attention: scores and values, each 2 · tokens² · width over all heads."""
 
@@ -198,3 +206,16 @@ def test_attention_that_the_ring_does_not_run_is_refused():
         is_causal(trace_single(RankStep(Masked, inputs)))
     assert is_causal(trace_single(RankStep(AttentionNet, inputs)))
     assert not is_causal(trace_single(RankStep(lambda: AttentionNet(False), inputs)))
+
+
+def test_a_product_that_does_not_follow_the_sequence_is_replicated_over_the_context_axis():
+    ledger = found("dp=2,cp=2", 2, net=Table)
+    once = 2 * 3 * WIDTH * 3
+    named = {(each.phase, each.axis, each.times): each.flop for each in ledger.replicas if each.module == ""}
+    assert named == {
+        ("forward", "cp", 2): 2 * once,
+        ("backward", "cp", 2): 2 * 2 * once,
+        ("forward", "dp", 2): once,
+        ("backward", "dp", 2): 2 * once,
+    }
+    assert ledger.unexplained_flop == 0

@@ -171,3 +171,9 @@ def test_lists_of_tensors_have_sizes_where_events_have_none():
     assert row.input_shapes == ((5,), ((1, 2), (3,)), ())
     assert row.input_dtypes == ("float", "TensorList", "Scalar")
     assert row.concrete_inputs == (None, None, 0)
+
+
+def test_without_any_kernel_device_times_are_unknown():
+    rows, notes = to_operations(a_step_on_cuda()[0], "batch", cuda=True)
+    assert [row.device_time_s for row in rows] == [None] * 5
+    assert "no kernels" in notes[0]

@@ -159,3 +159,10 @@ class _Answer:
 def test_a_backward_pass_begins_at_the_fields_of_a_dataclass():
     found = flopledger.count(Calls(lambda m, x: _Answer(m.layer(x).sum()), layer=_layer()), torch.randn(2, 8))
     assert (found.forward_flop, found.backward_flop) == (128, 128)
+
+
+def test_what_is_no_model_or_no_optimizer_is_named():
+    with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module as model, got int"):
+        flopledger.count(3, torch.randn(2))
+    with pytest.raises(ValueError, match="expected an optimizer, its class or a function that makes one, got str"):
+        flopledger.count(_layer(), torch.randn(2, 8), optimizer="sgd")

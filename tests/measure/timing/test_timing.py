@@ -282,3 +282,9 @@ def test_cuda_events_agree_with_the_wall_over_a_long_block():
     block = timing.blocks[-1]
     assert block.device_s == pytest.approx(block.wall_s * block.steps / (block.steps + 1), rel=0.03)
     assert timing.host_bound is False
+
+
+@pytest.mark.parametrize("options", [{"target_ci_ratio": 0.0}, {"target_ci_ratio": 5.0}, {"time_left_s": -1.0}])
+def test_impossible_rules_are_refused(options):
+    with pytest.raises(ValueError, match="expected a"):
+        Protocol.for_device("cpu", **options)

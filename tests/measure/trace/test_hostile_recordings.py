@@ -15,7 +15,7 @@ import pytest
 from measure.trace.readers import nsys_tables
 from measure.trace.readers.read import read
 from tests.measure.trace.made_up_dicts import FUNCTIONAL, line
-from tests.measure.trace.made_up_files import step
+from tests.measure.trace.made_up_files import cuda_trace, event, step, write
 
 
 def refused(path: Path, said: str) -> None:
@@ -96,3 +96,11 @@ def test_a_pipe_and_a_device_are_refused(tmp_path: Path, name: str) -> None:
     else:
         path.symlink_to("/dev/zero")
     refused(path, "is no regular file")
+
+
+@pytest.mark.parametrize(
+    "dims", ["x" * 13_000, [[2, 3], "x" * 13_000], [[2, -4], [4, 3]], [[2.5]], [[True]], [[2**70]]]
+)
+def test_what_is_no_size_is_refused(tmp_path: Path, dims: Any) -> None:
+    spoilt = event("cpu_op", "aten::mm", 1, 2, **{"Input Dims": dims})
+    refused(write(tmp_path / "t.json", [*cuda_trace(), spoilt]), "expected sizes")

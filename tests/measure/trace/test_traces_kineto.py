@@ -266,3 +266,10 @@ def test_no_format_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="No such file"):
         detect(tmp_path / "none")
+
+
+def test_bytes_and_control_characters_in_names_pass(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(json.dumps([event("cpu_op", "aten::mm", 1, 2), event("cpu_op", "NAME", 5, 2)]).encode())
+    path.write_bytes(path.read_bytes().replace(b"NAME", b"a\x01\xff\tb"))
+    assert kineto.read(path).calls["name"].tolist() == ["aten::mm", "a\x01\ufffd\tb"]

@@ -240,3 +240,9 @@ def test_replayed_graphs_are_told_by_launch_or_node(tmp_path: Path, name: str, n
     recording = nsys.read(made.write(tmp_path / "report.sqlite"))
     assert recording.kernels["link"].tolist() == ["none", "none", "graph", "graph"]
     assert any(problem.startswith("2 kernels were replayed by CUDA graphs") for problem in recording.problems)
+
+
+def test_the_binary_report_is_no_export_and_is_told_as_such(tmp_path: Path) -> None:
+    binary(tmp_path / "report.nsys-rep")
+    with pytest.raises(ValueError, match=r"not its export; record: nsys profile .* nsys export --type=sqlite"):
+        detect(tmp_path / "report.nsys-rep")

@@ -288,3 +288,28 @@ def test_any_columns_with_op_and_params_will_do(tmp_path: Path, columns: str, qu
             2 * FC_FLOP + 2 * NEXT_FLOP + CONV_FLOP
         )
     assert recording.kernels["source_flop"].isna().all() == ("FLOPs" not in columns)
+
+
+def test_cut_dicts_and_cut_gzip_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.dict"
+    path.write_text(DICT_LINES[:-20])
+    refused(path, "line 5 is cut or no dict")
+    path.write_bytes(gzip.compress(DICT_LINES.encode())[:-12])
+    refused(path, "gzip data are cut")
+    path.write_text("{'op': ['x']}\n")
+    refused(path, "line 1 lacks kShortName")
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ("Idx Op Kernel FLOPs", r"no column Params \(-c params\)"),
+        ("Idx Params Kernel FLOPs", r"no column Op \(-c op\)"),
+        ("Idx Op Params Sil(ns)", r"no column Kernel \(-c kernel\)"),
+        ("Idx Kernel", r"no column Op and no column Params \(-c op,params\)"),
+    ],
+)
+def test_a_missing_column_is_named(tmp_path: Path, columns: str, match: str) -> None:
+    path = tmp_path / "pyprof.csv"
+    path.write_text(table(STEP_ROWS, columns.split()))
+    refused(path, match)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from reports.compare.cells import compare_runs
-from reports.compare.gate import Condition, judge
+from reports.compare.gate import Condition, gate_markdown, judge
+from reports.compare.page import Side
 from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 from results.store.reading import read_run
 from runners.report import command
@@ -157,3 +158,18 @@ def test_mistakes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     refused(running(command.main, capsys)(tmp_path / "a", tmp_path / "b", *arguments), *words)
+
+
+def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:
+    a, b = read_run(write(tmp_path / "a")), read_run(write(tmp_path / "b"))
+    row = GateCheck(
+        condition="slower",
+        model="<img src=x>|[x](y) @all",
+        batch_size=1,
+        precision="fp32",
+        outcome=MET,
+        reason="`a`\nb",
+    )
+    text = gate_markdown([row], [Condition("slower", 0.0)], (Side("A", "a", a), Side("B", "b", b)), False)
+    assert "&lt;img src=x&gt;\\|\\[x\\](y) \\@all" in text
+    assert "\\`a\\` b" in text

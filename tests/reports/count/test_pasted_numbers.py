@@ -168,3 +168,9 @@ def test_a_transformer_differs_from_its_formulas_by_what_they_leave_out(capsys):
     assert causes[WEIGHTS] == -head
     assert ATTENTION not in causes
     assert palm["given"] - sum(causes.values()) == palm["exact_flop"]
+
+
+@pytest.mark.parametrize("text", ["", ",", "fvcore", "fvcore=", "fvcore=many", "fvcore=3X", "=5M"])
+def test_what_is_no_number_is_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match="expected COUNTER=NUMBER, as in fvcore=314M"):
+        count_pasted.parse(text)

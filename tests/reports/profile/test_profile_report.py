@@ -11,7 +11,7 @@ from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
 from reports.profile.figures import icicle
 from reports.profile.tree import aggregated_text, tree_text
-from results.records.step_profile import StepModule
+from results.records.step_profile import Machine, StepModule
 from tests.support.made_up.made_up_profile import (
     FUSED_MS,
     MODEL_FLOP,
@@ -180,3 +180,23 @@ def test_an_operation_without_a_time_adds_none_to_the_step() -> None:
     texts = (tree_text(each, operations=True) for each in (PROFILE, profile(operations=(*OPERATIONS, lost))))
     first, second = (line(text, "convolution_backward") for text in texts)
     assert first == second
+
+
+def test_what_was_recorded_as_calculated_again_is_told_by_itself() -> None:
+    """A convolution of 8 kFLOP runs again for 1 ms of the backward pass: 20 + 8 kFLOP in 17.5 ms; no model FLOP."""
+    again = replace(OPERATIONS[0], index=9, phase="recompute", time_s=1 * MS, waited_s=0.0)
+    found = profile(operations=(*OPERATIONS, again), step_times_s=(0.029,))
+    text = tree_text(found)
+    assert line(text, "calculated again") == "calculated again in it 8.00 kFLOP = 0.800 × forward"
+    assert line(text, "backward latency") == "backward latency 17.5 ms, 1.14 MFLOP/s"
+    assert line(text, "backward with") == "backward with what ran again 17.5 ms, 1.60 MFLOP/s"
+    assert line(text, "a step") == "a step 30.0 kFLOP"
+    step = profile_data.document(found)["step"]
+    assert (step["model_flop"], step["recompute_flop"], step["conserved"]) == (30_000, 8_000, True)
+
+
+def test_the_datasheet_is_told_where_nothing_was_measured() -> None:
+    sheet = Machine(device="cuda", datasheet_by_unit={"fp32": 8e6}, datasheet_bytes_per_s=1e9)
+    step = profile_data.document(profile(machine=sheet))["step"]
+    assert step["denominator"] == "datasheet"
+    assert step["utilization_ratio"] == pytest.approx(UTILIZATION / 2)

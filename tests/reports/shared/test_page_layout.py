@@ -14,6 +14,7 @@ import pytest
 
 from reports.shared.layout import Column, Hanging, Styled, TextTable, csv_of, page, strong
 from results.digests import hashed
+from results.errors import one_line
 
 WORDS = ("of", "step", "takes", "while", "memory", "waits", "arithmetic", "unavailable", "utilization")
 
@@ -63,3 +64,17 @@ def test_rows_as_csv_have_no_formula_and_no_null() -> None:
 def test_a_digest_has_16_digits_and_is_one_for_both_forms_of_a_uuid() -> None:
     expected = hashlib.sha256(b"1b2c-ff").hexdigest()[:16]
     assert hashed("GPU-1B2C-ff") == hashed("1b2c-FF") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "longest", "shown"),
+    [
+        ("two  words\n", 9, "two words"),
+        ("four words of text", 12, "four words …"),
+        ("aaa bbbbbbbbbbbbbbbbbb", 10, "aaa bbbbb…"),  # what stays is less than half: the word is cut
+        ("aaaa bbbbbbbbbbbbbbbbb", 8, "aaaa …"),
+    ],
+)
+def test_one_line_is_cut_between_words_or_in_a_long_one(text: str, longest: int, shown: str) -> None:
+    assert one_line(text, longest) == shown
+    assert len(shown) <= longest

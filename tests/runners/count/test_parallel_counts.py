@@ -127,3 +127,10 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     ]
     for arguments, words in mistakes:
         refused(count(*arguments), words)
+
+
+def test_checkpointed_layers_are_recomputed_and_named_apart(document, net):
+    found = document(net, "--input", 8, "--parallel", "dp=2", "--checkpoint", "layers.*")
+    # two samples, the first product of two blocks: torch ends when it has what the backward pass needs
+    assert found["recomputed_flop"] == 2 * 2 * 2 * 16 * 32
+    assert found["unexplained_flop"] == 0

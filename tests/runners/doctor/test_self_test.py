@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -308,3 +309,13 @@ def test_energy_is_held_against_power(monkeypatch, board, verdict) -> None:
     monkeypatch.setattr(self_test, "BUSY_S", 0.5)
     found = self_test.guarded("energy", self_test.energy, GPU)
     assert found.verdict == verdict, found
+
+
+def test_a_call_without_a_kernel_has_not_run() -> None:
+    ran, idle = call("aten::mm", ((2, 3), (3, 5))), call("aten::mm", ((9, 9), (9, 9)), device_time_s=0.0)
+    assert known_work.executed_flop([ran, idle], cuda=True) == (60, 1)
+    with pytest.raises(Unavailable, match="no kernel"):
+        known_work.executed_flop([replace(ran, device_time_s=None)], cuda=True)
+    assert known_work.executed_flop([replace(ran, device_time_s=None)], cuda=False) == (60, 0)
+    with pytest.raises(Unavailable, match="no product"):
+        known_work.executed_flop([call("aten::relu", ((9,),))], cuda=True)

@@ -236,3 +236,9 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
 )
 def test_mistakes(nets: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     refused(running(command.main, capsys)(*(word.format(nets=nets) for word in arguments)), words)
+
+
+def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
+    code, out, err = running(command.main, capsys)(f"{nets}:small", *into(1024), "--device", "cpu", "--format", "json")
+    assert (code, json.loads(out)["largest_batch"], json.loads(out)["batch_size"]) == (1, 0, 1)
+    assert "does not fit at batch 1" in err

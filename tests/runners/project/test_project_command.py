@@ -20,6 +20,7 @@ from analysis.project import domain as domains
 from analysis.project import frontier, monte_carlo
 from analysis.project.accelerator import Accelerator, ring_all_reduce_s
 from analysis.project.domain import Formulas, shipped_formulas
+from analysis.stats.intervals import answers
 from reports.project import figures as project_figures
 from runners.project import command
 from tests.support.fakes.commands import refused, running, telling
@@ -359,3 +360,26 @@ def test_a_mistake_of_compute_is_one_line(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:
     refused(running(command.main, capsys)("--compute", *arguments), words)
+
+
+def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> None:
+    import tomllib
+
+    domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
+    formulas = shipped_formulas()[domain.model]
+    domain_box = frontier.spread(domain, formulas, TARGET)
+    function = monte_carlo.projected(domain, formulas, TARGET)
+    found = answers(function, monte_carlo.domain_inputs(domain), 0.9)
+    assert "data_scale" not in found
+    assert found["data"].value == pytest.approx((0.2 / 15) ** (1 / -0.3))
+    # 5 % of the draws of beta_g are beyond the tenth of the way from each end to the value
+    assert found["data"].low == pytest.approx((0.2 / 15) ** (1 / -0.318), rel=1e-3)
+    assert found["data"].high == pytest.approx((0.2 / 15) ** (1 / -0.282), rel=1e-3)
+    assert domain_box.low["epoch_s"] < found["epoch_s"].low < found["epoch_s"].high < domain_box.high["epoch_s"]
+
+
+def test_a_device_of_the_callers_needs_a_peak(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--compute", "--gpu-hours", "1", "--device", "Mine", *USED)
+    refused(running(command.main, capsys)(*asked), "or give its --peak-tflops")
+    found = document(capsys, *asked, "--peak-tflops", "1000")
+    assert (found["device"], found["peak_flop_per_s"], found["peak_source"]) == ("Mine", 1e15, "given")

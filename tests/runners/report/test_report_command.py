@@ -6,6 +6,7 @@ import io
 import shutil
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,18 @@ from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.rows import header
 from runners.report import command as report_command
+from runners.report import derived
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up import run_fixture
+
+
+class KilledPool:
+    """Processes of which one is killed after it did two tasks."""
+
+    def map(self, do: Any, given: list[int], chunksize: int) -> Any:
+        yield from map(do, given[:2])
+        raise BrokenProcessPool("a process was killed")
+
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
@@ -191,3 +202,7 @@ def test_mistakes_of_the_command_line(arguments: list[object], said: str, capsys
 
 
 # Operation tables in processes of their own
+
+
+def test_what_a_killed_process_leaves_is_done_here() -> None:
+    assert list(derived._each(KilledPool(), abs, [-1, -2, -3, -4])) == [1, 2, 3, 4]  # type: ignore[arg-type]

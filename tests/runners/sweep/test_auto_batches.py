@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runners.footprint.step import Fitting
+from runners.footprint.step import Fitting, StepOptions, fitting
 from runners.sweep import auto_batches
 from runners.sweep.auto_batches import batches_up_to, resolved
 from runners.sweep.options import as_options, grid_of, parser
@@ -83,3 +83,10 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
     for name, text in limits.items():
         (tmp_path / f"memory.{name}").write_text(text)
     assert auto_batches.host_bytes(tmp_path / "meminfo", tmp_path) == free
+
+
+def test_batches_that_lie_ready_are_counted() -> None:
+    """A sample is an image of 64 channels of 64 × 64 floats, 1 MiB: six are there while it is trained, and of one of
+    two samples three more lie ready. 27 MB hold two samples; without those that lie ready three."""
+    found = fitting(StepOptions("synthetic_convolution", device="cpu"), 30 * MB, 0.1, "")
+    assert (found.largest, found.least) == (2, 1)

@@ -88,6 +88,15 @@ class TestOneRowACell:
         assert runs[0].reason.startswith("its rows cannot be kept: ")
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
 
+    def test_a_fault_of_the_parent_is_the_cells_alone(self, scene):
+        scene.watch.fault = RuntimeError("a bug")
+        session = scene.session()
+        runs = list(session.each([cell()]))
+        assert (runs[0].status, runs[0].reason) == ("crashed", "RuntimeError: a bug")
+        scene.watch.fault = None
+        assert [run.status for run in list(session.each([cell("vgg11")]))] == ["ok"]
+        assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
+
 
 class TestWorkers:
     def test_one_worker_for_the_cells_of_one_key(self, scene):
@@ -171,6 +180,17 @@ class TestTraces:
         (run,) = list(scene.session().each([cell()]))
         assert (run.status, run.trace_id) == ("ok", "")
         assert run.warnings[0] == f"trace: {status}: so it is"
+
+    def test_a_model_that_cannot_take_its_sizes_is_not_trained(self, scene):
+        scene.answers[TRACE] = WorkerFault(
+            "invalid", "resnet18 cannot take this batch and these sizes: kernel too large"
+        )
+        (run,) = list(scene.session().each([cell()]))
+        assert (run.status, run.reason) == (
+            "invalid",
+            "resnet18 cannot take this batch and these sizes: kernel too large",
+        )
+        assert MEASURE not in scene.tasks()
 
 
 class TestCeilings:

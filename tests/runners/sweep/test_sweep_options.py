@@ -133,3 +133,11 @@ def test_what_is_stopped_before_its_directory_is_there_promises_no_resume(
     assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == code
     assert capsys.readouterr().err.splitlines()[-1] == "stopped; nothing was measured"
     assert not (tmp_path / "run").exists()
+
+
+def test_resuming_without_options_plans_the_same_cells() -> None:
+    first = grid("--models", "vgg11", "--batch-sizes", "1,2", "--quick", "--compile", "on", "--cudnn-benchmark", "off")
+    again = grid(stored=first.as_json())
+    assert again == first
+    assert cells(again) == cells(first)
+    assert all(cell.quick and cell.compile and not cell.cudnn_benchmark for cell in cells(again))

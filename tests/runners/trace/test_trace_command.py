@@ -237,3 +237,28 @@ def test_every_recording_balances_or_says_what_it_cannot_explain(name: str, caps
     assert ratio is None or 0 <= ratio <= 1
     if all(flop is None for flop in answer["totals"]["repaired"].values()):
         assert ratio != 0
+
+
+def test_mistakes_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(run(capsys, OURS, "--device", "V100"), "V100")
+    refused(run(capsys, OURS, "--html", tmp_path), "--html: expected a file, got the directory")
+    (tmp_path / "file").touch()
+    refused(run(capsys, OURS, "--out", tmp_path / "file"), "expected a directory")
+
+
+def test_a_file_that_cannot_be_written_is_told_after_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out" / "operation_instances.csv.gz").mkdir(parents=True)
+    code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
+    assert (code, "51.400 k" in out) == (3, True)
+    assert "operation_instances.csv.gz could not be written" in err
+
+
+def test_a_missing_file_names_the_nearest_and_a_directory_what_it_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trace.json.gz").touch()
+    refused(run(capsys, tmp_path / "trace.jsn.gz"), f"nearest {tmp_path / 'trace.json.gz'}")
+    refused(run(capsys, tmp_path / "nowhere" / "x.json"), "does not exist")
+    refused(run(capsys, tmp_path), "the file is empty")  # of a directory, each file is a rank's

@@ -226,3 +226,10 @@ def test_a_third_size_of_a_product_of_two_is_that_of_its_result_or_of_another_ca
     call = next(event for event in trace.events if event["name"] == "aten::mm")
     call["args"] |= {"Input Dims": [[1024, 1024], [1024, 1024], third], "Input type": ["float"] * 3}
     assert answer(trace.text())["totals"]["repaired"]["forward_flop"] == flop
+
+
+def test_the_peak_of_a_step_is_that_of_all_devices_which_ran_kernels(answer: Any) -> None:
+    trace = two_steps()
+    trace.on_device("elementwise", 300, 500, device=1)
+    trace.on_device("Memcpy HtoD", 400, 500, "gpu_memcpy", device=2)
+    assert answer(trace.text(), "--peak-tflops", "2")["peak_flop_per_s"] == 2 * 2e12

@@ -14,6 +14,11 @@ from runners import trace
 from tests.support.fakes.commands import refused, running, telling
 from tests.support.recordings import record_ranks
 
+REFUSED = {
+    "csv": (("--format", "csv"), "--format csv: expected a file"),
+    "PyProf's rule": (("--pyprof",), "--pyprof: expected a file"),
+}
+
 RANKS = Path(__file__).parents[2] / "data" / "ranks"
 
 FORWARD = record_ranks.LAYERS * 2 * record_ranks.BATCH * record_ranks.WIDTH**2
@@ -131,3 +136,9 @@ def test_computing_exposed_copies_and_idle_are_the_window_on_every_rank(
             "idle_s": (~compute & ~collective & ~copy).sum(),
         }
         assert {name: round(row[name] * 1e6) for name in expected} == expected
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_options_of_a_file_are_refused(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, says = REFUSED[how]
+    refused(run(capsys, RANKS, *words), says)

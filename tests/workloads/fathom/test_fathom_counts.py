@@ -243,3 +243,21 @@ def test_a_workload_of_ones_own_parts(own, function):
     assert workload.loss(model(*batch.inputs), batch.target).requires_grad
     assert workload.items(workload.hyper, 4) == 4
     assert workload.item == ("row" if function == "entries" else "sample")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (
+            "NoBatch",
+            r"net.py:NoBatch has build and loss, but is no workload: it lacks batch\(hyper, size, device, generator\)",
+        ),
+        ("WrongLoss", r"expected loss\(output, target\) → scalar, a function; got a int"),
+        ("WrongSizes", "expected hyper, a mapping of names to whole numbers; got {'width': 'three'}"),
+        ("nothing", "expected a torch.nn.Module, .* or a Workload; got a dict"),
+    ],
+)
+def test_parts_that_are_missing_are_named(own, function, said):
+    with pytest.raises(ValueError, match=said) as fault:
+        any_model.get(f"{own}:{function}")
+    assert "\n" not in str(fault.value)

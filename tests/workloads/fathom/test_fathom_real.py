@@ -6,10 +6,37 @@ import struct
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from workloads.fathom import data_sets, memnet, speech
 from workloads.fathom.registry import FathomModel, get
 from workloads.training.building import mismatch
+
+
+def idx(path, array):
+    """The files' own form: two zeros, the type of unsigned bytes, dimensions, sizes, data."""
+    head = struct.pack(">BBBB", 0, 0, 8, array.ndim) + struct.pack(f">{array.ndim}i", *array.shape)
+    path.write_bytes(head + array.tobytes())
+
+
+def mnist(directory, images=5):
+    folder = directory / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (images, 28, 28), dtype=np.uint8)
+    pixels[:, 0, 0] = 0  # a corner that is black in all
+    for part, held in (("train", pixels), ("t10k", pixels)):
+        idx(folder / f"{part}-images-idx3-ubyte", held)
+        idx(folder / f"{part}-labels-idx1-ubyte", np.zeros(images, dtype=np.uint8))
+    return folder, pixels
+
+
+def pictures(directory, classes=2, images=2):
+    for label in range(classes):
+        (directory / f"n{label:04}").mkdir(parents=True)
+        for place in range(images):
+            colour = (50 * label, 10 * place, 255)
+            Image.new("RGB", (80, 60), colour).save(directory / f"n{label:04}" / f"{place}.png")
+
 
 CPU = torch.device("cpu")
 
@@ -217,3 +244,21 @@ def test_games_that_cannot_be_read(tmp_path):
     path = tmp_path / "frames.npz"
     path.write_bytes(path.read_bytes()[:3000])
     refused(workload, tmp_path, "expected arrays frames, actions, rewards, terminals: ")
+
+
+def test_images_that_cannot_be_read(tmp_path):
+    refused(get("vit@small"), tmp_path, "expected a directory of images for each class: ")
+    pictures(tmp_path, classes=3)
+    refused(get("vit@small", num_classes=2), tmp_path, "3 classes of images, the workload has 2")
+    path = tmp_path / "n0000" / "1.png"
+    path.write_bytes(path.read_bytes()[:40])
+    refused(get("vit@small"), tmp_path, r"n0000/1.png: expected an image: ")
+
+
+def test_digits_that_cannot_be_read(tmp_path):
+    refused(get("autoenc"), tmp_path, "expected MNIST/raw/train-images-idx3-ubyte and its labels: Dataset not found")
+    folder, _ = mnist(tmp_path)
+    refused(get("autoenc"), tmp_path, "a batch of 6 is larger than the data", size=6)
+    held = (folder / "train-images-idx3-ubyte").read_bytes()
+    (folder / "train-images-idx3-ubyte").write_bytes(held[:-10])
+    refused(get("autoenc"), tmp_path, "expected MNIST/raw/train-images-idx3-ubyte and its labels: ")

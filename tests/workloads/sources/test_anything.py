@@ -80,3 +80,15 @@ def test_the_network_is_closed_while_models_are_built_and_open_afterwards(monkey
         ):
             socket.create_connection(("weights.example", 443))
     assert socket.getaddrinfo is original
+
+
+def test_any_other_input_is_fed_as_it_is():
+    workload = get("resnet18", input="3x40x64", num_classes=5)
+    model, batch = workload.build(**workload.hyper), batch_of(workload)
+    assert batch.inputs[0].shape == (2, 3, 40, 64)
+    output = model(*batch.inputs)
+    assert output.shape == (2, 5)
+    assert workload.loss(output, batch.target).requires_grad
+    for name, shape in (("ssd300_vgg16", "3x300x200"), ("resnet18", "x=3x32x32")):
+        with pytest.raises(ValueError, match="takes its own inputs"):
+            get(name, input=shape)

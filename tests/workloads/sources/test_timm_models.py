@@ -77,3 +77,12 @@ def test_mistakes_are_one_line(name, options, said):
         get(f"timm:{name}", **options)
     assert said in str(fault.value)
     assert "\n" not in str(fault.value)
+
+
+def test_the_input_is_the_models_own_the_tags_or_the_askers():
+    assert get("timm:convnext_atto").hyper == {"image_size": 224, "num_classes": 1000}
+    tagged = get("timm:vit_base_patch16_224.orig_in21k")
+    assert tagged.hyper == {"image_size": 224}, "published without a classifier"
+    wide = get("timm:deit_tiny_patch16_224", input="3x32x64", num_classes=4)
+    assert wide.hyper == {"num_classes": 4}
+    assert wide.build(**wide.hyper)(*batch_of(wide).inputs).shape == (2, 4)

@@ -18,6 +18,11 @@ from workloads.training.building import INITIALISERS, building, positional, resi
 from workloads.vision import models as vision_models
 
 
+class Needs(nn.Module):
+    def forward(self, ids, mask, scale=2.0):
+        return ids, mask, scale
+
+
 @pytest.mark.parametrize(
     ("fault", "becomes", "said"),
     [
@@ -144,3 +149,16 @@ def test_the_loss_is_the_mean_of_each_output_that_has_a_gradient():
     assert first.grad.tolist() == [0.5, 0.5]
     with pytest.raises(ValueError, match="expected an output that depends on a parameter; got list"):
         mean_loss([torch.ones(2)])
+
+
+def test_what_has_no_position_is_refused():
+    with pytest.raises(Unavailable, match="forward takes 'late' by name only"):
+        bound(Named(), (), ids=1, late=3)
+    with pytest.raises(Unavailable, match=r"forward takes 'msk' by name only.*nearest: mask"):
+        bound(Named(), (), ids=1, msk=3)
+    with pytest.raises(Unavailable, match="forward needs 'ids', which is not among the inputs: mask"):
+        bound(Named(), (), mask=1)
+    with pytest.raises(ValueError, match="forward takes no 'msk'; it takes ids, mask, scale; nearest: mask"):
+        bound(Needs(), (), ids=1, msk=3)
+    with pytest.raises(ValueError, match="input 'ids' is given twice: by its name and as input 1"):
+        bound(Needs(), (1,), ids=1)

@@ -162,3 +162,14 @@ def test_pretty_by_hand(formula: Any, text: str) -> None:
 )
 def test_factored_by_hand(formula: Any, text: str) -> None:
     assert pretty(factored(formula)) == text
+
+
+def test_collected_by_hand() -> None:
+    formula = 16 * H**2 + 2 * H * V + 8 * H + V + 2
+    assert pretty(collected(formula, "hidden")) == "16·hidden² + 2·hidden·(vocab + 4) + vocab + 2"
+    assert pretty(collected(formula, "vocab")) == "2·(8·hidden² + 4·hidden + 1) + vocab·(2·hidden + 1)"
+    assert pretty(shortest(formula)) == "16·hidden² + 2·hidden·(vocab + 4) + vocab + 2"
+    rounded = sympy.floor(H / 2) * H + H * B
+    assert pretty(collected(rounded, "hidden")) == "hidden·(batch + ⌊hidden/2⌋)"
+    with pytest.raises(ValueError, match="unknown symbol: expected batch or hidden, got 'hiden', nearest hidden"):
+        collected(rounded, "hiden")

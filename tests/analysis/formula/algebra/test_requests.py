@@ -16,7 +16,7 @@ import sympy
 from hypothesis import given, settings
 
 from analysis.formula.algebra.constraints import Candidates, amount, request
-from analysis.formula.algebra.evaluate import axes, points, span
+from analysis.formula.algebra.evaluate import axes, parse_point, points, span
 from analysis.formula.algebra.expressions import parse, plain, rational, symbol
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, formulas
 
@@ -235,3 +235,8 @@ def test_every_combination_the_last_axis_fastest() -> None:
         points({"a": (1,)}, {"a": 2})
     with pytest.raises(ValueError, match="expected at most 1,000,000 points, got 4,000,000"):
         points({"a": range(1, 2001), "b": range(1, 2001)})
+
+
+def test_a_point_has_one_value_each() -> None:
+    with pytest.raises(ValueError, match=re.escape("expected one value for batch, got 6: 1, 2, 3, 4, 5, …")):
+        parse_point("batch=1:6")

@@ -17,7 +17,7 @@ from analysis.formula.derivation.symbolic_table import Convention
 from analysis.formula.derivation.totals import expression, totals
 from analysis.operators import registry
 from results.records.operations import Operation, Storage
-from runners.formula.points import Subject, axes, names_of, sampler
+from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
 from runners.workers.any_model import get
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)
@@ -213,3 +213,8 @@ def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
     narrow = formulas(layered, LAYERS).levels[1][1].samples[1].point["n"]
     with pytest.raises(Unfitted):
         formulas(lambda point: layered(point, lambda at: 5 if at["layers"] > 2 and at["n"] > narrow else 4), LAYERS)
+
+
+def test_a_model_that_takes_one_size_alone_says_so(nets):
+    with pytest.raises(NotBuilt, match="width cannot be other than 8"):
+        derived(f"{nets}:refuses", ["batch", "width"])

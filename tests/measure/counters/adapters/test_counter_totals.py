@@ -282,3 +282,8 @@ def test_rules_that_do_not_add_up_to_the_counters_number_are_a_fault(monkeypatch
     monkeypatch.setattr(owner, name, lambda *_, **__: wrong)
     with pytest.raises(Inconsistent, match=words):
         counting(adapter)(shared(), torch.randn(1, 4))
+
+
+def test_a_recurrent_layer_of_ptflops():
+    _, *rows = counting(ptflops)(Recurrent(), torch.randn(2, 5, 8), batch_size=2)
+    assert by_operator(rows)["LSTM"][0] == Recurrent.MAC

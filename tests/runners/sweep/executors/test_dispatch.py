@@ -85,3 +85,14 @@ def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
     began = {sitting.sitting: sitting.started_at for sitting in data.sittings}
     assert all(run.started_at >= began[run.sitting] > "2026" for run in data.runs)
     assert [run.started_at for run in data.all_runs] == sorted(run.started_at for run in data.all_runs)
+
+
+def test_another_device_is_not_used(sweep: Any) -> None:
+    """Its rows may not be in one run with those of the first."""
+    made = sweep(*two(name="Another CPU"))
+    made.rows(SIX)
+    assert {slot for slot, _ in made.slots.orders} == {"a"}
+    assert made.slots.dismissed == ["b"]
+    assert "b on two: not used: this machine cannot go on with the run: device_name is 'Another CPU' here" in (
+        made.said.getvalue()
+    )

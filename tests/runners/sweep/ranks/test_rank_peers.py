@@ -8,11 +8,24 @@ import pytest
 
 from runners.sweep.executors import choice
 from runners.sweep.plan import Grid, cells
+from runners.sweep.ranks import peers as exchange
 from runners.sweep.ranks import peers as ranks_peers
 from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
 from runners.sweep.ranks.session import fault_of, is_followed
 from runners.workers.devices import Place, ProbeResult
 from runners.workers.pool import WorkerFault
+
+
+class Dead:
+    """A worker that talks to a store which is gone."""
+
+    def __init__(self, _name: str) -> None:
+        self.asked = 0
+
+    def call(self, *_task: Any, timeout_s: float) -> WorkerFault:
+        self.asked += 1
+        return WorkerFault("timeout", "killed at its limit of 65 s; it printed: frame #33: <unknown function>")
+
 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4242"
 
@@ -143,3 +156,26 @@ def test_batches_are_of_all_ranks_or_of_each_replica() -> None:
     assert points(batch_sizes=(8,), scaling="weak") == {("ddp=1", 8), ("fsdp=4", 32)}
     with pytest.raises(ValueError, match="multiples of 4 with fsdp=4, got 6; nearest 8"):
         points(batch_sizes=(6,))
+
+
+def test_a_store_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question would take a minute."""
+    monkeypatch.setattr(exchange, "Worker", Dead)
+    ours = exchange.Exchange(TWO)
+    for _ in range(2):
+        with pytest.raises(exchange.LostExchange, match=r"^killed at its limit of 65 s$"):
+            ours.put("key", 1)
+    assert ours._worker.asked == 1  # type: ignore[attr-defined]
+    orphan = exchange.Exchange(TWO)
+    monkeypatch.setattr(exchange.os, "getppid", lambda: -1)
+    with pytest.raises(exchange.LostExchange, match=r"^torchrun's process was killed$"):
+        orphan.is_there("key")
+    assert orphan._worker.asked == 0  # type: ignore[attr-defined]
+
+
+def test_a_fault_is_told_to_the_others_and_a_result_is_not() -> None:
+    values: dict[str, Any] = {}
+    peers(1, values).do(3, ORDER, MadeUpWorker([]), None)  # type: ignore[arg-type]
+    assert values == {}
+    peers(1, values).do(4, ORDER, MadeUpWorker(WorkerFault("out_of_memory", "no room")), None)  # type: ignore[arg-type]
+    assert values == {"fault/4": 1}
