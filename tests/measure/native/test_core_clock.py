@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from measure.native.round_trip import shortest_s
 
 from measure.native import kernels
 from measure.native.core_clock import (
@@ -141,3 +142,33 @@ def test_the_round_trip_here_is_one_that_machines_have() -> None:
     assert 5e-9 < min(found) < 5e-6
     assert os.sched_getaffinity(0) == before
     assert ROUNDS * min(found) < 1e-3
+
+
+def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_text("#!/bin/sh\necho 'the system refuses these registers: Operation not permitted' >&2\nexit 3\n")
+    path.chmod(0o755)
+    with pytest.raises(Unavailable, match="does not run here: the system refuses these registers"):
+        issue_rate(path, (0,), 0.1)
+    with pytest.raises(Unavailable, match="no burst"):
+        issue_rate(program(tmp_path, "chain 1 kernel 1\n"), (0,), 0.1)
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(Unavailable, match="no C compiler \\(no-such-compiler"), compiled_program(PLAIN):
+        pass
+    with pytest.raises(Unavailable, match="no kernel for mmx: expected one of sse2"), compiled_program("mmx"):
+        pass
+
+
+def test_a_thread_that_does_not_answer_gives_none() -> None:
+    with pytest.raises(Unavailable, match="did not answer"):
+        shortest_s(lambda rounds: rounds)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processors of a process are those of Linux")
+def test_one_processor_alone_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3})
+    with pytest.raises(Unavailable, match="one processor alone"):
+        round_trip_s()

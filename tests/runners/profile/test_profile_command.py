@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runners.workers.worker import run as worker_run
 
 from measure.device.environment import DeviceProperties
 from reports.sweep.table import to_csv
@@ -262,3 +263,21 @@ def test_a_model_of_ones_own_end_to_end(tmp_path: Path) -> None:
     assert timed + found["between_operations_time_s"] == pytest.approx(step["time_s"])
     assert 0 < step["utilization_ratio"] <= step["attainable_ratio"]
     assert all(each["group"] is not None for each in found["operations"] if each["read_bytes"] + each["written_bytes"])
+
+
+def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
+    """As the worker answers it."""
+    request = ProfileRequest(net(tmp_path, inside=15), 1, "cpu", hyper={"input": "8"})
+    fault = worker_run("runners.profile.task:profile", (request,))
+    assert fault.status == "invalid"
+    assert "module head (Linear), which got (1, 16)" in fault.reason
+
+
+def test_without_ceilings_there_is_a_profile_and_a_warning(
+    worker: type[Scripted], capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker.answers = {"quick": WorkerFault("crashed", "the worker died")}
+    assert command.main(["resnet18"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "warning: no ceilings: the worker died\n"
+    assert "no peak of fp32" in told.out

@@ -1,5 +1,6 @@
 """Footprints as formulas: at points that no form was fitted to they are the footprints of the steps there."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -87,3 +88,15 @@ def test_a_chain_of_products_by_hand() -> None:
     )
     assert sympy.expand(eager["optimizer"] - (4 * (3 * d + 1) * w**2 + 12 * b * w + 4)) == 0
     assert sympy.expand(least["optimizer"].subs(b, 0) - 4 * (2 * d + 2) * w**2) == 0
+
+
+def test_steps_that_are_not_alike_have_no_formula() -> None:
+    """A storage that lives one operation longer at one of the samples."""
+    _, derived, _ = looked("synthetic_matmul")
+    fixed, sizes = derived.levels[0]
+    sample = sizes.samples[-1]
+    longer = next(s for s in sample.storages if s.died_index is not None and s.died_index + 1 < len(sample.operations))
+    storages = tuple(replace(s, died_index=s.died_index + 1) if s is longer else s for s in sample.storages)
+    other = replace(sizes, samples=(*sizes.samples[:-1], replace(sample, storages=storages)))
+    changed = replace(derived, levels=((fixed, other), *derived.levels[1:]))
+    assert "storages live otherwise at" in footprints(changed, POINTS["synthetic_matmul"][0]).why[EAGER]

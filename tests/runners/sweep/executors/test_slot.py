@@ -9,6 +9,7 @@ import pytest
 
 from results.store.store import Store, read_operations, read_run
 from runners.sweep import options as sweep_options
+from runners.sweep.executors import ray_slots
 from runners.sweep.executors import ray_slots as executors_slot
 from runners.sweep.executors.choice import check_executor
 from runners.sweep.executors.ray_slots import Slot, check_single_device
@@ -16,6 +17,7 @@ from runners.sweep.findings import Order, SlotSettings, keep
 from runners.workers.pool import WorkerFault
 from tests.support.cluster.fake_slots import place
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
+from tests.support.fakes.real_sweeps import free_port
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
 
 BEGAN = "2026-03-04T05:06:07Z"
@@ -142,3 +144,13 @@ def test_options_that_do_not_go_together(words: tuple[str, ...], expected: str) 
     check_executor(parsed())
     with pytest.raises(ValueError, match=f"^{expected}"):
         check_executor(parsed(*words))
+
+
+def test_an_address_of_no_cluster_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would try it for minutes; what is no HOST:PORT is Ray's to read."""
+    for port in (free_port(), 99999):
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        with pytest.raises(ValueError, match=f"no cluster answers at RAY_ADDRESS=127.0.0.1:{port}: "):
+            ray_slots._connect(None)
+    for address in ("", "auto", "local", "ray://head:10001"):
+        ray_slots._check_address(address)
