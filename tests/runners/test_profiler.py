@@ -286,8 +286,3 @@ def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: p
     assert said["samples/second"] == str(8 * 3 / 3)
     assert mine._finished_profile().samples == 2 * 3
     assert "world size 8 = 2 data parallel × 4 model parallel" in told
-
-
-def test_the_innermost_depth_is_in_the_aggregate(capsys: pytest.CaptureFixture[str]):
-    listened(mlp(), torch.ones(3, 8)).print_model_aggregated_profile()
-    assert "Linear" in capsys.readouterr().out.split("depth 2")[1]

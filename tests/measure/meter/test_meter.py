@@ -342,17 +342,6 @@ def test_memory_is_flat_and_the_mean_stays_exact():
     assert len({block.steps for block in blocks.blocks[:-1]}) == 1
 
 
-def test_a_context_after_updates_says_where_steps_begin_from_then_on():
-    model = net()
-    meter = meter_of(model)
-    meter.update()
-    model(samples(9)).sum().backward()  # the next step begins before this one ends
-    with meter.step():
-        model(samples()).sum().backward()
-    found = meter.summary()
-    assert (found.steps, found.model_flop_per_step, found.warnings) == (1, 8 * LAYER, ())
-
-
 def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
     readings = iter(Reading(time_s=second, energy_j=50.0 * second) for second in (0.0, 2.0, 4.0))
     telemetry = SimpleNamespace(poll=lambda: next(readings), close=lambda: None)

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from measure.native.round_trip import shortest_s
 
 from measure.native import kernels
 from measure.native.core_clock import (
@@ -160,15 +159,3 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     with pytest.raises(Unavailable, match="no kernel for mmx: expected one of sse2"), compiled_program("mmx"):
         pass
-
-
-def test_a_thread_that_does_not_answer_gives_none() -> None:
-    with pytest.raises(Unavailable, match="did not answer"):
-        shortest_s(lambda rounds: rounds)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="processors of a process are those of Linux")
-def test_one_processor_alone_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3})
-    with pytest.raises(Unavailable, match="one processor alone"):
-        round_trip_s()

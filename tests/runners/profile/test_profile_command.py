@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runners.workers.worker import run as worker_run
 
 from measure.device.environment import DeviceProperties
 from reports.sweep.table import to_csv
@@ -19,6 +18,7 @@ from runners.profile.task import ProfileRequest
 from runners.workers import pool
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import WorkerFault
+from runners.workers.pool import run as worker_run
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up.made_up_profile import PROFILE, profile
 
