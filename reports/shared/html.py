@@ -94,7 +94,7 @@ FIGURES: dict[str, About] = {
         "Backward ÷ forward of each model beside its exact value",
         "cleaned/ratios.csv",
         "A row for each model: backward ÷ forward FLOP across, hollow as found, filled as cleaned, a black stroke "
-        "for the exact value, a dashed line at 2; the second panel enlarges what is near 2.",
+        "for the exact value, a dashed line at 2.",
     ),
     "epoch_time_by_batch": About(
         "How long an epoch takes at each batch size, profiled and not",
