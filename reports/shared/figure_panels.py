@@ -46,6 +46,9 @@ _BATCH_MARGIN = 1.5
 _MOST_TICKS = 6
 _LETTERS_PER_IN = 14.5
 _MARK_LETTERS = 8
+_UNEVEN = 1.25
+"""Letters of a line of a legend, whose columns are as wide as their longest entry, ÷ those of its entries."""
+
 _FRAME_IN = 0.9
 _TITLE_LETTERS = (48, 36, 24, 20)
 """That fit over a panel where one, two, three, four and more stand beside each other."""
@@ -277,7 +280,7 @@ def ratio_lines(axes: Axes, points: pd.DataFrame, looks: Mapping[str, Mapping[st
         dots(axes, _in_percent(mine), "batch_size", "value", linestyle="-", linewidth=1, **look)
         lost = records(mine[mine["value"].isna()])
         gaps += [(float(row["batch_size"]), why(row["status"], "no peak"), look["color"]) for row in lost]
-    hang_words(axes, merged(gaps, len(looks)))
+    hang_words(axes, gaps, len(looks))
 
 
 def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
@@ -292,27 +295,19 @@ def write_word(axes: Axes, words: str, x: float, y: float, colour: Any = GREY, *
     axes.annotate(words, (x, y), (3, 0), **at)
 
 
-def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]]) -> None:
-    """(x, words, colour), hanging from the top of a panel at x, side by side where x is the same."""
-    for x in sorted({x for x, _, _ in words}):
-        here = [(text, colour) for place, text, colour in words if place == x]
+def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]], series: int) -> None:
+    """(x, words, colour), hanging from the top of a panel at x, side by side where x is the same; words that all of so
+    many series have in one place once, in grey."""
+    colours_of: dict[float, dict[str, list[Any]]] = {}
+    for x, text, colour in words:
+        colours_of.setdefault(x, {}).setdefault(text, []).append(colour)
+    for x, texts in sorted(colours_of.items()):
+        alike = {text: [GREY] if len(colours) == series > 1 else colours for text, colours in texts.items()}
+        here = [(text, colour) for text, colours in alike.items() for colour in colours]
         for index, (text, colour) in enumerate(here):
             aside = (8 * (index - (len(here) - 1) / 2), -2)
             look = {"rotation": 90, "ha": "center", "va": "top", "color": colour, **WORDS}
             axes.annotate(text, (x, 1), aside, xycoords=axes.get_xaxis_transform(), **look)
-
-
-def merged(words: Sequence[tuple[float, str, Any]], series: int) -> list[tuple[float, str, Any]]:
-    """Words that all series have in one place once, in grey; others keep their series' colour."""
-    colours_of: dict[tuple[float, str], list[Any]] = {}
-    for x, text, colour in words:
-        colours_of.setdefault((x, text), []).append(colour)
-    alike = {key for key, colours in colours_of.items() if len(colours) == series > 1}
-    return [
-        (x, text, colour)
-        for (x, text), colours in colours_of.items()
-        for colour in ([GREY] if (x, text) in alike else colours)
-    ]
 
 
 def time_axis(axes: Axes, logarithmic: bool) -> None:
@@ -349,20 +344,10 @@ def patch(label: str, **look: Any) -> Any:
 
 def legend(figure: Figure, marks: Sequence[Any]) -> None:
     """Above the panels, outside of the data, in as few lines as fit."""
-    if not marks:
-        return
-    letters = [len(str(each.get_label())) for each in marks]
-    room = figure.get_size_inches()[0] * _LETTERS_PER_IN
-    lines = next((lines for lines in range(1, len(marks)) if _letters_across(letters, lines) <= room), len(marks))
-    figure.legend(handles=marks, loc="outside upper center", ncols=math.ceil(len(marks) / lines))
-
-
-def _letters_across(letters: Sequence[int], lines: int) -> int:
-    """How wide a legend of so many lines is, filled column by column, with its marks and gaps."""
-    columns = math.ceil(len(letters) / lines)
-    heights = [len(letters[i::columns]) for i in range(columns)]  # the first columns are the longer ones
-    ends = list(itertools.accumulate(heights))
-    return sum(max(letters[end - height : end]) + _MARK_LETTERS for height, end in zip(heights, ends, strict=True))
+    if marks:
+        letters = sum(len(str(each.get_label())) + _MARK_LETTERS for each in marks)
+        lines = math.ceil(_UNEVEN * letters / (figure.get_size_inches()[0] * _LETTERS_PER_IN))
+        figure.legend(handles=marks, loc="outside upper center", ncols=math.ceil(len(marks) / lines))
 
 
 def say_below(figure: Figure, *lines: str) -> None:

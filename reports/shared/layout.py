@@ -17,8 +17,6 @@ from typing import Any
 from results.printable import LONGEST_TEXT, least_width, letters, printable, shortened, wrap
 from results.records.rows import cell_text
 
-GAP = "  "
-
 
 def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """A line of names and a line for each row. Unknown is empty; text that begins like a formula has an apostrophe."""
@@ -32,21 +30,6 @@ def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """`csv_text` of rows that all have the names of the first; "" without rows."""
     return csv_text(list(rows[0]), (row.values() for row in rows)) if rows else ""
-
-
-def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
-    """One line a row, each column as wide as its longest text. left: columns of words; the others are aligned right.
-    What steers a terminal is written out."""
-    rows = [[printable(text) for text in row] for row in rows]
-    count = max((len(row) for row in rows), default=0)
-    widths = [max((len(row[column]) for row in rows if column < len(row)), default=0) for column in range(count)]
-    return [
-        GAP.join(
-            text.ljust(width) if column in left else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=False))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 WIDTH = 100

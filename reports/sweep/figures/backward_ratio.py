@@ -51,7 +51,7 @@ def _figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figure:
     """A row for each name, and in it a lane for each profile; a mark for each value among the batch sizes."""
     rows = rows[rows[column].isin(names)]
     works = figure_panels.in_order(rows["work"], (*WORKS, "exact"))
-    height_in = 0.35 + max(0.8, len(names) * max(0.3, (len(works) + 1) * figure_panels.LANE_IN))
+    height_in = 0.6 + max(0.8, len(names) * max(0.3, (len(works) + 1) * figure_panels.LANE_IN))
     figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.PAGE_IN)
     known = [RULE_OF_THUMB, *rows["ratio"].dropna(), *rows["exact_ratio"].dropna()]
     highest = max(ratio for ratio in known if ratio <= _FAR)

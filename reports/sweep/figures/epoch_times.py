@@ -89,7 +89,7 @@ def _panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
             figure_panels.dots(axes, known, "batch_size", "value", **full)
         lost = figure_panels.records(mine[mine["time_s"].isna()])
         gaps += [(float(row["batch_size"]), figure_panels.why(row["status"]), colour) for row in lost]
-    figure_panels.hang_words(axes, figure_panels.merged(gaps, len(looks)))
+    figure_panels.hang_words(axes, gaps, len(looks))
 
 
 _NAMES = {"value": "time", "low": "low", "high": "high"}

@@ -32,7 +32,6 @@ WORKS = ("one", "batch", "last")
 
 _MOST_PANELS = 16
 _MOST_BARS = 54
-_LEAST_GROUPS = 16
 _MOST_FIGURES = 3
 _BAR_IN = 0.145
 _AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersize": 6}
@@ -110,7 +109,7 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
     axes.set_ylim(0, highest * 1.12 or 1.0)
     if not highest:
         axes.set_yticks([])
-    figure_panels.hang_words(axes, figure_panels.merged(gaps, len(PHASES)))
+    figure_panels.hang_words(axes, gaps, len(PHASES))
 
 
 def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
@@ -207,7 +206,9 @@ def _bars(rows: pd.DataFrame) -> dict[str, Pair]:
     forward = rows[rows["phase"] == "forward"].sort_values("index")
     names: dict[int | None, str] = {}
     for row in figure_panels.records(forward):
-        names[row["index"]] = _unique(row["module"] or row["name"], row["name"], names.values())
+        name, taken = row["module"] or row["name"], {*names.values()}
+        numbered = (f"{name} #{number}" for number in range(2, len(taken) + 3))
+        names[row["index"]] = next(each for each in (name, *numbered) if each not in taken)
     found: dict[str, dict[str, Bar]] = {name: {} for name in names.values()}
     for row in figure_panels.records(rows):
         index = row["index"] if row["phase"] == "forward" else row["forward_index"]
@@ -217,30 +218,10 @@ def _bars(rows: pd.DataFrame) -> dict[str, Pair]:
     return dict(found)
 
 
-def _unique(name: str, operation: str, taken: Any) -> str:
-    """A name that no other row has: with the operation, then with a number."""
-    short = operation.split("::")[-1]
-    candidates = [name, *([f"{name} {short}"] if short not in name else [])]
-    candidates += [f"{candidates[-1]} {number}" for number in range(2, len(taken) + 3)]
-    return next(candidate for candidate in candidates if candidate not in taken)
-
-
 def _fitting(bars: Mapping[str, Pair]) -> tuple[Mapping[str, Pair], list[Pair]]:
-    """Bars that fit on a page, and those left for words.
-
-    Of a long model the operations of one block are one bar, in the deepest modules that fit; where modules do not help,
-    the largest operations stay, in their order.
-    """
-    if len(bars) <= _MOST_BARS:
-        return bars, []
-    for depth in range(max(name.count(".") for name in bars), 0, -1):
-        blocks: dict[str, list[Pair]] = {}
-        for name, pair in bars.items():
-            blocks.setdefault(".".join(name.split(".")[:depth]), []).append(pair)
-        if _LEAST_GROUPS <= len(blocks) <= _MOST_BARS:
-            return {name: _sum_pairs(pairs) for name, pairs in blocks.items()}, []
+    """The bars that fit on a page, in their order: of more than that the largest; and those left for words."""
     size = {name: sum(bar.total() for bar in pair.values()) for name, pair in bars.items()}
-    kept = set(sorted(bars, key=lambda name: -size[name])[: _MOST_BARS - 1])
+    kept = set(sorted(bars, key=lambda name: -size[name])[: _MOST_BARS - (len(bars) > _MOST_BARS)])
     return {name: bars[name] for name in bars if name in kept}, [bars[name] for name in bars if name not in kept]
 
 
