@@ -14,8 +14,6 @@ import time
 from collections.abc import Sequence
 
 from results.records.cell import Cell
-from results.records.vocabulary import WORKS
-from runners.cli.arguments import Parser
 from runners.cli.exits import FAILED
 from runners.cli.output import say
 from runners.sweep.nsight import PARENT
@@ -25,33 +23,19 @@ LOOK_EVERY_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: the step ran; 1: it did not, and why is one line on stderr."""
-    parser = Parser(prog="python -m runners.nvtx_step", description="One work of a cell under NVTX ranges.")
-    parser.add_argument("cell", help="its parameters as JSON, those at their default left out")
-    parser.add_argument("work", choices=[work for work in WORKS if work != "epoch"])
-    options = parser.parse_args(arguments)
-    try:
-        cell = cell_of(options.cell)
-    except ValueError as fault:
-        parser.fail(f"cell: {fault}")
+    """0: the step ran; 1: it did not, and why is one line on stderr. arguments: a cell's parameters as JSON, those at
+    their default left out, and one of its works."""
+    text, work = sys.argv[1:] if arguments is None else arguments
     if PARENT in os.environ:
         threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()
     try:
-        run(cell, options.work)
+        run(Cell(**with_tuples(json.loads(text))), work)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is written to the log
         from runners.workers.pool import classify
 
         say(f"error: {classify(fault).reason}")
         return FAILED
     return 0
-
-
-def cell_of(text: str) -> Cell:
-    """The cell of its parameters as JSON. Raises ValueError."""
-    try:
-        return Cell(**with_tuples(json.loads(text)))
-    except (json.JSONDecodeError, TypeError, AttributeError) as fault:
-        raise ValueError(f"expected the parameters of a cell as a JSON object: {fault}") from fault
 
 
 def run(cell: Cell, work: str) -> None:

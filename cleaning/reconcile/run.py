@@ -8,11 +8,10 @@ problem of the run.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,7 +71,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ReadOperations = Callable[[str], Sequence[Operation]]
-Each = Callable[[Callable[[str], "_OfTable"], Iterable[str]], "Iterator[_OfTable]"]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
 """The path of a recording within the run → its calls and kernels, attributed, of its last step."""
@@ -181,21 +179,19 @@ def build(
     read_operations: ReadOperations,
     read_profile: ReadProfile,
     read_recording: ReadRecording | None = None,
-    each: Each = map,
 ) -> Built:
     """Cleans the raw rows and divides.
 
     read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
-    leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows. each: does for each
-    trace id what is to be done, as `map` does, in their order; it may do so in other processes.
+    leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
     """
     data = _of_known_precision(data)
     by_trace = _by_trace(data.runs)
-    tables = each(functools.partial(_of_table, read_operations), by_trace)
     cleaned = clean(data)
     raw = _Raw(data, cleaned, read_profile, read_recording)
     cells: dict[Key, tuple[View, Tables]] = {}
-    for runs, table in zip(by_trace.values(), tables, strict=True):
+    for trace_id, runs in by_trace.items():
+        table = _of_table(read_operations, trace_id)
         raw.problems += [table.counted] if table.is_problem and isinstance(table.counted, str) else []
         cells |= {key_of(run): _cell(run, raw, table) for run in runs}
     return _join_cells(raw, cleaned, [cells[key_of(run)] for run in data.runs])

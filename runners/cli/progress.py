@@ -5,7 +5,7 @@ gets a log's lines."""
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -40,17 +40,16 @@ def passing(words: str) -> None:
 class Progress:
     """Says what is done and how long the rest may take. total: cells to measure.
 
-    Before the first cell has ended the rest takes at least what the plan says (`expect`); from then on it is the plan,
-    stretched by as much as the cells that are done were longer than planned. Without a plan all cells are alike.
+    Before the first cell has ended the rest takes at least what the plan says (`expect`); from then on each of the
+    others as long as those that are done.
     """
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._total = total
         self._done = 0
-        self._origin_s = self._cell_origin_s = time.monotonic()
-        self._planned_s: list[float] = []  # of the cell under way and those after it
-        self._planned_done_s = self._took_s = 0.0
+        self._origin_s = time.monotonic()
+        self._planned_s = 0.0
         self._doing: tuple[str, ...] = ("starting",)
         self._bar: Any = None
 
@@ -66,13 +65,12 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def expect(self, planned_s: Sequence[float]) -> None:
-        """The least that the cell that comes now and each after it takes, by the plan; a log is told the first sum."""
-        if self._bar is None and not self._done and not self._planned_s and planned_s:
-            cells = f"{len(planned_s)} cell{'s' * (len(planned_s) != 1)}"
-            self._print(f"{cells}, at least {_words(sum(planned_s))} by the plan")
-        self._planned_s = list(planned_s)
-        self._cell_origin_s = time.monotonic()
+    def expect(self, planned_s: float) -> None:
+        """The least that all cells take together, by the plan; a log is told it."""
+        self._planned_s = planned_s
+        if self._bar is None and planned_s:
+            cells = f"{self._total} cell{'s' * (self._total != 1)}"
+            self._print(f"{cells}, at least {_words(planned_s)} by the plan")
 
     def stage(self, cell: Cell, doing: str) -> None:
         """What happens to a cell now; a terminal shows it, a log does not."""
@@ -81,10 +79,6 @@ class Progress:
     def done(self, run: Run) -> None:
         """A cell is committed."""
         self._done += 1
-        if self._planned_s:
-            self._planned_done_s += self._planned_s.pop(0)
-            self._took_s += time.monotonic() - self._cell_origin_s
-            self._cell_origin_s = time.monotonic()
         line = printable(f"{title(run)}: {run.status}{f' ({instructed(run.reason)})' if run.reason else ''}")
         if self._bar is not None:
             self._say_above(line)
@@ -103,14 +97,10 @@ class Progress:
 
     def left_s(self) -> tuple[float, bool] | None:
         """(seconds that the rest takes, whether at least so many); None where nothing is known."""
-        left = self._total - self._done
-        if not self._planned_s and not self._done:
-            return None
-        if not self._planned_s or (self._done and not self._planned_done_s):
-            return (time.monotonic() - self._origin_s) / self._done * left, False
-        stretch = max(1.0, self._took_s / self._planned_done_s) if self._planned_done_s else 1.0
-        now, *later = (stretch * each for each in self._planned_s)
-        return max(0.0, self._cell_origin_s + now - time.monotonic()) + sum(later), not self._done
+        passed_s = time.monotonic() - self._origin_s
+        if self._done:
+            return passed_s / self._done * (self._total - self._done), False
+        return (max(0.0, self._planned_s - passed_s), True) if self._planned_s else None
 
     def line(self, width: int) -> str:
         """What is done now, how many cells are, the time since the beginning and the time left, in so many columns."""

@@ -22,12 +22,11 @@ from runners.cli.arguments import choice_error, names, number, share
 from runners.cli.exits import UNWRITABLE, Mistake, as_mistake, guarded
 from runners.cli.model_options import Options, parser_of
 from runners.cli.output import attempt, put, put_figures, say, show_answer
-from runners.report.derived import HEADLINE, UTILIZATION, derived_tables, recording, show_rows, table_processes
+from runners.report.derived import HEADLINE, UTILIZATION, derived_tables, recording, show_rows
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from cleaning.reconcile.run import Each
     from cleaning.reconcile.view import Built
     from reports.sweep.checks import Predictions
     from results.store.manifest import Manifest
@@ -178,8 +177,7 @@ def _rebuild(options: Namespace) -> int:
     (directory,) = options.runs
     with as_mistake(ValueError, Inconsistent, OSError):
         predictions = _predictions(options.predictions) if options.predictions else None
-        with table_processes(directory) as each:
-            built, faults = _rebuilt(directory, options.out, each)
+        built, faults = _rebuilt(directory, options.out)
         if predictions is not None:
             show_predictions(built, predictions, options.format)
     if predictions is None:
@@ -217,11 +215,8 @@ def show_predictions(built: Built, predictions: Predictions, form: str) -> None:
     show_answer(form, lambda width, colour: predictions_text(rows, width, colour), lambda: rows, lambda: csv_of(rows))
 
 
-def _rebuilt(path: Path, out: Path | None, each: Each = map) -> tuple[Built, list[str]]:
-    """What was derived, with its faults among the problems; the faults.
-
-    each: of `build`. A program that calls `rebuild` may not bear to be imported by other processes: there it is `map`.
-    """
+def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
+    """What was derived, with its faults among the problems; the faults."""
     from cleaning.reconcile.run import build
     from results.store.reading import read_operation_table, read_run
     from results.store.store import read_profile
@@ -237,7 +232,6 @@ def _rebuilt(path: Path, out: Path | None, each: Each = map) -> tuple[Built, lis
         partial(read_operation_table, path),
         partial(read_profile, path),
         partial(recording, path),
-        each,
     )
     faults = write(built, out or path, data.manifest)
     return replace(built, problems=(*built.problems, *faults)), faults

@@ -91,23 +91,19 @@ class Session:
     def each(self, cells: Sequence[Cell]) -> Iterator[Run]:
         """Measure these cells in this order; gives each row once it is committed, and keeps none, so that a sweep of
         many cells does not grow. Fewer than asked if the time budget ran out, or the device was lost."""
-        done, waiting, planned_s, foreseen = 0, list(cells), [0.0], None
-        self._ask(waiting)
+        self._ask(cells)
+        self.progress.expect(self._planned_s(cells))
         try:
-            while waiting:
-                self._waiting = len(waiting)
-                cell, waiting = waiting[0], waiting[1:]
+            for done, cell in enumerate(cells):
+                self._waiting = len(cells) - done
                 if not self._fits(cell):
-                    left, planned = len(waiting) + 1, len(waiting) + 1 + done
-                    self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
+                    self.progress.say(
+                        f"time budget: {self._waiting} of {len(cells)} cells not started; --resume goes on"
+                    )
                     break
-                if self._ceilings != foreseen:
-                    planned_s, foreseen = self.planned_s([cell, *waiting]), {*self._ceilings}
-                self.progress.expect(planned_s)
-                planned_s, foreseen = planned_s[1:], foreseen | self._ceilings_of(cell)
-                run, done = self._one(cell), done + 1
+                run = self._one(cell)
                 yield run
-                if waiting and self._is_lost(run, len(waiting)):
+                if self._waiting > 1 and self._is_lost(run, self._waiting - 1):
                     break
         finally:
             self.close()
@@ -150,18 +146,14 @@ class Session:
     def _least_s(self, cell: Cell) -> float:
         return protocol_s(cell, _ceiling_key(cell) in self._ceilings)
 
-    def planned_s(self, cells: Sequence[Cell]) -> list[float]:
-        """The least that each of these takes, one after the other."""
-        known, planned = set(self._ceilings), []
+    def _planned_s(self, cells: Sequence[Cell]) -> float:
+        """The least that these take, one after the other."""
+        known, planned_s = set(self._ceilings), 0.0
         for cell in cells:
-            planned.append(0.0 if reason_against(cell) else least_s(cell, _ceiling_key(cell) in known))
-            known |= self._ceilings_of(cell)
-        return planned
-
-    @staticmethod
-    def _ceilings_of(cell: Cell) -> set[CeilingKey]:
-        """The ceiling that is known once this cell was measured."""
-        return set() if reason_against(cell) else {_ceiling_key(cell)}
+            if not reason_against(cell):
+                planned_s += least_s(cell, _ceiling_key(cell) in known)
+                known.add(_ceiling_key(cell))
+        return planned_s
 
     def _left_s(self) -> float | None:
         budget_s = self.limits.time_budget_s
