@@ -33,9 +33,6 @@ MARGIN_RATIO = 0.1
 
 MOST_SHARE = 10.0
 
-PAIRED = ("model", "batch-size", "precision", "layout", "device", "counter", "method")
-"""Options with two forms."""
-
 SHOWN = 8
 """How many valid names a message lists before it says how many more there are."""
 
@@ -72,7 +69,7 @@ class Parser(argparse.ArgumentParser):
         given = sys.argv[1:] if args is None else list(args)
         if given[-1:] == ["all"] and given[-2:-1] in (["--help"], ["-h"]):
             self.rare = ()
-        return super().parse_known_args(with_own_names(self, given), namespace)
+        return super().parse_known_args(given, namespace)
 
     def format_help(self) -> str:
         """As argparse's, without the rare options."""
@@ -227,35 +224,3 @@ class LinesFormatter(_Formatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(super(LinesFormatter, self)._fill_text(line, width, indent) for line in text.splitlines())
-
-
-def with_own_names(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
-    """The arguments with the names that the parser has: singular and plural of an option are one, and `--models` stands
-    for the place where a command takes its models. After `--` nothing is an option."""
-    options = parser._option_string_actions
-    place = next((a.dest for a in parser._actions if not a.option_strings and a.dest in ("models", "model")), "")
-    end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    found: list[str] = []
-    waiting = iter(arguments[:end])
-    for argument in waiting:
-        name, equals, value = argument.partition("=")
-        known = _other_name(name, options)
-        if known in options:
-            found.append(f"{known}{equals}{value}" if equals else known)
-        elif name in ("--model", "--models") and name not in options and place:
-            models = value if equals else next(waiting, "")  # several with commas between, where it takes several
-            found += filter(None, map(str.strip, models.split(",") if place == "models" else [models]))
-        else:
-            found.append(argument)
-    return [*found, *arguments[end:]]
-
-
-def _other_name(name: str, options: Mapping[str, object]) -> str:
-    """The form of a name that a command has, if it is the other one that it lacks."""
-    if name in options:
-        return name
-    for word in PAIRED:
-        for mine, other in ((f"--{word}", f"--{word}s"), (f"--{word}s", f"--{word}")):
-            if name == mine and other in options:
-                return other
-    return name

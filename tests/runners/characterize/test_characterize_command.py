@@ -24,7 +24,7 @@ KEYS = [
 BLOCKED = code_without("torch torchvision pynvml nvtx", "runners.characterize.command")
 
 MODELS = "synthetic_convolution,synthetic_matmul"
-SMALL = ["--size", "image_size=8,channels=4,width=16,depth=2", "--batch-size", "2", "--steps", "5"]
+SMALL = ["--size", "image_size=8,channels=4,width=16,depth=2", "--batch-sizes", "2", "--steps", "5"]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
         ([], "expected one of --models, --suite, --reproduce"),
         (["--models", "alexnet", "--suite", "post2021"], "expected one of --models"),
         (["--models", "alexnet", "--size", "image_size=8"], "at least 63 pixels"),
-        (["--models", "deeplabv3_resnet50", "--batch-size", "1"], "batch of at least 2"),
+        (["--models", "deeplabv3_resnet50", "--batch-sizes", "1"], "batch of at least 2"),
         (["--models", "alexnet", "--device", "gpu"], "expected auto, cpu, cuda or cuda:N"),
         (["--models", "alexnet", "--threads", "0"], "at least 1"),
         (["--models", "alexnet", "--steps", "none"], "whole number"),
