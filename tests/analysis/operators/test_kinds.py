@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from analysis.operators import registry
+from analysis.operators.cost import Cost
 from measure.operations.tracer import trace_step
 from tests.support.made_up_operations.made_up_operations import operation
 
@@ -113,3 +114,11 @@ def test_the_fast_path_costs_what_the_slow_one_does(heads: int) -> None:
     costs = [registry.total(operations) for operations in (slow, fast)]
     assert costs[0].model_flop == costs[1].model_flop > 0
     assert costs[0].other_flop == costs[1].other_flop
+
+
+def test_not_understood_is_listed_and_has_bytes_only() -> None:
+    known = operation("aten.relu", {"self": (4,)}, [(4,)])
+    unknown = operation("mine.secret", {"x": (4,)}, [(4,)])
+    assert registry.not_understood([unknown, known, unknown]) == {"mine.secret": 2}
+    assert registry.cost(unknown) == Cost(0, 0, 16, 16)
+    assert registry.total([unknown, known]) == Cost(0, 4, 32, 32)

@@ -257,3 +257,10 @@ def test_an_epoch_is_its_steps_on_each_worker() -> None:
 def test_a_fit_takes_nothing_away() -> None:
     points = [Point(p, b, p * b, 10 * p * 1.0 / b) for p in (1e6, 1e8) for b in (1, 4)]  # fewer bytes in larger batches
     assert frontier.fit(points).laws.mu == 0.0
+
+
+def test_a_data_scale_is_the_ratio_of_two_inverses_whatever_alpha_is() -> None:
+    for alpha in (3.0, 40.0):
+        curve = LearningCurve(alpha, -0.2, floor=0.1)
+        assert learning_curves.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(curve.samples(0.3) / curve.samples(0.9))
+    assert learning_curves.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"

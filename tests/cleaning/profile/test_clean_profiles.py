@@ -320,3 +320,15 @@ def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | N
     assert cleaned_flop(rows, "forward", "loss") == table_flop(table, "forward", "loss")
     assert cleaned_flop(rows, "backward") == table_flop(table, "backward")
     assert {row.dtype for row in rows} == {autocast or "float32"}
+
+
+def test_the_dtype_is_that_of_the_innermost_product_that_names_one() -> None:
+    half = Tensor(2, 3, dtype="c10::Half")
+    calls = [
+        call("aten::linear", Tensor(2, 3), Tensor(4, 3), index=0),
+        call("aten::to", Tensor(4, 3, dtype="double"), index=1, parent=0),
+        call("aten::linear", half, Tensor(4, 3, dtype="c10::Half"), index=2, parent=0),
+        call("aten::mm", Tensor(2, 3, dtype=""), Tensor(3, 4, dtype=""), index=3, parent=2),
+    ]
+    assert [row.dtype for row in clean(*calls)] == ["float16"]
+    assert [row.dtype for row in clean(call("aten::mm", Tensor(2, 3, dtype=""), Tensor(3, 4, dtype="")))] == [""]

@@ -273,7 +273,7 @@ def test_where_others_take_five_percent_of_the_processors_less_time_is_spent(blo
 def test_from_a_tenth_and_ten_thousand_faults_a_step_on(system_s, faults, said):
     before, after = (
         SimpleNamespace(ru_minflt=faults * use, ru_utime=(10.0 - system_s) * use, ru_stime=system_s * use)
-        for use in (0, 1)
+        for use in (1, 2)
     )
     words = page_fault_warning(before, after, 10)  # type: ignore[arg-type]
     assert bool(words) == said
@@ -284,3 +284,35 @@ def test_from_a_tenth_and_ten_thousand_faults_a_step_on(system_s, faults, said):
         )
         kept = page_fault_warning(before, after, 10, "retain")  # type: ignore[arg-type]
         assert kept == "page_faults: 10000 a step, and 10% of the processor time was the system's"
+
+
+def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:
+    before = disturbance()
+    (root / "proc/self/task/12/schedstat").unlink()
+    (root / "proc/self/task/12").rmdir()
+    assert disturbance().since(before).run_wait_s is None
+
+
+def test_a_placement_that_comes_to_stay_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three blocks near, the others far: five of these follow the one in which it changed."""
+    timing = timed(Machine(held=(), apart=range(3, 1000)), monkeypatch)
+    assert (timing.status, len(timing.blocks), timing.summary.mean) == ("ok", 5, pytest.approx(0.625))
+    assert [block.wall_s for block in timing.aside] == [0.5, 0.5, 0.5, 0.625]
+
+
+def test_disturbed_blocks_that_are_used_are_counted_with_both_means() -> None:
+    """Two blocks of 10 steps in 0.2 s, 20 ms a step, one of 10 in 0.5 s that waited for 0.2 s: 90 ms ÷ 3 of all."""
+    calm, held = block(0.2, 0.009), block(0.5, 0.2)
+    assert disturbance_warning(of(calm, held, calm)) == (
+        "disturbed: 1 of 3 blocks waited for a processor and are used: mean of the others 20 ms, of all 30 ms a step"
+    )
+    assert disturbance_warning(of(held, replace(held, run_wait_s=0.3))) == (
+        "disturbed: 2 of 2 blocks waited for a processor and are used: 50 ms a step, 25 ms without their waits"
+    )
+    two_threads = replace(held, run_wait_s=0.6)
+    assert disturbance_warning(of(two_threads)).endswith("are used: 50 ms a step")
+    aside = replace(of(held), aside=(replace(held, part="disturbed"),))
+    assert disturbance_warning(aside) == "disturbed: 2 of 2 blocks waited for a processor and are not used"
+    assert disturbance_warning(of(calm, calm)) == ""
+    assert disturbance_warning(of(calm, block(0.5, None))) == ""
+    assert disturbance_warning(of(calm, block(0.5, None), held)).startswith("disturbed: 1 of 3 blocks waited")
