@@ -2,7 +2,7 @@
 
 dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
 everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
-mask keeps: a sliding window, all of an encoder, what packed sequences leave. hardware: what the kernel of
+mask keeps: a sliding window, all of an encoder. hardware: what the kernel of
 the call computes by its tiles (`attention_pairs.py`), where they are known.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
@@ -30,12 +30,11 @@ BY_RULE = ("causal", "mask_exact")
 """Those that leave pairs out of the dense count, by the rules of masks."""
 
 MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
-"""Attributes of a call of attention in a trace: the rule of its module's mask in words (`attention_pairs.py`), and of a
-batch with padding or packed sequences None (in older tables [pairs that all its masks keep, sequences])."""
+"""Attributes of a call of attention in a trace: the rule of its module's mask in words (`attention_pairs.py`), and that
+the batch has a mask of its own."""
 
 BLOCK_PAIRS = "block_pairs"
-"""The same of FlexAttention's block mask: {kept, tiles, causal, masks} (`measure/operations/flex_attention.py`); of
-packed sequences {dense, kept, causal}, each a number of pairs (`measure/operations/packed_sequences.py`)."""
+"""Attribute of FlexAttention under a block mask, whose pairs are not known (`measure/operations/flex_attention.py`)."""
 
 _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *names.ATTENTION_BACKWARD.split()))
 """Operators whose query and key are (…, heads, length, width)."""
@@ -48,7 +47,7 @@ _MASKS = ("attn_mask", "attn_bias", "bias", "mask")
 SYMBOLS = "a length that is a symbol has more than one formula under its mask ({name} in {module})"
 UNEQUAL = "attention runs as plain products, with another number of keys than of queries ({name} in {module})"
 UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
-UNKNOWN_BLOCKS = "the blocks of a block mask, or what it keeps of them, are not known ({name} in {module})"
+UNKNOWN_BLOCKS = "what a block mask keeps is not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
 PACKED = "sequences are packed, and the values of their ends are not known ({name} in {module})"
 NO_TILES = "which tiles a kernel computes is known of torch's kernel for CPUs in float32 and of FlashAttention 2 alone"
@@ -165,7 +164,8 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
     """Of a call that may have a mask; None for a product that is none of attention. rule: of its module's masks, where
     the call itself does not say it. A gradient's call has the pairs of its forward call."""
     if BLOCK_PAIRS in operation.attributes:
-        return _of_blocks(operation, operation.attributes[BLOCK_PAIRS])
+        queries, keys = attention_sizes(operation) or (1, 1)
+        return KeptPairs(queries * keys, None, None, UNKNOWN_BLOCKS.format(**_place(operation)))
     rule = attribute(operation, MASK_RULE, "") or rule
     rule = rule if is_rule(rule) else ""
     if operation.name in _BATCHED and not rule:
@@ -183,13 +183,7 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
     causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
     if MASK_PAIRS not in operation.attributes or not (operation.name in _BATCHED or has_any(operation, *_MASKS)):
         return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift), "", tiles)
-    batch = operation.attributes[MASK_PAIRS]
-    if not _is_batch(batch):
-        why = UNKNOWN_BATCH.format(**_place(operation))
-        return KeptPairs(queries * keys, causal, None, why, tiles)
-    kept, sequences = batch
-    computed = None if tiles is None else tiles * sequences
-    return KeptPairs(queries * keys * sequences, causal * sequences, kept, "", computed)
+    return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)), tiles)
 
 
 def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> KeptPairs:
@@ -200,36 +194,6 @@ def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> K
     causal = dense if rule == ALL else causal_pairs(queries, keys)
     exact = causal if rule in (ALL, CAUSAL) and MASK_PAIRS not in operation.attributes else None
     return KeptPairs(dense, causal, exact, why)
-
-
-def _of_blocks(operation: Operation, blocks: Any) -> KeptPairs:
-    """Pairs of a block mask; its first query is aligned with its first key."""
-    why = UNKNOWN_BLOCKS.format(**_place(operation))
-    held = blocks if isinstance(blocks, Mapping) else {}
-    if "dense" in held:
-        whole, causal, kept = (
-            each if _is_count(each := held.get(name)) else None for name in ("dense", "causal", "kept")
-        )
-        return KeptPairs(whole or 1, causal, kept, PACKED.format(**_place(operation)))
-    queries, keys = attention_sizes(operation)
-    masks, is_causal = held.get("masks"), held.get("causal")
-    if not _is_count(masks) or not masks:
-        return KeptPairs(queries * keys, None, None, why)
-    kept, tiles = (each if _is_count(each := held.get(name)) else None for name in ("kept", "tiles"))
-    dense = queries * keys * masks
-    causal = None if not isinstance(is_causal, bool) else causal_pairs(queries, keys) * masks if is_causal else dense
-    return KeptPairs(dense, causal, kept, why, tiles)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_batch(value: object) -> bool:
-    """Whether this is [pairs, sequences]; a table that was read may hold anything."""
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        return False
-    return all(map(_is_count, value)) and value[1] > 0
 
 
 def _place(operation: Operation) -> dict[str, str]:

@@ -19,7 +19,6 @@ from measure.model.batch_masks import has_masks
 from measure.model.random_state import kept_random
 from measure.model.run import check_outputs, summed
 from measure.operations.flex_attention import MODULE as FLEX
-from measure.operations.packed_sequences import note_ends
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line
 from results.kernel import free_bytes
@@ -53,7 +52,6 @@ def trace_model(
     """
     mode = None if has_values else fake_mode()
     copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
-    note_ends((inputs, dict(kwargs)), (given, named))
     with contextlib.nullcontext() if mode is None else mode:
         trained = [parameter for parameter in copied.parameters() if parameter.requires_grad]
         optimizer = make_optimizer(trained) if make_optimizer is not None and trained else None

@@ -44,7 +44,6 @@ from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gra
 from measure.model.work_outside import noticed
 from measure.operations.control_flow import written_out
 from measure.operations.flex_attention import stand_in
-from measure.operations.packed_sequences import sequence_pairs
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable, one_line
 from results.garbage_collector import collector_off
@@ -156,7 +155,7 @@ class Recorder:
         self._marked = False
         self._mode: FakeMode | None = None
         self._hidden: list[str] = []
-        self._blocks: dict[int, dict[str, Any]] = {}
+        self._masked_rows: set[int] = set()
         self._gradients = Gradients()
         self._storages.claim(self._parameters, "weight")
         self._storages.claim(model.buffers(), "buffer")
@@ -184,7 +183,7 @@ class Recorder:
         self._mode = mode
         with collector_off():
             try:
-                flex = contextlib.nullcontext() if mode is None else stand_in(self._with_blocks)
+                flex = contextlib.nullcontext() if mode is None else stand_in(self._under_mask)
                 with (
                     written_out(),
                     flex,
@@ -225,18 +224,17 @@ class Recorder:
             self._mode.enter_phase(phase)
 
     @contextlib.contextmanager
-    def _with_blocks(self, pairs: dict[str, Any]) -> Iterator[None]:
-        """What is recorded inside is an attention whose block mask keeps these pairs."""
+    def _under_mask(self) -> Iterator[None]:
+        """What is recorded inside is an attention whose block mask is not known."""
         first = len(self._rows)
         yield
-        self._blocks.update(dict.fromkeys(range(first, len(self._rows)), pairs))
+        self._masked_rows.update(range(first, len(self._rows)))
 
     def _masked(self, operation: Operation) -> Operation:
         """The operation, with what is known of its mask."""
         place = operation.index if operation.forward_index is None else operation.forward_index
-        blocks = self._blocks.get(place)
-        if blocks is not None and operation.kind == "attention":
-            return replace(operation, attributes={**operation.attributes, BLOCK_PAIRS: blocks})
+        if place in self._masked_rows and operation.kind == "attention":
+            return replace(operation, attributes={**operation.attributes, BLOCK_PAIRS: None})
         return self._masks.noted(operation)
 
     def trace(self) -> Trace:
@@ -297,9 +295,6 @@ class Recorder:
                 self._storages.resized(tensor)
         if described.kind in PRODUCTS_OR_NONE and sparse((*args, *kwargs.values())):
             described = with_stored(described, (*args, *kwargs.values()))
-        packed = sequence_pairs(plan, args, kwargs) if described.kind == "attention" else None
-        if packed is not None:
-            self._blocks[len(self._rows)] = packed
         if place[3] is None:
             self._gradients.note(len(self._rows), described, (*args, *kwargs.values()))
         else:
