@@ -1,10 +1,9 @@
-"""Laws of the footprint over random small nets: monotone in the batch, never below what the optimizer's step needs.
-
-The ledger's bytes against what a CPU really allocates, operation by operation.
+"""The footprint of random small nets is monotone in the batch; the ledger's bytes against what a CPU really allocates,
+operation by operation.
 
 What the allocator has beyond the ledger is named here to the byte: the loss that `TrainingStep` keeps from the step
 before (4 bytes), numbers that became tensors on their way into a kernel (8 bytes), the generator's states that
-checkpoint keeps; and, while an operation runs, what its kernel takes for itself, which only some kernels do.
+checkpoint keeps.
 """
 
 import random
@@ -140,21 +139,6 @@ LOSS_BEFORE, NUMBER = 4, 8
 GENERATOR = 5056
 """Bytes of torch.get_rng_state() on a CPU."""
 
-WORKING = frozenset(
-    (
-        "aten.convolution",  # operands in blocks of the processor's width
-        "aten.convolution_backward",
-        "aten.native_batch_norm",  # sums per thread
-        "aten.native_batch_norm_backward",  # and the input again
-        "aten.native_layer_norm_backward",
-        "aten.mkldnn_rnn_layer",  # repacked weights, scratch
-        "aten.mkldnn_rnn_layer_backward",
-        "aten._scaled_dot_product_flash_attention_for_cpu",  # a tile per thread
-        "aten._scaled_dot_product_flash_attention_for_cpu_backward",
-    )
-)
-"""Operations whose kernels take memory for themselves on a CPU."""
-"""And these in bfloat16: packed operands, sums in float32, operands of two dtypes."""
 
 STEPS: dict[str, Build] = {
     **{name: parts(*net, "adamw") for name, net in NETS.items()},

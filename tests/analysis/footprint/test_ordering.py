@@ -4,7 +4,7 @@ Minimal footprints of traced steps: by hand, by law, and by running a step for r
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -177,21 +177,6 @@ def peak_of(step: Step, order: Sequence[int]) -> int:
         for place in range(begins, ends + 1):
             live[place] += storage.nbytes
     return max(live)
-
-
-def orders(step: Step) -> Iterator[tuple[int, ...]]:
-    """Every order of the operations that are no views."""
-    nodes = [o for o in step[0] if o.kind != "view"]
-    ties = {b.index: {a.index for a in nodes[:place] if tied(a, b)} for place, b in enumerate(nodes)}
-
-    def rest(done: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if len(done) == len(nodes):
-            yield done
-        for node in nodes:
-            if node.index not in done and ties[node.index] <= set(done):
-                yield from rest((*done, node.index))
-
-    return rest(())
 
 
 def least_peak(step: Step) -> int:

@@ -1,40 +1,14 @@
-"""Fused chains: what they keep, by hand and of steps that were traced."""
+"""Fused chains: what they keep, by hand."""
 
 import pytest
 import sympy
-import torch
-from torch import nn
 
 from analysis.operators.registry import total
-from analysis.optables.builder import StepTable, Table
+from analysis.optables.builder import Table
 from analysis.optables.fuse_pointwise import FUSED, fuse_pointwise, with_fused
-from tests.support.oracles.graph_counts import check_whole, step_of
+from tests.support.oracles.graph_counts import check_whole
 
-pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
-
-B, H, P = sympy.symbols("batch hidden projection", integer=True, positive=True)
-
-
-class Words(nn.Module):
-    """Token ids → embedding of 6 → LSTM of 8 → 20 classes; sequence first."""
-
-    def __init__(self, layers: int = 1, projection: int = 0) -> None:
-        super().__init__()
-        self.words = nn.Embedding(20, 6)
-        self.lstm = nn.LSTM(6, 8, layers, proj_size=projection)
-        self.head = nn.Linear(projection or 8, 20)
-
-    def forward(self, ids):
-        return self.head(self.lstm(self.words(ids))[0])
-
-
-def traced(*arguments: int) -> StepTable:
-    """A step at 5 tokens and a batch of 3."""
-    operations, storages = step_of(Words(*arguments), torch.zeros(5, 3, dtype=torch.int64))
-    return StepTable(operations, storages)
-
-
-# --- chains ----------------------------------------------------------------------------------------------------------
+B = sympy.Symbol("batch", integer=True, positive=True)
 
 
 def a_chain(n) -> Table:

@@ -1,10 +1,6 @@
-"""Ideal fusion: who runs with whom, and what a group moves. Bytes are derived by hand, 4 a float32.
-
-Ideal fusion of real models' steps, traced on fake tensors: bytes of a kernel by hand, and who moves most.
-"""
+"""Ideal fusion: who runs with whom, and what a group moves. Bytes are derived by hand, 4 a float32."""
 
 from dataclasses import replace
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -14,11 +10,8 @@ from hypothesis import strategies as st
 
 from analysis.operators import registry
 from analysis.profile.fusion import fused
-from measure.operations.tracer import Trace, trace
 from results.records.operations import Operation, Storage
-from runners.workers.any_model import _parts
 from tests.support.made_up_operations.made_up_operations import operation
-from workloads.sources.any_model import get
 
 FLOAT = 4
 """Bytes of an element."""
@@ -256,11 +249,6 @@ def renumbered(step: Step) -> tuple[list[Operation], list[Storage]]:
         for each in step.operations
     ]
     return operations, [replace(storage, id=new[storage.id]) for storage in reversed(step.storages)]
-
-
-@cache
-def traced(model: str, batch: int) -> Trace:
-    return trace(lambda mode: _parts(get(model), batch, mode))
 
 
 def test_an_operation_without_storages_is_refused() -> None:

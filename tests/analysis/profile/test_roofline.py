@@ -153,9 +153,6 @@ def test_what_is_missing_is_said(operations: Any, step_s: Any, peaks: Any, bandw
     assert words in found.reason
 
 
-# --- where the time goes ---
-
-
 # --- laws ---
 
 

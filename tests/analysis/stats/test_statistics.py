@@ -137,9 +137,6 @@ def test_autocorrelated_blocks_are_covered(n, r, least):
     assert least <= coverage(rows) <= 0.97
 
 
-finite = st.floats(1e-6, 1e3)
-
-
 @pytest.mark.parametrize(("n", "low", "high"), [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (20, 6, 15), (50, 18, 33)])
 def test_the_medians_interval_has_the_ranks_of_the_printed_table(n, low, high):
     # n = 10: P(at most 1 of 10 heads) = 11 / 1024 = 1.1 %, at most 2: 56 / 1024 = 5.5 %; so ranks 2 and 9

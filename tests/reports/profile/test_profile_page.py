@@ -1,7 +1,4 @@
-"""profile.html: its form is whole, all names are text, and each module, operation and kernel has a row.
-
-A profiled step on a terminal: no line is longer than it has letters, and what is left out is the least asked for.
-"""
+"""profile.html: its form is whole; a profiled step on a terminal: no line is longer than it has letters."""
 
 from dataclasses import replace
 
@@ -30,11 +27,6 @@ class Reader(page_reader.Reader):
         return "".join(self.texts)
 
 
-@pytest.fixture(scope="module")
-def whole() -> str:
-    return page(PROFILE)
-
-
 def hostile() -> StepProfile:
     """Every name that a model's author chooses is an attack."""
     modules = (MODULES[0], replace(MODULES[1], type=HOSTILE, settings=HOSTILE), *MODULES[2:])
@@ -59,11 +51,6 @@ LONG = StepModule(
 
 def plain(width: int, **more: object) -> str:
     return tree_text(profile(modules=(*MODULES[:4], LONG, MODULES[4])), width=width, **more)  # type: ignore[arg-type]
-
-
-def line(text: str, part: str) -> str:
-    (found,) = [each for each in text.splitlines() if part in each]
-    return " ".join(found.split())
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 130, 160])

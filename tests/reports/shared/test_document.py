@@ -1,4 +1,4 @@
-"""What pages share: colours that can be read, numbers that rows are sorted by, text that stays text, how to cite."""
+"""What pages share: numbers that rows are sorted by, and text that stays text."""
 
 import base64
 import hashlib
@@ -8,22 +8,6 @@ import pytest
 
 from reports.shared.html import TEMPLATES, PageVerdict, Section, document, visible_text
 from reports.shared.html_tables import Table, sort_value
-
-# --- colours -------------------------------------------------------------------------------------------------------
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of "#rgb" or "#rrggbb" by WCAG 2.2, whose contrast is (lighter + 0.05) ÷ (darker + 0.05)."""
-    digits = colour.removeprefix("#")
-    pairs = [2 * letter for letter in digits] if len(digits) == 3 else re.findall("..", digits)
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (int(p, 16) / 255 for p in pairs))
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-def contrast(one: str, other: str) -> float:
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
 
 # --- tables --------------------------------------------------------------------------------------------------------
 
@@ -73,6 +57,3 @@ def test_only_our_script_may_run() -> None:
     digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in whole
     assert "default-src 'none'" in whole
-
-
-# --- how to cite ---------------------------------------------------------------------------------------------------

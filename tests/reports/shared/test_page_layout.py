@@ -1,10 +1,4 @@
-"""A page at every width: no line is longer, no word is broken that has room, numbers end alike, and what is left out is
-named.
-
-Names from the files of others do not reach a terminal as commands.
-
-Near names and broken words, which every error and every table of the terminal is made with.
-"""
+"""A table at every width: no line is longer, and no word is broken that has room; rows as CSV, digests, cut lines."""
 
 import hashlib
 import random

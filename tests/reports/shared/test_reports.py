@@ -14,7 +14,7 @@ from reports.shared.numbers import other_ceilings, unpaired_sentence, verdict
 from reports.sweep.figures import utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import to_csv, to_text
-from results.records.answers import Utilization, WorkTime
+from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
 from results.store.tables import read_records, table
 
@@ -63,9 +63,6 @@ def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
     )
     rows = tuple(row for each in views for row in each.fractions)
     return Built(None, rows, (), views, (sitting,), problems)  # type: ignore[arg-type]
-
-
-# --- quantities --------------------------------------------------------------------------------------------------
 
 
 # --- verdicts ----------------------------------------------------------------------------------------------------
@@ -211,13 +208,6 @@ sheet: the datasheet peak, 100 TFLOP/s (a sheet)
 vgg16 b512 fp32: out of memory: tried to allocate 61 GiB
 """
     assert text == expected
-
-
-def told(*views: View, times: Iterable[WorkTime] = ()) -> list[str]:
-    """The second table's lines, as words."""
-    text = to_text(dataclasses.replace(built(*views), work_times=tuple(times)))
-    _, _, rest = text.partition("Used, by method")
-    return [" ".join(line.split()) for line in rest.splitlines()[1:]]
 
 
 # --- figures -----------------------------------------------------------------------------------------------------

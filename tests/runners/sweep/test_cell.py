@@ -46,13 +46,6 @@ class TestProbe:
         assert pickle.loads(pickle.dumps(probed)) == probed
 
 
-def raising(fault: BaseException):
-    def function(*_: object, **__: object):
-        raise fault
-
-    return function
-
-
 class TestStep:
     def parts(self, of: Cell):
         workload = sweep_cell._workload(of)

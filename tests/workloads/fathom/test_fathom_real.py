@@ -198,12 +198,6 @@ def test_sound_that_cannot_be_read(tmp_path):
     refused(workload, tmp_path, "expected utterances of 96 frames at most; all are longer")
 
 
-# --- MNIST ---
-
-
-# --- ImageNet ---
-
-
 # --- Atari ---
 
 

@@ -163,9 +163,3 @@ def test_deep_speechs_recurrence_by_a_loop():
         states[2 - at] += back
     logits = model.output((states @ model.fifth.weight.t() + model.fifth.bias).clamp(0, 20))
     torch.testing.assert_close(model(sound)[:, 0], logits.log_softmax(dim=1))
-
-
-# --- autoenc ---
-
-
-# --- deepq ---
