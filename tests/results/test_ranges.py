@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 import math
 import shutil
 
@@ -12,6 +13,7 @@ from results.records.counts import FlopCount
 from results.records.rows import header
 from results.records.samples import Ceiling, Sample, Telemetry
 from results.store import layout, tables
+from results.store.manifest import MANIFEST, read_manifest
 from results.store.reading import read_run
 from results.store.tables import read_records
 from tests.support.made_up.seals import reseal
@@ -135,3 +137,12 @@ def test_one_number_among_many_that_its_field_cannot_hold_is_told(name: str, tex
     lines = [line(**each) for each in given]
     with pytest.raises(ValueError, match=rf"^{FILE}, .*{said}"):
         tables.records(FILE, Sample, NAMES, block(*lines))
+
+
+def test_a_peak_below_zero_is_refused(run):
+    document = json.loads((run / MANIFEST).read_text())
+    document["options"]["peak_tflops"] = -1
+    (run / MANIFEST).write_text(json.dumps(document))
+    reseal(run)
+    with pytest.raises(ValueError, match="peak_tflops: expected a finite number above 0, got -1"):
+        read_manifest(run)

@@ -156,3 +156,11 @@ def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
     with pytest.raises(ValueError, match=r"samples\.csv was written with other columns"):
         Store.resume(path)
     assert (path / "samples.csv").read_bytes() == before
+
+
+def test_a_column_that_must_be_there(tmp_path):
+    path = run_of(tmp_path / "run")
+    corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
+    reseal(path)
+    with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
+        read_run(path)

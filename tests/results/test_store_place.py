@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from results.errors import StoreFault
+from results.store.manifest import read_manifest
 from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import SITTING, a_run, ceiling, flop_count, new_store, rows_of
 
@@ -48,3 +49,12 @@ def test_a_counter_that_failed_is_run_again(tmp_path, status):
         assert store.done(retry_failed=True) == {"a": "ok", "b": "ok"}
     with Store.resume(tmp_path / "run") as store:
         assert store.incomplete_cells == set()
+
+
+def test_a_removed_manifest_is_put_back(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        before = read_manifest(tmp_path / "run")
+        (tmp_path / "run" / "manifest.json").unlink()
+        store.commit(a_run("a"), rows_of("a"))
+    assert read_manifest(tmp_path / "run") == before
+    assert [run.cell_id for run in read_run(tmp_path / "run").runs] == ["a"]

@@ -63,3 +63,9 @@ def test_a_damaged_trace_is_named_and_written_again(tmp_path, damage):
         store.write_operations("t", operations(), storages())
         store.commit(a_run("a", 2, trace_id="t"), rows_of("a", 2))
     assert [run.attempt for run in read_run(tmp_path / "run").runs] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["", "../t", "a/b", ".hidden", "a b"])
+def test_a_trace_id_is_a_file_name(tmp_path, name):
+    with new_store(tmp_path / "run") as store, pytest.raises(ValueError, match="expected a trace_id of letters"):
+        store.write_operations(name, [], [])

@@ -286,3 +286,12 @@ def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: p
     assert said["samples/second"] == str(8 * 3 / 3)
     assert mine._finished_profile().samples == 2 * 3
     assert "world size 8 = 2 data parallel × 4 model parallel" in told
+
+
+def test_frozen_attention_is_counted_whole():
+    """Frozen and in eval mode it takes torch's fast path: DeepSpeed counts 0 of the attention itself."""
+    model = nn.MultiheadAttention(16, 2, batch_first=True).requires_grad_(False)
+    tokens, width = 5, 16
+    expected = tokens * width * 4 * width + 2 * tokens * tokens * width  # four projections; scores and their use
+    x = torch.ones(1, tokens, width)
+    assert macs(lambda model, x: model.layer(x, x, x), x, layer=model) == expected

@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.devices import peaks
 from analysis.devices.device_peak import mixed_peak, peak, peak_refusal
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -69,3 +70,17 @@ def test_a_mixed_peak_leaves_nothing_out():
     for work in ({}, {"bf16": 0}, {"bf16": -1.0}, {"bf16": float("nan")}):
         with pytest.raises(ValueError, match="FLOP above 0 by dtype"):
             mixed_peak(H100, work)
+
+
+def test_formats_have_several_names():
+    assert peak("NVIDIA B200", "torch.float4_e2m1fn_x2") == peak("NVIDIA B200", "nvfp4") == peak("NVIDIA B200", "fp4")
+    with pytest.raises(ValueError, match=r"expected one of fp64, .*fp4 or torch's name"):
+        peak("NVIDIA B200", "fp5")
+
+
+def test_empty_columns_that_came_later_leave_a_row_its_id():
+    later = dict.fromkeys((*peaks.LATER_COLUMNS, "sparse", "refused"), "")
+    row = {"name": "X", "fp32_flop_per_s": "1e12", **later}
+    assert peaks._row_id(row) == peaks.digest({"name": "X", "fp32_flop_per_s": "1e12"})
+    assert peaks._row_id({**row, "sparse": "fp32", "refused": "fp8: none"}) == peaks._row_id(row)
+    assert peaks._row_id({**row, "fp4_flop_per_s": "4e12"}) != peaks._row_id(row)

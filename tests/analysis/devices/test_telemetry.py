@@ -426,3 +426,20 @@ def test_a_counter_that_goes_backwards_is_not_believed():
         dataclasses.replace(r, energy_j=r.energy_j if r.time_s < 105 else 3.0 + i) for i, r in enumerate(steady(20))
     ]
     assert energy(readings, 102.0, 112.0) == (pytest.approx(5000), "polled", "the energy counter went backwards")
+
+
+def test_unequal_cards_need_the_bus_order_or_a_uuid():
+    fake = FakeNvml()
+    fake.NAMES = ("NVIDIA T4", "NVIDIA A100-SXM4-40GB")
+    with pytest.raises(Unavailable, match="CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        opened(fake, 0)
+    assert handle(opened(fake, 1, CUDA_DEVICE_ORDER="PCI_BUS_ID")) == "card1"
+    assert handle(opened(fake, FakeNvml.UUIDS[1])) == "card1"
+
+
+def test_the_older_names_are_the_fallback_and_no_reason():
+    by_driver = {"nvmlDeviceGetCurrentClocksEventReasons": 13, "nvmlDeviceGetTemperatureV": 13}
+    device = opened(FakeNvml(by_driver))
+    assert device.poll().event_reasons == ("hw_slowdown",)
+    assert device.poll().temperature_c == 44.0
+    assert device.reasons == {}

@@ -267,3 +267,7 @@ def test_a_workspace_of_a_convolutions_gradients_is_none_of_its_tensors() -> Non
     history = [entry("alloc", 1, 900, GRADIENT), entry("alloc", 2, 60, GRADIENTS_WORKSPACE)]
     assert tensors_peak(history) == 900
     assert tensors_peak([history[0], entry("alloc", 2, 60, other)]) == 960
+
+
+def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> None:
+    assert tensors_peak([entry("free_completed", 9, 500), entry("alloc", 1, 8, TENSOR)]) == 8

@@ -95,3 +95,11 @@ def test_what_is_taken_for_its_shape_is_not_read(name: str) -> None:
     """The 8 elements of self are not; the other tensor is."""
     read, _ = traffic.bytes_moved(operation(name, {"self": (8,), "other": (3,)}, [(8,)]))
     assert read == 12
+
+
+def test_bytes_by_dtype() -> None:
+    """A cast from float32 to bfloat16 reads 4 and writes 2 bytes an element; an unknown dtype is refused."""
+    cast = operation("aten._to_copy", {"self": (8,)}, [(8,)], dtype="bfloat16", dtypes={"self": "float32"})
+    assert (registry.cost(cast).read_bytes, registry.cost(cast).written_bytes) == (32, 16)
+    with pytest.raises(ValueError, match="got 'float3'"):
+        traffic.itemsize("float3")

@@ -264,3 +264,10 @@ def test_a_data_scale_is_the_ratio_of_two_inverses_whatever_alpha_is() -> None:
         curve = LearningCurve(alpha, -0.2, floor=0.1)
         assert learning_curves.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(curve.samples(0.3) / curve.samples(0.9))
     assert learning_curves.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"
+
+
+def test_an_intensity_has_its_limits() -> None:
+    laws = Laws(481, 1755, 30784)
+    # the batch, then the model, without end: √p · gamma/mu, and b · gamma/lambda
+    assert laws.intensity(23.8e9, 1e12) == pytest.approx(math.sqrt(23.8e9) * 481 / 30784, rel=1e-3)
+    assert laws.intensity(1e24, 128) == pytest.approx(128 * 481 / 1755, rel=1e-3)

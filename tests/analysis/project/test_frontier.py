@@ -205,3 +205,12 @@ def test_too_many_intervals_are_refused() -> None:
     }
     with pytest.raises(ValueError, match="at most 6 numbers with an interval, got 7"):
         made(**changes)
+
+
+def test_the_limits_of_the_word_model_are_its_leading_terms() -> None:
+    """Of 16 h² parameters: 96 b q h² + 16 q h² + 48 h² FLOP, 384 q h² + 448 h² bytes, and b h (1,428 q + 56)."""
+    domain = Domain("word", "wordlm", "hidden", 128, {}, {"vocab": 10004, "seq": 80})
+    limits = frontier.asymptote(domain, shipped_formulas()["wordlm"])
+    assert limits["gamma"] == pytest.approx((96 * 80 + (16 * 80 + 48) / 128) / 16, rel=1e-9)
+    assert limits["lambda"] == pytest.approx((384 * 80 + 448) / 16, rel=1e-9)
+    assert limits["mu"] == pytest.approx((1428 * 80 + 56) / 4, rel=1e-9)

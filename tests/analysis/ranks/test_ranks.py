@@ -176,3 +176,8 @@ def test_the_systems_utilization_is_of_the_slowest_rank_and_all_peaks() -> None:
     assert [row.utilization_ratio for row in found.ranks] == [pytest.approx(0.04), pytest.approx(0.04)]
     assert found.imbalance_ratio == pytest.approx(65 / 45 - 1)  # 25 and 65 ms of computing
     assert report_of(pair(), {0: flop[0]}).utilization_ratio is None, "a rank's FLOP are not known"
+
+
+def test_two_recordings_of_one_rank_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"two of rank 0: rank0\.json and rank0\.json"):
+        by_rank([timeline(0, [], []), timeline(0, [], [])])

@@ -216,3 +216,19 @@ def test_a_mean_of_0_has_no_logarithmic_interval():
     assert (summarise([0.0, 0.0]).low, summarise([0.0, 0.0]).high) == (0.0, 0.0)
     with pytest.raises(ValueError, match="positive mean, got 0"):
         log_interval(0.0, 1.0)
+
+
+def test_between_has_the_ends_that_were_given() -> None:
+    found = between(2.0, 8.0)
+    assert found.median == pytest.approx(4.0)  # geometric
+    assert found.interval() == pytest.approx((2.0, 8.0))
+    assert between(2.0, 8.0, 0.8).interval(0.8) == pytest.approx((2.0, 8.0))
+    assert between(0.2, 0.8, scale="logit").median == pytest.approx(0.5)
+    assert between(3.0, 3.0).interval() == (3.0, 3.0)
+
+
+def test_equal_blocks_have_an_interval_of_zero_width():
+    summary = summarise([0.1 + 0.2] * 7)
+    assert summary.half_width_ratio == pytest.approx(0, abs=1e-12)
+    assert summary.outliers == 0
+    assert summary.effective_n == 7

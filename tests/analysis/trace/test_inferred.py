@@ -126,3 +126,13 @@ def test_what_lacks_sizes_is_unavailable(broken: ProfiledOperation) -> None:
     with pytest.raises(Unavailable):
         window(broken)
     assert grad_output(broken) is None
+
+
+def test_a_gradient_of_either_kind_is_not_guessed() -> None:
+    both = without_settings(
+        call("aten::convolution_backward", Tensor(2, 4, 9, 9), Tensor(2, 4, 8, 8), Tensor(4, 4, 3, 3))
+    )
+    with pytest.raises(Unavailable, match="a convolution and of a transposed one"):
+        gradient_flop(both, [])
+    assert gradient_flop(both, ["aten::conv2d"]) == 2 * (2 * 4 * 9 * 9) * 4 * 9
+    assert gradient_flop(both, ["aten::conv_transpose2d"]) == 2 * (2 * 4 * 8 * 8) * 4 * 9

@@ -31,6 +31,7 @@ from cleaning.counts.conventions import one_convention
 from cleaning.counts.pipeline import model_operators
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
+from results.errors import Unavailable
 from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.counts import FlopCount
@@ -380,3 +381,36 @@ def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
     numerator = theory([total], run, "other")
     assert numerator.flop_by_unit == {"fp32": 150}
     assert any(mark.startswith("convention") for mark in numerator.warnings)
+
+
+def test_work_on_a_unit_without_a_peak_is_no_partial_sum() -> None:
+    only = Denominator("datasheet", {"fp32": 10.0})
+    with pytest.raises(Unavailable, match=r"no datasheet peak for bf16, which does 1 FLOP; known units: fp32"):
+        only.peak({"fp32": 10**12, "bf16": 1})
+    assert only.peak({"fp32": 10**12, "bf16": 0}) == 10.0
+    with pytest.raises(Unavailable, match="no model FLOP"):
+        only.peak({})
+
+
+def test_mixed_units_take_the_ideal_time() -> None:
+    mixed = Denominator("datasheet", {"fp32": 10.0, "tf32": 40.0}, {"fp32": "a", "tf32": "b"})
+    # 100 FLOP at 10 and 400 FLOP at 40 take 10 s each: 500 FLOP in 20 s
+    assert mixed.peak({"fp32": 100, "tf32": 400}) == 25.0
+    assert mixed.source({"fp32": 100, "tf32": 400}) == "a; b"
+    assert mixed.source({"fp32": 0, "tf32": 400}) == "b"
+
+
+def test_energy_per_item(built: Built) -> None:
+    key = ("resnet18", 64, "fp32")  # constant power over a window of nothing but its steps: watts × step ÷ items
+    expected = run_fixture.POWER_W * run_fixture.step_s(*key) / 64
+    assert row_of(built, key, "exact", "datasheet").energy_per_item_j == pytest.approx(expected)
+
+
+def test_interval_of_the_ratio_is_that_of_the_time_turned_over(built: Built) -> None:
+    for row in built.utilization:
+        if row.utilization_ratio is None:
+            continue
+        assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
+        work = row.model_flop / row.peak_flop_per_s
+        assert row.utilization_low_ratio == pytest.approx(work / row.time_high_s)
+        assert row.utilization_high_ratio == pytest.approx(work / row.time_low_s)

@@ -4,6 +4,7 @@ Sums of numbers some of which are unknown: what is known alone, or nothing unles
 """
 
 import contextlib
+import dataclasses
 import importlib
 
 import pytest
@@ -142,3 +143,11 @@ def test_a_step_that_loses_a_record_stops_the_cleaning() -> None:
     losing = CleaningStep("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
     with pytest.raises(Inconsistent, match=r"cleaning step losing: 2 records of flop_counts\.csv came, 1 kept"):
         clean_records({FLOP_COUNTS: [count(), count("conv")]}, [losing])
+
+
+def test_counted_batches_that_are_on_no_line_carry_no_extrapolation() -> None:
+    rows = list(points_on(3, 5, 1, 2, 16, at=64))
+    rows[1] = dataclasses.replace(rows[1], flop=12)
+    (bad,) = [row for row in extrapolation_checked(tuple(rows)).kept if row.extrapolated]
+    assert bad.status == "invalid"
+    assert "on no line" in bad.reason

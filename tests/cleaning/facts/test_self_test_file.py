@@ -83,3 +83,10 @@ def test_a_check_that_is_ok_lies_within_the_programs_limits(check: str, found: f
 def test_a_rate_of_a_device_without_a_sheet_is_not_ok() -> None:
     other = replace(made_up_device_self_test(H200), device="NVIDIA H2000")
     assert any("rate fp32" in words for words in faults(other))
+
+
+def test_what_a_device_cannot_answer_needs_a_reason() -> None:
+    unavailable = {"verdict": "unavailable", "found": None, "expected": ""}
+    assert list(faults(_with("energy", reason="the board has no energy counter", **unavailable))) == []
+    assert list(faults(_with("energy", **unavailable))) != []
+    assert list(faults(_with("sleep", reason="no kernel sleeps", **unavailable))) != [], "every GPU can"

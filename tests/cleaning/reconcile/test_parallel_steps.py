@@ -1,5 +1,6 @@
 """Rows of cells that several ranks trained, from made-up times: scaling, shares and the late rank, derived by hand."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -124,3 +125,11 @@ def test_bytes_are_those_of_the_rank_that_gives_most() -> None:
     ]
     (row,) = parallel_steps([of], [time(of, 1.0)], {}, {(of.cell_id, 1): given}, {})
     assert row.collective_bytes == {"broadcast": 30.0}
+
+
+def test_its_interval_has_the_noise_of_both_times() -> None:
+    one, two = run("ddp=1"), run("ddp=2")
+    row = rows([one, two], [time(one, 8.0, 0.03), time(two, 5.0, 0.04)])[1]
+    half = math.hypot(*(math.log((1 + half) / (1 - half)) / 2 for half in (0.03, 0.04)))
+    assert row.strong_low_ratio == pytest.approx(0.8 * math.exp(-half))
+    assert row.strong_high_ratio == pytest.approx(0.8 * math.exp(half))

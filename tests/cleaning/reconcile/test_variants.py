@@ -98,3 +98,8 @@ def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...
 
 def test_repeats_on_several_hosts_have_their_names():
     assert rows_on(("a", "u1"), ("b", "u2"), ("a", "u1")) == ["device=a", "device=b", "device=a"]
+
+
+def test_a_cpu_and_a_gpu_of_one_host_have_no_repeats_in_common():
+    assert rows_on(("a", ""), ("a", "u1"), devices=("cpu", "cuda")) == ["", ""]
+    assert rows_on(("a", "u1"), ("b", "u2"), devices=("cuda:0", "cuda:1")) == ["device=a", "device=b"]

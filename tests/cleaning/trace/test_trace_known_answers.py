@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 import flopledger
+from analysis.trace.kernel_names import fft_tiles
 from cleaning.trace.clean import STATES, CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.recording import Recording
 from measure.trace.readers.read import read
+
+TUNED = "pyprof_prof_r50_v100_autotune_firstiter_raw.csv"
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
@@ -213,3 +216,17 @@ def test_a_step_on_cuda_is_what_flop_counter_mode_counts(tmp_path: Path) -> None
     assert set(recording.kernels["what"]) >= {"kernel"}
     assert found.totals["repaired"] == {"forward_flop": forward, "backward_flop": backward, "recompute_flop": None}
     assert found.unexplained_time_ratio == 0
+
+
+@real
+def test_the_law_of_tiles_on_a_v100() -> None:
+    """Every convolution of 3 × 3 and more that FFT_TILING was tried on: one launch a tile."""
+    found = cleaned(TUNED)
+    launches = found.kernels[found.kernels["name"] == "volta_gcgemm_32x32_nt"].groupby("instance").size()
+    seen = {}
+    for instance in found.instances:
+        inputs, weight = (*instance.input_shapes, (), ())[:2]
+        if instance.index in launches.index and weight and weight[2] >= 3:
+            seen[inputs[2:], weight[2:]] = launches[instance.index]
+            assert launches[instance.index] == fft_tiles(inputs[2:], weight[2:]), instance
+    assert {((224, 224), (7, 7)): 81, ((56, 56), (3, 3)): 4, ((28, 28), (3, 3)): 1}.items() <= seen.items()

@@ -355,3 +355,14 @@ def test_what_cannot_be_measured_is_refused():
         measure_ceilings("s", "cpu", PRECISIONS["tf32"], CpuClock(), 1.0)
     with pytest.raises(ValueError, match="budget above 0"):
         measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 0.0)
+
+
+def test_a_broken_device_is_no_row(monkeypatch):
+    bench = Bench("cpu", torch.float32, Ticking(0.001), 5.0)
+
+    def prepared(trial):
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700)
+
+    monkeypatch.setattr(bench, "prepared", prepared)
+    with pytest.raises(torch.AcceleratorError):
+        bench.row(row(None), Trial("matmul", (8, 8, 8)), 3)

@@ -128,3 +128,13 @@ def test_the_processor_of_this_machine_opens():
         assert device.facts().name == environment.cpu_name()
         assert device.polls == (device.poll().energy_j is not None)
     assert open_cpu(0).adapter == "rapl"
+
+
+def test_a_round_of_unknown_length_is_not_guessed(tmp_path):
+    put(tmp_path, package(0, 5_000_000, range_uj=None))
+    device = cpu(tmp_path, [0.0, 1.0, 2.0])
+    assert device.poll().energy_j == 5.0
+    put(tmp_path, package(0, 1_000_000, range_uj=None))
+    assert device.poll().energy_j is None
+    assert device.poll().energy_j is None
+    assert "went round" in device.reasons["energy_j"]

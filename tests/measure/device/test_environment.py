@@ -107,3 +107,9 @@ def test_a_gpu_has_name_sizes_and_clock() -> None:
     assert facts.multiprocessors > 0
     assert facts.clock_hz > 1e8
     assert len(facts.uuid_hash) == 16
+
+
+def test_an_empty_machine_gives_none_and_no_exception(machine: Path) -> None:
+    facts = environment.host_facts()
+    absent = ("container", "cpu_physical", "cpu_quota", "cpu_isa", "host_memory_bytes", "governor", "driver")
+    assert [getattr(facts, key) for key in absent] == [None] * len(absent)

@@ -155,3 +155,8 @@ def test_fp32_products_and_convolutions_are_ieee_on_cuda():
             errors[name] = [float((got - exact).abs().max() / exact.abs().max()) for got, exact in pairs]
     assert max(errors["fp32"]) < 2e-5
     assert min(errors["tf32"]) > 5e-5
+
+
+def test_rounding_in_onednn_is_refused_on_a_cpu():
+    assert accepted("cpu", {"DNNL_DEFAULT_FPMATH_MODE": "BF16"}) == []
+    assert "fp32" in accepted("cpu", {"DNNL_DEFAULT_FPMATH_MODE": "STRICT"})

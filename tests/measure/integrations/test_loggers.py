@@ -99,3 +99,8 @@ def test_prometheus_finds_the_latest_values_on_the_loopback():
         url = endpoint.url
     with pytest.raises(urllib.error.URLError):
         _get(url)
+
+
+def test_a_port_that_is_taken_is_an_error():
+    with PrometheusEndpoint() as first, pytest.raises(OSError, match="in use"):
+        PrometheusEndpoint(port=int(first.url.rpartition(":")[2].partition("/")[0]))

@@ -78,3 +78,9 @@ def test_a_ceiling_without_a_rate_above_0_divides_nothing(rate):
 def test_ceilings_of_another_kind_of_device_are_refused():
     with pytest.raises(ValueError, match="got those of 'cuda:0'"):
         meter_of(torch.nn.Linear(WIDTH, WIDTH), ceilings=[_ceiling(device="cuda:0")])
+
+
+def test_items_of_some_steps_are_no_rate_of_all():
+    found = _found([None, None, None, None], calls=[True, False, True, False])
+    assert found.items_per_s is None
+    assert any(reason.startswith(f"{NO_ITEMS}: those of 2 of 4 steps are not known") for reason in found.warnings)

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import sympy
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from analysis.operators.registry import total
-from measure.dispatch.sizes import symbol
+from measure.dispatch.sizes import plain, symbol
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, clear_cache, trace
 from results.errors import Unavailable
@@ -153,3 +155,36 @@ def test_gradients_that_a_fake_rule_returns_as_one_tensor_are_two_as_of_the_kern
     assert backward.output_shapes[3] == backward.output_shapes[4] == (4 * width,)
     assert len(set(backward.writes)) == len(backward.output_shapes)
     assert first.storages == second.storages
+
+
+def test_sizes_are_sympys_own() -> None:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    size = symbol(ShapeEnv(), "n", 37)
+    n = sympy.Symbol("n", integer=True, positive=True)
+    for theirs, ours in (
+        (size, n),
+        (size * 3 + 1, 3 * n + 1),
+        (size // 4, sympy.floor(n / 4)),
+        (size % 5, sympy.Mod(n, 5)),
+        (torch.sym_max(size, 8), sympy.Max(n, 8)),
+    ):
+        assert plain(theirs) == ours
+    assert plain((size, 2)) == (n, 2)
+    assert type(plain(size - size)) is int
+
+
+def test_ctc_loss_is_traced_on_fake_tensors_where_its_lengths_are_tensors() -> None:
+    def recorded(*lengths: Any) -> Trace:
+        def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+            logits = self.fc(x).log_softmax(2)
+            return F.ctc_loss(logits, torch.ones(2, 3, dtype=torch.long), *lengths).expand(4, 2)
+
+        return fake_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 5)), (4, 2, 3)))
+
+    found = recorded(torch.full((2,), 4), torch.full((2,), 2))
+    states = (2, 4, 2 * 3 + 1)  # batch × frames × (2 · labels + 1), of as many labels as there is room for
+    assert one(found, "aten._ctc_loss", "forward").output_shapes == ((2,), states)
+    assert one(found, "aten._ctc_loss_backward", "backward").output_shapes == ((4, 2, 5),)
+    with pytest.raises(Unavailable):
+        recorded((4, 4), (2, 2))

@@ -13,6 +13,14 @@ from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, run_rank
 
 
+class Spare(BlockNet):
+    """Six rows that no stage multiplies with."""
+
+    def __init__(self):
+        super().__init__()
+        self.spare = torch.nn.Linear(4, 6, bias=False)
+
+
 def found(text, batch, build=BlockNet, plan=BLOCK_PLAN, replicas="ddp"):
     """The ledger of a net over these axes."""
     grid = grid_of(parse_sizes(text), batch, replicas=replicas)
@@ -192,3 +200,11 @@ def test_what_real_processes_execute_is_what_is_predicted(tmp_path):
             assert executed_flop(rows) == work.total("forward", "backward")
             assert dict(predicted) == executed_messages(rows)
         assert min(calls for (_, what), calls in predicted.items() if what == "calls") > 1
+
+
+def test_a_weight_that_gets_no_gradient_is_gathered_with_its_stage_and_not_scattered():
+    """It is with the last stage: 4 · 6 numbers."""
+    ledger = found("dp=2,pp=2", 4, Spare, {}, "fsdp")
+    for stage, more in enumerate((0, 4 * 4 * 6)):
+        sums = {each.kind: each.nbytes for each in ledger.work(Coordinates(stage, 0, 0)).collectives}
+        assert sums["all_gather"] - sums["reduce_scatter"] == more

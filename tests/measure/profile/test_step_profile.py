@@ -252,3 +252,14 @@ def test_a_model_that_fails_is_told_by_its_module_and_left_as_it_was(mode: str, 
     assert functions() == all_functions
     assert capfd.readouterr().err.count("Traceback") == 0  # fake tensors log what they cannot run
     profile_step(nn.Linear(4, 4), batch, steps=1)  # and the next profile runs
+
+
+def test_autocast(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        "measure.device.apply_precision.supported", lambda *_: None
+    )  # whether this CPU is fast at it is no matter
+    profile = profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="amp-bf16", steps=1)
+    check_laws(profile)
+    row = next(row for row in profile.operations if row.kind == "matmul")
+    assert (row.unit, row.dtype) == ("bf16", "bfloat16")
+    assert all(row.time_s is not None for row in profile.operations)

@@ -236,3 +236,10 @@ def test_recurrent_layers_have_one_rule_for_initial_states(kind):
     assert products(layer, x)[1] == 2 * gates * (zeros - recurrent)
     layer.requires_grad_(False)
     assert products(layer, x, given)[1] == 2 * gates * recurrent
+
+
+def test_what_sums_nothing_is_elementwise():
+    vectors = torch.randn(4), torch.randn(5)
+    for function in (torch.outer, torch.kron, lambda a, b: torch.addr(torch.zeros(4, 5), a, b)):
+        step = flopledger.count(Calls(lambda _m, *given, f=function: f(*given)), vectors)
+        assert (step.forward_flop, step.other_flop % 20) == (0, 0)

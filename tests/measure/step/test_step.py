@@ -166,3 +166,14 @@ def test_what_is_no_model_or_no_optimizer_is_named():
         flopledger.count(3, torch.randn(2))
     with pytest.raises(ValueError, match="expected an optimizer, its class or a function that makes one, got str"):
         flopledger.count(_layer(), torch.randn(2, 8), optimizer="sgd")
+
+
+def test_a_model_that_gives_no_tensor_is_counted_with_loss_of_alone():
+    """Without it, forward alone would stand as the whole step."""
+    model = Calls(lambda m, x: [{"loss": None, "words": "x"}] if m.layer(x).ndim else None, layer=_layer())
+    with pytest.raises(
+        Unavailable, match=r"expected tensors in what the model gives, or in its fields, got list: loss_of"
+    ):
+        flopledger.count(model, torch.randn(2, 8))
+    frozen = model.requires_grad_(False)
+    assert flopledger.count(frozen, torch.randn(2, 8)).backward_flop == 0

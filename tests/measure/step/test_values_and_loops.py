@@ -15,7 +15,19 @@ from torch._higher_order_ops.while_loop import while_loop
 
 import flopledger
 from analysis.operators import registry
+from results.errors import Unavailable
 from tests.support.nets.small_steps import Calls
+
+
+class Refuses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("no such gradient")
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CS[RC] tensor support is in beta state")
 
@@ -250,3 +262,15 @@ def test_a_convolution_with_time_first(padding: int, gradients: tuple[bool, bool
     with flopledger.flop_counter_mode(display=False) as mode:
         model(x).sum().backward()
     assert mode.get_total_flops() == product + sum(gradients) * product
+
+
+def test_a_backward_pass_that_fails_names_what_the_loss_is_made_of():
+    with pytest.raises(Unavailable, match="no such gradient; the loss is the sum of all outputs: loss_of= says"):
+        count(lambda m, x: Refuses.apply(m.a(x)))
+
+
+def test_an_operator_whose_course_is_not_known_is_named():
+    with torch.device("meta"):
+        model = made(lambda m, x: _cond(m, x, lambda x: x.sum() > 0))
+    with pytest.raises(Unavailable, match="the course of cond depends on a value; the model or its inputs have"):
+        flopledger.count(model, torch.ones(6, 8))

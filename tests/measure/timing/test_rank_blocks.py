@@ -109,3 +109,16 @@ def test_a_block_in_which_one_rank_was_suspended_is_used_on_none(rank: int) -> N
     ranks[rank][1] = dataclasses.replace(ranks[rank][1], part="suspended")
     for found in agreed_blocks(ranks):
         assert [each.part for each in found] == ["warmup", "suspended", "disturbed", "measure", "phase"]
+
+
+def test_a_block_that_the_first_rank_set_aside_keeps_that_ranks_wait() -> None:
+    """A gate asks whether it waited for so much of its time: the other rank did not."""
+    found = slowest_blocks(ASIDE_FIRST, [ASIDE_OTHER])
+    assert [(each.part, each.wall_s) for each in found[:4]] == [
+        ("warmup", 1.0), ("measure", 4.5), ("disturbed", 5.0), ("measure", 4.0),
+    ]  # fmt: skip
+
+
+def test_ranks_that_ran_other_blocks_are_refused() -> None:
+    with pytest.raises(Inconsistent, match="blocks of equal steps on all ranks"):
+        slowest_blocks([block(2, 0.0, 1.0)], [[block(3, 0.0, 1.0)]])

@@ -16,6 +16,7 @@ from results.store.reading import read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence
+from tests.support.made_up.made_up_runs import new_store
 
 KEY = ("tf32", 8, 0)
 Plant = Callable[[made_up_evidence.Parts], object]
@@ -173,3 +174,18 @@ def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:
     text = gate_markdown([row], [Condition("slower", 0.0)], (Side("A", "a", a), Side("B", "b", b)), False)
     assert "&lt;img src=x&gt;\\|\\[x\\](y) \\@all" in text
     assert "\\`a\\` b" in text
+
+
+def test_a_run_without_tables_is_not_compared(tmp_path: Path) -> None:
+    a, b = (read_run(write(tmp_path / name)) for name in "ab")
+    b = replace(b, runs=[replace(run, trace_id="") for run in b.runs])
+    (found,) = judge(a, b, compare_runs(a, b), [Condition("flop", 0.0)])
+    assert (found.outcome, found.reason) == (NOT_COMPARED, "B: no table of the step (--methods exact)")
+
+
+def test_an_empty_run_and_one_run_are_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write(tmp_path / "a")
+    new_store(tmp_path / "empty").close()
+    run = running(command.main, capsys)
+    refused(run(a, tmp_path / "empty", "--fail-if", "slower:2%"), "has no committed cell")
+    refused(run(a, "--fail-if", "slower:2%"), "expected two runs")

@@ -4,12 +4,14 @@ What formulas of people say of a step, and by which operations it differs: every
 """
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from reports.count import pasted as count_pasted
+from reports.count.pasted import parse
 from reports.count.references import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_of
 from reports.count.text import ModelCounts
 from reports.shared.layout import page
@@ -174,3 +176,18 @@ def test_a_transformer_differs_from_its_formulas_by_what_they_leave_out(capsys):
 def test_what_is_no_number_is_one_line(text: str) -> None:
     with pytest.raises(ValueError, match="expected COUNTER=NUMBER, as in fvcore=314M"):
         count_pasted.parse(text)
+
+
+def test_a_count_that_is_partial_explains_no_number_and_says_so(counted: ModelCounts) -> None:
+    accounts = [replace(each, exact_flop=None, unexplained_flop=None) for each in counted.accounts]
+    found = count_pasted.explain(replace(counted, accounts=accounts), count_pasted.parse("fvcore=314M")[0])
+    assert (found.matched, found.exact_flop, found.causes) == (False, None, ())
+    assert found.reason == "fvcore: the exact count is partial, so that no number is explained by it"
+
+
+@pytest.mark.parametrize("text", ["foo", "6X", "N+", "B**9**9", "B**9 ** 9", "B**99", "B**N", "__import__", "6", "(N"])
+def test_what_is_no_formula_is_refused(text):
+    assert formula_of(text) == ""
+    if text != "6":
+        with pytest.raises(ValueError, match="megatron, 3x_forward or an expression in N, L, H, Q, T, V, B; got"):
+            parse(text)

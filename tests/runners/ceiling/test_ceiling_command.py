@@ -178,3 +178,9 @@ def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
     assert all(0 < row["best_s"] <= row["median_s"] for row in found["rows"] if row["status"] == "ok")
     machine = machine_of(ceiling_command.read_ceilings(tmp_path / "ceilings.csv"), "cpu", found["device_name"])
     assert 1e8 < machine.peak_by_unit["fp32"] < 1e14
+
+
+def test_threads_are_torchs_own_number_unless_said(run):
+    worker = Scripted()
+    assert run(worker, "--budget", "60", "--precisions", "fp32")[0] == 0
+    assert {row[1][0].threads for row in worker.asked if row[0] == "kernel"} == {2}

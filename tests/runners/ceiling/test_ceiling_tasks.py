@@ -47,3 +47,12 @@ def test_flags_that_do_not_take_are_refused(monkeypatch):
     monkeypatch.setattr(precision, "check", lambda *_: ["a: expected b, found c"])
     with pytest.raises(ValueError, match="a: expected b, found c"):
         ceiling_tasks.kernel(blank(), Trial("matmul", (8, 8, 8)), 1.0)
+
+
+def test_each_row_has_its_number_of_threads(threads: int):
+    ceiling_tasks.kernel(blank(threads=threads + 1), Trial("matmul", (8, 8, 8)), 1.0)
+    assert torch.get_num_threads() == threads + 1
+    ceiling_tasks.launch(blank("", threads), "call", 1.0)
+    assert torch.get_num_threads() == threads
+    ceiling_tasks.copy(blank(""), Move("copy", 1 << 20, "memory"), 1.0)
+    assert torch.get_num_threads() == threads  # None leaves it alone

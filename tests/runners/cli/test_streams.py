@@ -14,7 +14,7 @@ import pytest
 
 from results.records.answers import Utilization
 from results.store.tables import read_records
-from results.text_files import json_value, read_text, toml_tables
+from results.text_files import csv_rows, json_value, read_text, toml_tables
 from runners.ceiling import command
 
 ROOT = Path(__file__).parents[3]
@@ -128,3 +128,9 @@ def test_no_reader_waits_for_a_pipe(tmp_path, reader):
     os.mkfifo(tmp_path / name)
     with pytest.raises(ValueError, match="is no regular file"):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("row", ["1", "1,2,3"])
+def test_a_row_of_another_width_is_refused(row):
+    with pytest.raises(ValueError, match=rf"row 2: expected 2 fields, got {row.count(',') + 1}"):
+        csv_rows(f"a,b\n1,2\n{row}\n")

@@ -1,6 +1,7 @@
 """The doctor's lines of a CPU, and `--peaks` of one."""
 
 import csv
+import json
 from dataclasses import replace
 
 import pytest
@@ -54,3 +55,18 @@ def test_peaks_of_this_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("runners.doctor.checks.processor", lambda: hidden)
     words = "parts of GenuineIntel family 6 model 85 have one FMA unit or two"
     refused(running(command.main, capsys)("--peaks", "cpu"), words)
+
+
+def test_peaks_of_a_microarchitecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--peaks", "neoverse v2"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "Neoverse V2: one core in one clock"
+    assert command.main(["--peaks", "Golden Cove server", "--format", "json"]) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    assert {row["instructions"]: row["flop_per_clock"] for row in units if row["unit"] != "fp64"} == {
+        "avx512f": 2 * 16 * 2,
+        "fma": 2 * 8 * 2,
+        "amx_bf16": 1024,
+        "amx_int8": 2048,
+    }
+    assert all(row["derived_flop_per_s"] is None for row in units)  # no clock, no peak

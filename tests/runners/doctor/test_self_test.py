@@ -319,3 +319,28 @@ def test_a_call_without_a_kernel_has_not_run() -> None:
     assert known_work.executed_flop([replace(ran, device_time_s=None)], cuda=False) == (60, 0)
     with pytest.raises(Unavailable, match="no product"):
         known_work.executed_flop([call("aten::relu", ((9,),))], cuda=True)
+
+
+def test_the_best_block_counts_on_a_host_that_stumbles(monkeypatch) -> None:
+    planned(monkeypatch, wall_s=lambda block: 0.7 if block < 9 else 0.5, device_s=lambda block: 0.5)
+    assert self_test.events(GPU).verdict == "ok"
+
+
+def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
+    """First a short one, then five of 40 and five of 80 units; an offset of 5 ms makes 45 and 85 of 40 and 80 ms."""
+    for offset_s, verdict in ((0.0, "ok"), (0.005, "failed")):
+        planned(monkeypatch, wall_s=lambda block, off=offset_s: off + (0.01, *[0.04] * 5, *[0.08] * 5)[block])
+        monkeypatch.setattr(self_test.time, "sleep", lambda seconds: None)
+        found = self_test.sleep(CPU)
+        assert (found.verdict, found.found) == (verdict, pytest.approx((0.08 + offset_s) / (0.04 + offset_s)))
+
+
+def test_the_file_is_the_document_and_is_never_overwritten(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(self_test, "CHECKS", {"good": good, "broken": broken})
+    file = tmp_path / "new" / "self-test.json"
+    words = ["--self-test", "--device", "cpu", "--format", "json", "--save", str(file)]
+    assert command.main(words) == 1
+    assert json.loads(file.read_text()) == json.loads(capsys.readouterr().out)
+    before = file.read_bytes()
+    refused(running(command.main, capsys)(*words), "which exists")
+    assert file.read_bytes() == before

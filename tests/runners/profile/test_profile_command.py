@@ -281,3 +281,10 @@ def test_without_ceilings_there_is_a_profile_and_a_warning(
     told = capsys.readouterr()
     assert told.err == "warning: no ceilings: the worker died\n"
     assert "no peak of fp32" in told.out
+
+
+def test_defaults_and_a_search_for_ceilings(worker: type[Scripted]) -> None:
+    assert command.main(["resnet18", "--ceiling-budget", "7"]) == 0
+    found = request_of(worker)
+    assert (found.steps, found.warm_up, found.compare_steps, found.batch_size) == (5, 2, 4, 1)
+    assert worker.asked[1] == ("quick", ("cpu", ("fp32",), 7.0))

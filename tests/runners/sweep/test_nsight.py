@@ -1,5 +1,6 @@
 """Nsight Systems as a sweep uses it: what is asked for, what each of its faults becomes, and that nothing is left."""
 
+import gzip
 import json
 import os
 import shlex
@@ -182,3 +183,11 @@ def test_it_ends_when_the_process_that_wanted_it_is_gone() -> None:
 def test_what_is_no_cell_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = running(nvtx_step.main, capsys)(text, "one")
     refused(answer, "error: cell: expected the parameters of a cell as a JSON object")
+
+
+def test_an_export_comes_back_whole_and_gzipped(fake: Any, tmp_path: Path) -> None:
+    fake()
+    folder = tmp_path / "one"
+    folder.mkdir()
+    packed = nsight.record_work(words(folder), str(folder), 60.0)
+    assert gzip.decompress(packed) == (folder / "report.sqlite").read_bytes()

@@ -233,3 +233,19 @@ def test_the_peak_of_a_step_is_that_of_all_devices_which_ran_kernels(answer: Any
     trace.on_device("elementwise", 300, 500, device=1)
     trace.on_device("Memcpy HtoD", 400, 500, "gpu_memcpy", device=2)
     assert answer(trace.text(), "--peak-tflops", "2")["peak_flop_per_s"] == 2 * 2e12
+
+
+def test_a_value_that_is_no_number_of_json_is_no_end_of_the_file(answer: Any) -> None:
+    trace = Trace()
+    trace.step(1, 100)
+    trace.mm(200)["args"]["memory bandwidth (GB/s)"] = float("inf")
+    document = answer(trace.text().replace("Infinity", "inf"))
+    assert document["totals"]["repaired"]["forward_flop"] == MM_FLOP
+
+
+def test_a_peak_of_ones_own_gives_a_utilization_where_the_recording_names_no_device(answer: Any) -> None:
+    text = two_steps().text().replace("NVIDIA H100 80GB HBM3", "")
+    assert answer(text)["utilization_ratio"] is None
+    assert answer(text, "--peak-tflops", "2")["utilization_ratio"] == pytest.approx(MM_FLOP / (4e-3 * 2e12))
+    a100 = answer(text, "--device", "NVIDIA A100-SXM4-80GB")["utilization_ratio"]
+    assert a100 == pytest.approx(MM_FLOP / (4e-3 * 19.5e12))  # datasheet of the A100, fp32

@@ -8,7 +8,7 @@ import torch
 
 from results.errors import Inconsistent, Unavailable
 from results.records.vocabulary import STATUSES
-from runners.workers.pool import classify, run
+from runners.workers.pool import LONGEST_REASON, classify, run
 
 CUDA_OOM = (
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which 3.81 GiB is "
@@ -121,3 +121,9 @@ def test_a_fault_names_the_line_of_the_users_file(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     fault = run("net_of_a_user:one", ("a",))
     assert fault.reason == "TypeError: str.upper() takes no arguments (1 given) (net_of_a_user.py:6 in two)"
+
+
+def test_a_long_reason_is_cut_and_the_detail_is_not():
+    found = classify(RuntimeError("x" * 5000))
+    assert len(found.reason) == LONGEST_REASON
+    assert "x" * 5000 in found.detail

@@ -117,3 +117,12 @@ def test_a_missing_package_is_a_line_to_type(monkeypatch, text, package):
 def test_a_hub_id_is_refused_without_asking_the_hub():
     with pytest.raises(Unavailable, match=r"google/vit.*give its config.json: nothing is downloaded"):
         check("hf:google/vit-base-patch16-224")
+
+
+def test_a_file_stands_for_its_only_module(tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text("from torch import nn\n\n\nclass Size:\n    pass\n\n\nclass Net(nn.Module):\n    pass\n")
+    assert parse(str(file)) == parse(f"{file}:Net")
+    file.write_text(file.read_text() + "\n\nclass Other(nn.Module):\n    pass\n")
+    with pytest.raises(ValueError, match=r"names no function: expected .*net\.py:Net"):
+        parse(str(file))

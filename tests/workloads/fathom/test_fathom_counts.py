@@ -261,3 +261,12 @@ def test_parts_that_are_missing_are_named(own, function, said):
     with pytest.raises(ValueError, match=said) as fault:
         any_model.get(f"{own}:{function}")
     assert "\n" not in str(fault.value)
+
+
+def test_forward_only_gives_outputs_and_trains_nothing():
+    model = FathomModel("autoenc", init_options={"pixels": 30, "batch_size": 2}, forward_only=True)
+    before = [parameter.clone() for parameter in model.model().parameters()]
+    model.setup()
+    ((outputs,),) = model.run()
+    assert outputs[0].shape == (2, 30)
+    assert all(torch.equal(*pair) for pair in zip(before, model.model().parameters(), strict=True))

@@ -256,3 +256,13 @@ def test_digits_that_cannot_be_read(tmp_path):
     held = (folder / "train-images-idx3-ubyte").read_bytes()
     (folder / "train-images-idx3-ubyte").write_bytes(held[:-10])
     refused(get("autoenc"), tmp_path, "expected MNIST/raw/train-images-idx3-ubyte and its labels: ")
+
+
+def test_images_by_class(tmp_path):
+    pictures(tmp_path / "train")
+    batch = first(get("fathom-vgg@small"), tmp_path, 4)
+    assert batch.target.tolist() == [0, 0, 1, 1]
+    expected = (50 / 255 - 0.485) / 0.229
+    torch.testing.assert_close(batch.inputs[0][2, 0], torch.full((64, 64), expected), atol=1e-5, rtol=1e-5)
+    coded = get("residual", image_size=32)
+    assert first(coded, tmp_path / "train", 4).target.tolist() == [1, 1, 2, 2], "class 0 of 1,001 is the background"

@@ -228,3 +228,11 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_built(config, monkey
         assert sum(p.numel() for p in workload.build(**workload.hyper).parameters()) > 12 * 10**9
     monkeypatch.setattr(any_model, "free_bytes", lambda: None)
     assert get(config("bert")).build(seq=8).training
+
+
+def test_the_class_is_the_architecture_or_the_bare_model(config):
+    assert type(get(config("bert")).build(seq=8)).__name__ == "BertForMaskedLM"
+    assert type(get(config("bert", architectures=None)).build(seq=8)).__name__ == "BertModel"
+    named = get(config(None, model_type=None, **TEXT, architectures=["BertForTokenClassification"]))
+    assert type(named.build(seq=8)).__name__ == "BertForTokenClassification"
+    assert get("hf:bert").hyper == {"seq": 128}

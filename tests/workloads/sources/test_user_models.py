@@ -159,3 +159,8 @@ def test_a_file_runs_once_for_each_content_unless_it_holds_a_model(tmp_path):
         assert len(runs.read_text()) == expected
     get(f"{path}:build", input="8")
     assert len(runs.read_text()) == 4
+
+
+def test_its_own_loss_is_used(net):
+    assert get(f"{net}:beside").loss(torch.zeros(2, 3), torch.ones(2, 3)) == 6
+    assert get(f"{net}:example").loss(torch.ones(2, 3, requires_grad=True), None) == 1

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 
 from analysis.formula.algebra.evaluate import partly, rows, value
 from analysis.formula.algebra.expressions import names, parse, plain, symbol
-from analysis.formula.algebra.simplify import collected, expanded, factored, pretty, shortest
+from analysis.formula.algebra.simplify import collected, degree, expanded, factored, monomials, pretty, shortest
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, formulas, points
 
 B, H, S = SYMBOLS
@@ -173,3 +173,11 @@ def test_collected_by_hand() -> None:
     assert pretty(collected(rounded, "hidden")) == "hidden·(batch + ⌊hidden/2⌋)"
     with pytest.raises(ValueError, match="unknown symbol: expected batch or hidden, got 'hiden', nearest hidden"):
         collected(rounded, "hiden")
+
+
+def test_terms_and_degrees() -> None:
+    assert monomials((H + 1) ** 2) == {((H, 2),): 1, ((H, 1),): 2, (): 1}
+    assert degree(H**2 * sympy.floor(B / 2) * S / V) == 3
+    assert degree(3 * sympy.Mod(H, 2) + sympy.Max(H, B**2)) == 2
+    with pytest.raises(ValueError, match=r"expected rational coefficients, got 0\.5"):
+        monomials(0.5 * H)

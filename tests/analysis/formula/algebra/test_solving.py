@@ -14,7 +14,7 @@ from analysis.formula.algebra.constraints import Candidates, request
 from analysis.formula.algebra.evaluate import value
 from analysis.formula.algebra.expressions import parse, plain, symbol
 from analysis.formula.algebra.solve import HOLDS, NoSolution, Runs, Solution, crossing, direction, runs, solve
-from analysis.formula.derivation.totals import time_bound
+from analysis.formula.derivation.totals import Rates, rates, time_bound
 from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas
 
 B, H, S = SYMBOLS
@@ -214,3 +214,22 @@ def test_a_time_bound_is_the_longer_of_the_two() -> None:
 def test_bad_rates(numbers: tuple[float, ...], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         time_bound(H, H, *numbers)
+
+
+def test_a_devices_rates() -> None:
+    found = rates("NVIDIA H200", "bf16")
+    assert (found.bandwidth_bytes_per_s, found.ridge) == (4.8e12, Fraction(found.peak_flop_per_s) / Fraction(4.8e12))
+    assert Rates(10.0, 4.0, "").ridge == Fraction(5, 2)
+    with pytest.raises(ValueError, match="expected a device of the table of peaks, got 'H20O', nearest"):
+        rates("H20O", "bf16")
+    with pytest.raises(ValueError, match=r"H200.*: unknown unit: expected .*, got 'bf61', nearest"):
+        rates("NVIDIA H200", "bf61")
+
+
+def test_other_symbols_need_values() -> None:
+    with pytest.raises(ValueError, match="expected a value for each of hidden, got none: no hidden"):
+        asked("footprint <= 1 MB for batch", footprint=MEMORY)
+    with pytest.raises(ValueError, match="expected batch to be solved for, got a fixed value of it"):
+        asked("footprint <= 1 MB for batch", {"batch": 2, "hidden": 3}, footprint=MEMORY)
+    extra = asked("footprint <= 1 MB for batch", {"hidden": 64, "layers": 3}, footprint=MEMORY)
+    assert extra.value == 148

@@ -218,3 +218,8 @@ def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
 def test_a_model_that_takes_one_size_alone_says_so(nets):
     with pytest.raises(NotBuilt, match="width cannot be other than 8"):
         derived(f"{nets}:refuses", ["batch", "width"])
+
+
+def test_what_is_no_polynomial_is_refused(nets):
+    with pytest.raises(Unfitted, match="no formula in steps"):
+        derived(f"{nets}:grown", ["batch", "steps"])

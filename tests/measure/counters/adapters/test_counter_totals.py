@@ -287,3 +287,8 @@ def test_rules_that_do_not_add_up_to_the_counters_number_are_a_fault(monkeypatch
 def test_a_recurrent_layer_of_ptflops():
     _, *rows = counting(ptflops)(Recurrent(), torch.randn(2, 5, 8), batch_size=2)
     assert by_operator(rows)["LSTM"][0] == Recurrent.MAC
+
+
+def test_a_model_that_ptflops_cannot_run_is_a_fault_with_its_words():
+    with pytest.raises(Inconsistent, match="no such thing"):
+        counting(ptflops)(Broken(), torch.randn(2, 4))

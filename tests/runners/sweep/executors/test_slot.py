@@ -1,6 +1,7 @@
 """A slot on its machine: what it sends is what a session on one machine keeps, and its device is its own alone."""
 
 import argparse
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from runners.sweep.executors.ray_slots import Slot, check_single_device
 from runners.sweep.findings import Order, SlotSettings, keep
 from runners.workers.pool import WorkerFault
 from tests.support.cluster.fake_slots import place
+from tests.support.fakes.commands import refused, running
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
 from tests.support.fakes.real_sweeps import free_port
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
@@ -154,3 +156,12 @@ def test_an_address_of_no_cluster_is_said_at_once(monkeypatch: pytest.MonkeyPatc
             ray_slots._connect(None)
     for address in ("", "auto", "local", "ray://head:10001"):
         ray_slots._check_address(address)
+
+
+def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    honest = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else honest(name, *more))
+    from runners.sweep.command import main
+
+    words = "--executor ray: ray is not installed: python -m pip install 'ray>="
+    refused(running(main, capsys)("--executor", "ray"), words)
