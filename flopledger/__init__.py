@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.devices.device_peak import MixedPeak, Peak, mixed_peak, peak, peak_refusal
-    from measure.counters.harness.corrected import flop_counter_mode
     from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
     from measure.native.malloc import retain_freed_memory
     from measure.profile.step_profile import profile_step
@@ -46,7 +45,6 @@ __all__ = [
     "UtilizationMeter",
     "ceilings",
     "count",
-    "flop_counter_mode",
     "footprint",
     "formula",
     "load_run",
@@ -72,7 +70,6 @@ _PLACES = {
     "UtilizationMeter": "measure.meter.meter:UtilizationMeter",
     "ceilings": "measure.step.ceilings:ceilings",
     "count": "measure.step.count:count",
-    "flop_counter_mode": "measure.counters.harness.corrected:flop_counter_mode",
     "footprint": "measure.step.footprint:footprint",
     "formula": "runners.formula.step_formulas:formula",
     "load_run": "results.store.reading:read_run",

@@ -5,21 +5,16 @@
     if step % 50 == 0:
         log.log(step, meter.window().scalars())
 
-Each adapter needs the package that it is named after, when it is made; a table and an endpoint for Prometheus need
-none. What is not known has no value there, never 0.
+Each adapter needs the package that it is named after, when it is made; a table needs none. What is not known has no
+value there, never 0.
 """
 
 import csv
-import http.server
-import re
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
-
-LOOPBACK = "127.0.0.1"
 
 
 class Logger(Protocol):
@@ -131,50 +126,3 @@ class MlflowLog(_Closing):
         now_ms = round(1000 * time.time())
         metrics = [Metric(name, value, now_ms, step) for name, value in values.items()]
         self._client.log_batch(self._run_id, metrics=metrics)
-
-
-class PrometheusEndpoint(_Closing):
-    """The latest values as gauges at http://127.0.0.1:PORT/metrics, for a Prometheus on this machine.
-
-    port: 0 takes a free one; `url` says it. Text format 0.0.4. Nothing outside of this machine can reach it. Raises
-    OSError for a port that is taken.
-    """
-
-    def __init__(self, port: int = 0, prefix: str = "flopledger_") -> None:
-        self._prefix = prefix
-        self._text = b""
-        endpoint = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                endpoint._answer(self)
-
-            def log_message(self, *_words: Any) -> None:
-                """Not on the terminal of a training."""
-
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, port), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://{LOOPBACK}:{self._server.server_address[1]}/metrics"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="flopledger-prometheus", daemon=True)
-        self._thread.start()
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        lines = []
-        for name, value in {"step": step, **values}.items():
-            gauge = self._prefix + re.sub(r"[^a-zA-Z0-9_:]", "_", name)
-            lines += [f"# TYPE {gauge} gauge", f"{gauge} {float(value)!r}"]
-        self._text = ("\n".join(lines) + "\n").encode()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
-        found = request.path.partition("?")[0] == "/metrics"
-        body = self._text if found else b"expected /metrics\n"
-        request.send_response(200 if found else 404)
-        request.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)

