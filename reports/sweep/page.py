@@ -60,7 +60,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
         Section("methods", "Utilization by method", _methods(built)),
         Section("counters", "Counters side by side" if built.agreement else "Counters", _counters(built)),
         Section("failures", "Failures and warnings", told if any(told) else ("None.",)),
-        Section("repeats", "Repeats", (tuple(repeat_lines(built.views, built.step_times)),)),
+        Section("repeats", "Repeats", (tuple(repeat_lines(built.views)),)),
         Section("cleaning", "Cleaning", (CLEANED.format(changes) if changes else "Nothing had to be changed.",)),
         Section("environment", "Environment", _environment(built, manifest)),
         Section(

@@ -15,13 +15,12 @@ from statistics import geometric_mean
 from typing import Any
 
 from analysis.utilization import windows
-from analysis.utilization.step_times import far_from_s
 from cleaning.reconcile.variants import Variant
 from cleaning.reconcile.view import View
-from reports.shared.html_tables import Table
+from reports.shared.html_tables import Table, page_table
 from reports.shared.layout import Column, Part, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant, source_name
-from results.records.answers import StepTime, Utilization
+from results.records.answers import Utilization
 from results.records.rows import changed
 from results.records.vocabulary import MEASURED
 from results.store.layout import key_of
@@ -107,13 +106,14 @@ _MEANS = ("time_s", "achieved_flop_per_s", "peak_flop_per_s", "utilization_ratio
 """Columns of a fraction whose geometric mean over repeats is shown."""
 
 
-def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[str]:
-    """What the cells' intervals hold of repeats; a line for each cell that was repeated, and how far processors were
-    apart, where that differs between repeats."""
-    trips_s = {key_of(row): row.core_round_trip_s for row in step_times if not row.phase}
-    shared = shared_variant(views)
-    found, pooled = _groups(views), _pools(views)
-    lines = [_line(_group(each, pooled), shared, trips_s) for each in found[:MOST_LINES]]
+def repeat_lines(views: Sequence[View]) -> list[str]:
+    """What the cells' intervals hold of repeats; a line for each cell that was repeated."""
+    found, pooled, shared = _groups(views), _pools(views), shared_variant(views)
+    lines = []
+    for group in (_group(each, pooled) for each in found[:MOST_LINES]):
+        ratios = ", ".join(percent(_ratio(view)) for view in sorted(group.views, key=lambda view: view.run.repeat))
+        interval = f"95 % interval {digits(100 * group.low)} to {digits(100 * group.high)} %"
+        lines.append(f"{name_of(group, shared)}: {ratios}; mean {percent(group.ratio)}, {interval}")
     lines += [f"{len(found) - MOST_LINES} more in utilization.csv"] if len(found) > MOST_LINES else []
     return [*_pooled_lines(views, pooled), *lines]
 
@@ -149,20 +149,6 @@ def name_of(found: Repeats, shared: str = "") -> str:
     return f"{cell_name(View(changed(view.run, {'repeat': 0}), view.fractions), shared)} × {len(found.views)}"
 
 
-def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float | None]) -> str:
-    ordered = sorted(found.views, key=lambda view: view.run.repeat)
-    each = ", ".join(percent(_ratio(view)) for view in ordered)
-    trips = [trips_s.get(key_of(view.run)) for view in ordered]
-    apart = ""
-    if far_from_s(trip_s for trip_s in trips if trip_s) < math.inf:
-        each_ns = ", ".join(f"{1e9 * trip_s:.0f}" if trip_s else DASH for trip_s in trips)
-        apart = f"; a cache line took {each_ns} ns between two processors"
-    return (
-        f"{name_of(found, shared)}: {each}; mean {percent(found.ratio)}, 95 % interval "
-        f"{digits(100 * found.low)} to {digits(100 * found.high)} %{apart}"
-    )
-
-
 def _group(views: Sequence[View], pooled: Pools) -> Repeats:
     row = views[0].headline
     between = None if row is None else pooled.get(windows.pool_of(row))
@@ -194,8 +180,7 @@ def variant_parts(variants: Sequence[Variant]) -> list[Part]:
 
 def variant_table(variants: Sequence[Variant]) -> Table | None:
     """The table of the page."""
-    rows = tuple(tuple(map(str, row)) for row in _variant_table(variants).rows)
-    return Table("Steps per second ÷ those of the first variant", NAMES, rows, frozenset(WORDS)) if rows else None
+    return page_table(_variant_table(variants), "Steps per second ÷ those of the first variant")
 
 
 def _variant_table(variants: Sequence[Variant]) -> TextTable:

@@ -93,7 +93,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
         parts += [methods_text(views), "", methods_table(views, shown.work_times), ""]
     parts += variant_parts(shown.variants)
     parts += parallel_parts(shown.parallel_steps, views)
-    parts += [f"repeats: {line}" for line in repeat_lines(views, built.step_times)]
+    parts += [f"repeats: {line}" for line in repeat_lines(views)]
     parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)

@@ -23,8 +23,7 @@ from runners.cli.output import put, reserve, say, show_answer
 
 if TYPE_CHECKING:
     from analysis.stats.intervals import Uncertain
-    from reports.project.gpu_hours import GpuHoursAnswer
-    from reports.project.text import ReachedUtilization
+    from reports.project.text import GpuHoursAnswer, ReachedUtilization
 
 
 LEAST, MOST = 1e-9, 1e60
@@ -121,15 +120,15 @@ def compute(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from reports.project import gpu_hours
+    from reports.project.text import compute_csv, compute_document, compute_parts
     from reports.shared.layout import page
 
     answer = answer_of(options, _utilization(options))
     show_answer(
         options.format,
-        lambda width, colour: page(gpu_hours.parts(answer), width, colour),
-        lambda: gpu_hours.document(answer),
-        lambda: gpu_hours.to_csv(answer),
+        lambda width, colour: page(compute_parts(answer), width, colour),
+        lambda: compute_document(answer),
+        lambda: compute_csv(answer),
     )
     return 0
 
@@ -138,7 +137,7 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
     """The answers of the options on this device."""
     from analysis.project.monte_carlo import SECONDS_PER_HOUR
     from analysis.stats.intervals import Uncertain, answers
-    from reports.project.gpu_hours import GpuHoursAnswer
+    from reports.project.text import GpuHoursAnswer
 
     peak, by_hours = reached.peak_flop_per_s, options.flop is None
     asked = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
