@@ -85,9 +85,6 @@ _LEAST = 1e-5
 _IN_FULL = 1000
 """Smaller whole numbers are written in full."""
 
-_SMALL = 1e-3
-"""Ratios from here up have four places after the point."""
-
 _BELOW = -1.0
 _ROW_IN = 0.145
 _LETTERS = 40
@@ -199,10 +196,10 @@ def _kind(step: WaterfallStep) -> str:
 
 
 def _signed(step: WaterfallStep) -> str:
-    """The change of a step with its sign; in full what is unexplained, and small whole numbers."""
+    """The change of a step with its sign; small whole numbers in full."""
     change = step.change
-    in_full = change.denominator == 1 and (step.cause == UNEXPLAINED or abs(change) < _IN_FULL)
-    return f"{_sign(float(change))}{f'{abs(change.numerator):,}' if in_full else si(abs(float(change)), '')}"
+    in_full = change.denominator == 1 and abs(change) < _IN_FULL
+    return f"{_sign(float(change))}{abs(change.numerator) if in_full else si(abs(float(change)), '')}"
 
 
 def _share(change: float, exact: int) -> str:
@@ -219,10 +216,7 @@ def _sign(change: float) -> str:
 
 def _times(native: float, exact: int) -> str:
     """What a counter says in parts of the exact count; 1 × only where it is."""
-    if native == exact:
-        return "1 ×"
-    ratio = native / exact
-    return f"{digits(ratio, 2) if ratio < _SMALL else digits(ratio, 4) if ratio >= END else f'{ratio:.4f}'} ×"
+    return "1 ×" if native == exact else f"{digits(native / exact, 5)} ×"
 
 
 def _look(kind: str) -> tuple[Any, str, str]:

@@ -1,18 +1,21 @@
-"""A profiled step as data: the JSON document of `python -m runners.profile`, and its tables of modules and operations.
+"""What a profiled step comes to: a summary in a dozen lines, the JSON document, and tables of modules and operations.
 
-Numbers are as exact as they were measured or counted; unknown is null, or an empty field. The times of the operations
-and `between_operations_time_s` add up to `step.time_s`.
+In the document numbers are as exact as they were measured or counted; unknown is null, or an empty field. The times of
+the operations and `between_operations_time_s` add up to `step.time_s`. Latency of a pass: the mean time of its
+operations and of what was waited between them, so that forward, backward and optimizer are the step. FLOP are model
+FLOP, 2 a multiply-add, counted from shapes; in the summary unknown is a dash.
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
-from analysis.profile.module_tree import OPTIMIZER, ModuleNode, conservation, tree
+from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
+from analysis.profile.module_tree import OPTIMIZER, SIDES, Conservation, ModuleNode, conservation, tree
 from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
-from reports.profile.summary import latencies
 from reports.shared.layout import csv_of
+from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.step_profile import StepProfile
 
 PLACED = (
@@ -166,3 +169,224 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
         return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
     spread = summarise(times_s)
     return {"median_time_s": spread.median, "low_time_s": spread.low, "high_time_s": spread.high}
+
+
+# --- the summary -----------------------------------------------------------------------------------------------------
+
+
+SIDE_WORDS = {"forward": "forward", "backward": "backward", OPTIMIZER: "optimizer step"}
+
+Line = tuple[str, str]
+"""(what it is, its value in words)."""
+
+
+def latencies(profile: StepProfile, root: ModuleNode) -> dict[str, float | None]:
+    """Pass → seconds, waits included; None where nothing of it was timed."""
+    between: dict[str, float] = dict.fromkeys(SIDE_WORDS, 0.0)
+    for phase, waited_s in profile.between_s.items():
+        between[SIDES.get(phase, OPTIMIZER)] += waited_s
+    taken = {"forward": root.forward_time_s, "backward": root.backward_time_s, OPTIMIZER: root.optimizer_time_s}
+    return {side: None if time_s is None else time_s + between[side] for side, time_s in taken.items()}
+
+
+def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
+    """The summary."""
+    flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
+    return [
+        *_size_lines(profile),
+        *_flop_lines(root, profile.model_parallel),
+        *_attention_lines(profile, root),
+        *[
+            (
+                f"{SIDE_WORDS[side]} latency",
+                f"{time(time_s)}{'' if root.unknowns(side) else _rate(flop[side], time_s)}",
+            )
+            for side, time_s in latencies(profile, root).items()
+            if time_s is not None
+        ],
+        *_recompute_lines(profile, root),
+        *_step_lines(profile, root),
+        *ratio_lines(step_roof(profile)),
+    ]
+
+
+def conservation_lines(profile: StepProfile, root: ModuleNode) -> list[str]:
+    """What adds up, as sums that a reader can check."""
+    sums = conservation(profile, {"": root})
+    lines = [_time_sum(sums)] if sums.attributed_s is not None and sums.step_s is not None else []
+    same = "=" if sums.tree_flop == sums.step_flop else "is not"
+    some = root.at_least()
+    lines.append(f"FLOP of the tree {some}{sums.tree_flop:,} {same} of the step {some}{sums.step_flop:,}")
+    same = "=" if sums.tree_parameters == sums.parameters else "are not"
+    lines.append(f"parameters of the tree {sums.tree_parameters:,} {same} of the model {sums.parameters:,}")
+    return lines
+
+
+def _time_sum(sums: Conservation) -> str:
+    attributed_s, step_s = sums.attributed_s or 0.0, sums.step_s or 0.0
+    same = "=" if sums.times_hold else "is not"
+    return (
+        f"operations {attributed_s * 1e3:.3f} ms + between them {sums.between_s * 1e3:.3f} ms {same} "
+        f"step {step_s * 1e3:.3f} ms"
+    )
+
+
+def _size_lines(profile: StepProfile) -> list[Line]:
+    machine = profile.machine.device_name if profile.machine else ""
+    device = f"{profile.device} ({machine})" if machine else profile.device
+    batch = DASH if profile.batch_size is None else str(profile.batch_size)
+    lines = [("model", f"{profile.model}, {profile.mode}, {profile.precision}"), ("device", device)]
+    together = profile.model_parallel
+    if together > 1:
+        replicas = profile.world_size // together
+        lines += [("world size", f"{profile.world_size} = {replicas} data parallel × {together} model parallel")]
+        lines += [("batch of each model", batch)]
+    else:
+        lines += [("world size, batch per device", f"{profile.world_size}, {batch}")]
+    lines += [("parameters", si(profile.parameters, ""))]
+    if together > 1:
+        lines += [(f"parameters of the model (× {together})", si(profile.parameters * together, ""))]
+    return lines
+
+
+def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
+    before, more = root.at_least("forward"), root.at_least("forward", "backward")
+    lines = [("forward", f"{before}{si(root.forward_mac, 'MAC')} = {before}{si(root.forward_flop, 'FLOP')}")]
+    if together > 1:
+        mac, flop = si(root.forward_mac * together, "MAC"), si(root.forward_flop * together, "FLOP")
+        lines += [(f"forward of the model (× {together})", f"{before}{mac} = {before}{flop}")]
+    if root.backward_flop or root.unknowns("backward"):
+        ratio = "" if more else _multiple(root.backward_flop, root.forward_flop)
+        lines += [("backward", f"{root.at_least('backward')}{si(root.backward_flop, 'FLOP')}{ratio}")]
+    if root.recompute_flop or root.unknowns("recompute"):
+        before = root.at_least("recompute")
+        ratio = "" if before or more else _multiple(root.recompute_flop, root.forward_flop)
+        lines += [("calculated again in it", f"{before}{si(root.recompute_flop, 'FLOP')}{ratio}")]
+    lines += [("a step", f"{root.at_least()}{si(root.model_flop, 'FLOP')}")]
+    if together > 1:
+        lines += [(f"a step of the model (× {together})", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}")]
+    before = "" if root.knows_all else "≥ "
+    return [*lines, ("other arithmetic", f"{before}{si(root.other_flop, 'FLOP')}")]
+
+
+def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
+    """A step's FLOP by the other conventions of attention, where there is any."""
+    found = profile.attention
+    if not found.get("calls") or not root.model_flop:
+        return []
+    words = []
+    for name in CONVENTIONS[1:]:
+        flop, reason = found.get(name), found["reasons"].get(name, "")
+        if flop is not None:
+            words.append(f"{name.replace('_', '-')} {si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)")
+        elif name in BY_RULE:  # what a kernel computes is said where it is known
+            words.append(f"{name.replace('_', '-')} not known ({reason})")
+    return [("attention is counted dense", ", ".join(words))]
+
+
+def _multiple(part: int, whole: int) -> str:
+    return f" = {digits(part / whole)} × forward" if whole else ""
+
+
+def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
+    """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
+    factor, found = profile.recompute_fwd_factor, latencies(profile, root)
+    if root.unknowns() or root.unknowns("recompute"):
+        return []
+    back_s, step_s = found["backward"], _mean(profile.step_times_s)
+    lines = []
+    if root.recompute_flop and back_s:
+        ran = root.backward_flop + root.recompute_flop
+        lines += [("backward with what ran again", f"{time(back_s)}{_rate(ran, back_s)}")]
+    if factor and back_s:
+        again = round(factor * root.forward_flop)
+        lines += [
+            (f"backward with {factor:g} × forward again", f"{time(back_s)}{_rate(root.backward_flop + again, back_s)}"),
+            (f"step with {factor:g} × forward again", f"{time(step_s)}{_rate(root.model_flop + again, step_s)}"),
+        ]
+    return lines
+
+
+def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
+    recorded, alone = profile.step_times_s, profile.unprofiled_times_s
+    flop = 0 if root.unknowns() else root.model_flop  # no rate of a part of the work
+    lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(flop, _mean(recorded))}")]
+    if alone:
+        more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0
+        text = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
+        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(flop, _mean(alone))}; {text}")]
+    if profile.samples and (step_s := _mean(alone or recorded)):
+        lines += [("samples a second", digits(profile.samples / step_s))]
+    return lines
+
+
+def ratio_lines(roof: StepRoof) -> list[Line]:
+    """Utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
+    lines = []
+    for words, against in (("the measured peak", roof.ceiling), ("the datasheet", roof.datasheet)):
+        if against.utilization_ratio is not None:
+            lines.append((f"utilization of {words}", _ratios(against)))
+    if not lines:
+        lines.append(("utilization", f"{DASH} ({roof.ceiling.reason or roof.datasheet.reason})"))
+    if roof.share_by_bound:
+        shares = sorted(roof.share_by_bound.items(), key=lambda item: -item[1])
+        shares_of_time = [f"{name or 'unknown'} {percent(share)}" for name, share in shares if share >= 0.005]
+        lines.append(("time is bound by", ", ".join(shares_of_time)))
+    return lines
+
+
+def _ratios(against: Against) -> str:
+    parts = [ratio(against.utilization_ratio)]
+    if against.attainable_ratio is not None:
+        parts.append(
+            f"at most {ratio(against.attainable_ratio)} attainable{' (as measured)' if against.raised else ''}"
+        )
+    if against.unfused_estimate_ratio is not None:
+        parts.append(f"{ratio(against.unfused_estimate_ratio)} estimated if nothing is fused")
+    return "; ".join(parts)
+
+
+def ratio(value: float | None) -> str:
+    """0.06123 → "0.0612"."""
+    return DASH if value is None else digits(value)
+
+
+def time(value: float | None) -> str:
+    """Seconds in words, or a dash."""
+    return DASH if value is None else si_time(value)
+
+
+def module_amounts(node: ModuleNode, root: ModuleNode) -> dict[str, tuple[str, float | None, float | None]]:
+    """Column of a module's line → (its text, its amount, that of the whole model), "≥" before the text of one of which
+    a part is not known; None: not known, or of the whole only in part."""
+    mac = None if root.unknowns("forward") else root.forward_mac
+    flop = None if root.unknowns() else root.model_flop
+    amounts: dict[str, tuple[str, float | None, float | None]] = {
+        "parameters": (si(node.parameters, ""), node.parameters, root.parameters),
+        "MAC": (f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac, mac),
+        "FLOP": (f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, flop),
+    }
+    for side in ("forward", "backward"):
+        time_s, whole_s = (getattr(each, f"{side}_time_s") for each in (node, root))
+        text = DASH if time_s is None else f"{node.at_least_time(side)}{si_time(time_s)}"
+        amounts[side] = (text, time_s, None if root.untimed_calls.get(side) else whole_s)
+    return amounts
+
+
+def _rate(flop: int, time_s: float | None) -> str:
+    return f", {si(flop / time_s, 'FLOP/s')}" if flop and time_s else ""
+
+
+def _mean(times_s: Sequence[float]) -> float | None:
+    return fmean(times_s) if times_s else None
+
+
+def _steps(times_s: Sequence[float]) -> str:
+    """Mean, the median where there is a middle one, and the range of several."""
+    if not times_s:
+        return DASH
+    if len(times_s) == 1:
+        return f"{si_time(times_s[0])} (1 step)"
+    middle = f"median {si_time(median(times_s))}, " if len(times_s) > 2 else ""
+    extremes = f"{si_time(min(times_s))} to {si_time(max(times_s))}"
+    return f"{si_time(fmean(times_s))} (mean of {len(times_s)}, {middle}{extremes})"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from analysis.profile.module_tree import OPTIMIZER, ModuleNode
 from analysis.profile.roofline import main_bound, places, time_by_bound
-from reports.profile.summary import ratio
+from reports.profile.data import ratio
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.numbers import percent, si, si_time
 from results.records.step_profile import StepProfile

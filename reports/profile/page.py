@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
+from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.profile.explanation import ARITHMETIC, MEASURED, explained, least_times, verdict
 from reports.profile.figures import icicle
-from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
 from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
 from reports.shared.html import (

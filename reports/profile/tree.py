@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
+from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.profile.explanation import verdict
-from reports.profile.summary import conservation_lines, module_amounts, ratio, summary_lines, time
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si

@@ -89,18 +89,31 @@ def grid(
 
 
 def batch_panels(
-    labels: Sequence[str], sizes: Sequence[int], ticks: Sequence[int] = (), *, share_y: bool = False, less: int = 0
+    labels: Sequence[str], sizes: Sequence[int], *, share_y: bool = False, less: int = 0
 ) -> tuple[Figure, list[Axes], list[Axes]]:
-    """A panel for each label, with batch sizes across it: a figure as of `grid`.
+    """A panel for each label, with batch sizes across it in powers of two: a figure as of `grid`.
 
-    sizes: in order. ticks: those of them that have a label; empty: as many as have room. less: as of `title`.
+    sizes: in order; those have a number whose numbers do not cover one another. less: as of `title`.
     """
     lines = max(label.count("\n") for label in labels)
     height_in = (2.0 if len(labels) <= 4 else 1.6) + LINE_IN * max(0, lines - 1)
     figure, panels, spare = grid(len(labels), 4, height_in, share_y=share_y)
+    ticks: list[int] = []
+    reach = sizes[-1] / sizes[0]
+    least = min(2.0, reach ** (1 / _LABELS_ACROSS)) if reach <= 2**_LABELS_ACROSS else 4.0
+    for size in reversed(sizes):
+        if not ticks or ticks[-1] / size >= least:
+            ticks.append(size)
     for axes, label in zip(panels, labels, strict=True):
         title(axes, label, len(labels), less)
-        batch_axis(axes, ticks or wide(sizes), (sizes[0], sizes[-1]))
+        axes.set_xscale("log", base=2)
+        # a number for each tick; for every other one, counted from the largest, where there is no room
+        every = 1 if len(ticks) <= _MOST_TICKS else 2
+        axes.set_xticks(ticks, [str(size) if index % every == 0 else "" for index, size in enumerate(ticks)])
+        axes.set_xlim(sizes[0] / _BATCH_MARGIN, sizes[-1] * _BATCH_MARGIN)
+        axes.minorticks_off()
+        if min(len(labels), 4) > _WIDE and not share_y:
+            axes.tick_params(axis="x", labelsize=6.5)  # numbers on the left of every panel leave less room
     return figure, panels, spare
 
 
@@ -135,35 +148,6 @@ def paged(base: str, things: Sequence[T], most: int, draw: Callable[[list[T]], F
     """`named` figures of so many things each, and none of nothing."""
     every = pages(things, most) if things else []
     return named(base, [("", functools.partial(draw, page)) for page in every])
-
-
-def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None = None) -> None:
-    """Batch sizes across, in powers of two; ends: of the points, where they are not the first and last label."""
-    low, high = ends or (batches[0], batches[-1])
-    axes.set_xscale("log", base=2)
-    # a label for each batch size; for every other one, counted from the largest, where there is no room
-    every = 1 if len(batches) <= _MOST_TICKS else 2
-    axes.set_xticks(
-        batches, [str(batch) if (len(batches) - 1 - i) % every == 0 else "" for i, batch in enumerate(batches)]
-    )
-    axes.set_xlim(low / _BATCH_MARGIN, high * _BATCH_MARGIN)
-    axes.minorticks_off()
-    place = axes.get_subplotspec()
-    own_labels = len(axes.get_shared_y_axes().get_siblings(axes)) == 1
-    if place is not None and place.get_gridspec().ncols > _WIDE and own_labels:
-        axes.tick_params(axis="x", labelsize=6.5)  # numbers on the left of every panel leave less room
-
-
-def wide(first: Iterable[int], others: Iterable[int] = ()) -> list[int]:
-    """Sizes whose labels do not cover one another on a logarithmic axis: the largest of `first` down, then `others`."""
-    first, others = sorted(first, reverse=True), sorted(others, reverse=True)
-    low, high = min(*first, *others, first[0]), max(*first, *others, first[0])
-    least = min(2.0, (high / low) ** (1 / _LABELS_ACROSS)) if high / low <= 2**_LABELS_ACROSS else 4.0
-    kept: list[int] = []
-    for size in [*first, *others]:
-        if all(max(size, other) / min(size, other) >= least for other in kept):
-            kept.append(size)
-    return sorted(kept)
 
 
 def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:

@@ -39,8 +39,7 @@ from reports.shared.numbers import (
     verdict,
 )
 from reports.sweep.headline import closing, intervals
-from reports.sweep.ranks import parallel_parts
-from reports.sweep.repeats import one_a_cell, repeat_lines, variant_parts
+from reports.sweep.repeats import one_a_cell, parallel_parts, repeat_lines, variant_parts
 from results.garbage_collector import collector_off
 from results.records.answers import Utilization, WorkTime
 from results.records.rows import Record, header, to_values

@@ -222,7 +222,7 @@ def show(profile: StepProfile, options: Namespace) -> None:
 def _conserved(profile: StepProfile) -> int:
     """0; 1 with a line where the parts are not the whole, which no profile should show."""
     from analysis.profile.module_tree import conservation, tree
-    from reports.profile.summary import conservation_lines
+    from reports.profile.data import conservation_lines
 
     nodes = tree(profile)
     if conservation(profile, nodes).holds:

@@ -71,9 +71,8 @@ def _per_image(rows: pd.DataFrame, state: str) -> pd.Series[float]:
 def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     rows = rows[rows["label"].isin(models)]
     items = sorted(int(size) for size in rows["items"].unique())
-    ticks = figure_panels.wide({int(size) for size in rows["batch_size"].unique()} & set(items) or items, items)
     scale, prefix = scaled(10 * float(rows[["found", "found_at_least", "cleaned"]].max().max()))
-    figure, drawn, spare = figure_panels.batch_panels(models, items, ticks)
+    figure, drawn, spare = figure_panels.batch_panels(models, items)
     for axes, model in zip(drawn, models, strict=True):
         _batch_panel(axes, rows[rows["label"] == model], scale)
     marks = []

@@ -78,7 +78,7 @@ def test_the_number_of_each_step_stands_in_its_row() -> None:
     causes = [cause("c", CONVENTION, -500), cause("c", "normalization_counted", 40), cause("c", "conv_lost", -20)]
     (figure,) = drawn([account("c", 520)], causes).values()
     numbers = [text.get_text() for text in figure.axes[0].texts]
-    assert numbers == ["1.00 kFLOP", "520 MAC, 0.5200 ×", "+500, +50 %", "−40, −4.0 %", "+20, +2.0 %"]
+    assert numbers == ["1.00 kFLOP", "520 MAC, 0.52000 ×", "+500, +50 %", "−40, −4.0 %", "+20, +2.0 %"]
 
 
 def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_named() -> None:
