@@ -173,3 +173,10 @@ def test_real_operations_are_timed_alone_and_change_nothing():
     torch.manual_seed(0)
     step(lambda phase: None)
     assert torch.equal(drawn, torch.rand(1))
+
+
+def test_what_is_no_time_is_refused():
+    with pytest.raises(ValueError, match="above 0"):
+        stationarity([0.0, 0.0])
+    with pytest.raises(ValueError, match="at least one"):
+        stationarity([])

@@ -1,6 +1,8 @@
 """Where an operation belongs: module, forward operation, recomputation; and that a fault leaves nothing behind."""
 
 import gc
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from measure.fake.mode import fake_mode
+from measure.model.module_paths import Links
 from results.records.operations import Operation
 from tests.support.nets.small_steps import (
     Calls,
@@ -166,3 +169,26 @@ def test_modules_that_a_backward_pass_calls_are_recomputation() -> None:
         ("recompute", "block"),
     ]
     assert [o.module for o in named(recorded, "aten.mm", "backward")] == ["block"] * 2 + ["first"]
+
+
+def test_nodes_of_another_thread_are_kept_apart() -> None:
+    """On CUDA a reentrant recomputation makes its nodes on autograd's thread, whose numbers start again."""
+    links = Links()
+    x = torch.ones(1, requires_grad=True)
+    y = x * 2
+    assert links.node_number(5, True) == 0
+    assert links.node_number(6, True) is None
+    (here,) = (y.grad_fn,)
+    assert links.follow(here) == (0, 5)
+    found: list[Any] = []
+
+    def elsewhere() -> None:
+        node = (x * 3).grad_fn
+        found.append(links.node_number(9, True))
+        found.append(links.follow(SimpleNamespace(_sequence_nr=node._sequence_nr)))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found[0] == 0
+    assert links.follow(here) == (0, 5)

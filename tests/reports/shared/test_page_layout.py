@@ -9,6 +9,7 @@ import pytest
 from reports.shared.layout import Column, Hanging, Styled, TextTable, csv_of, page, strong
 from results.digests import hashed
 from results.errors import one_line
+from results.printable import pieces
 
 WORDS = ("of", "step", "takes", "while", "memory", "waits", "arithmetic", "unavailable", "utilization")
 
@@ -72,3 +73,19 @@ def test_a_digest_has_16_digits_and_is_one_for_both_forms_of_a_uuid() -> None:
 def test_one_line_is_cut_between_words_or_in_a_long_one(text: str, longest: int, shown: str) -> None:
     assert one_line(text, longest) == shown
     assert len(shown) <= longest
+
+
+@pytest.mark.parametrize(
+    ("word", "width", "further", "broken"),
+    [
+        ("short", 10, None, ["short"]),
+        ("aaaa/bbbb/cccc", 10, None, ["aaaa/bbbb/", "cccc"]),
+        ("aaaa/bbbb/cccc", 5, 10, ["aaaa/", "bbbb/cccc"]),
+        ("a" * 25, 10, None, ["a" * 10, "a" * 10, "a" * 5]),
+    ],
+)
+def test_a_word_is_broken_after_separators_and_no_letter_is_lost(
+    word: str, width: int, further: int | None, broken: list[str]
+) -> None:
+    assert pieces(word, width, further) == broken
+    assert "".join(broken) == word

@@ -9,6 +9,7 @@ import pytest
 from cleaning.reconcile.view import Built, View
 from reports.shared.html_tables import Names, Table, page_table
 from reports.shared.layout import Column, TextTable
+from reports.shared.numbers import merged, skeleton
 from reports.sweep import page_tables
 from reports.sweep.page import page
 from reports.sweep.table import warning_lines
@@ -175,3 +176,12 @@ def test_a_figure_cannot_leave_its_attribute(built: Built) -> None:
     assert found.faults == []
     assert found.of("script") == [{}]
     assert "%27%3E%3Cscript" in found.of("img")[0]["src"]
+
+
+def test_texts_that_differ_in_numbers_alone_are_one() -> None:
+    caps = ["stopped at 6 s with ±9.62%, from 23 blocks", "stopped at 6 s with ±71.64%, from 9 blocks"]
+    assert merged(caps) == "stopped at 6 s with ±9.62 to 71.64%, from 9 to 23 blocks"
+    assert merged(["aten::conv2d × 2"]) == "aten::conv2d × 2"
+    assert skeleton("conv2d × 2, fp32, 3x3") == "conv2d × #, fp32, 3x3"  # digits inside words are no numbers
+    with pytest.raises(ValueError, match="numbers alone"):
+        merged(["conv2d × 2", "conv3d × 2"])

@@ -12,10 +12,19 @@ import pytest
 
 from reports.characterize.answer import look
 from reports.characterize.sections import to_text
-from results.records.characterization import FILES
+from results.records.characterization import FILES, RecordedStep
 from runners.characterize import command
+from runners.characterize import task as characterize_task
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up.made_up_characterization import together
+
+
+def _half(data, numbers):
+    return {
+        name: tuple(row for row in rows if row.recording in numbers)
+        for name, rows in vars(data).items()
+    }  # fmt: skip
+
 
 KEYS = [
     "name", "variant", "parameters", "step_time_s", "profiled_step_time_s", "groups", "unclassified_ratio",
@@ -141,3 +150,29 @@ def test_the_paper_is_told_beside_ours():
     assert ["alexnet", "ours", "5", "20", "60", "5", "10", "D,", "same"] in lines
     assert ["paper", "7", "3", "88", "D"] in lines
     assert "not recorded here: memnet, speech, autoenc, residual, vgg, deepq" in text
+
+
+def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
+    lengths = [9.0, 1.3, 50.0, 1.1, 0.9, 0.2, 1.2, 9.0]
+    steps = [RecordedStep(recording=0, part="profiled", step=place, time_s=time) for place, time in enumerate(lengths)]
+    plain = [RecordedStep(recording=0, part="plain", step=place, time_s=1.15) for place in range(8)]
+    assert characterize_task._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
+    assert characterize_task._usual(steps[:1]) == [0]
+
+
+def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("reports.characterize.figures.figures", lambda _seen: {})
+    data = together()
+    nets, others = (replace(data, **one_half) for one_half in (_half(data, {0, 1, 2}), _half(data, {3, 4})))
+    command.write_rows(nets, tmp_path / "nets")
+    command.write_rows(others, tmp_path / "others")
+    given = [str(tmp_path / "nets"), str(tmp_path / "others")]
+    assert command.main([*given, "--out", str(tmp_path / "all"), "--format", "json"]) == 1  # "lost" was not recorded
+    told = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in told["workloads"]] == ["net", "talk", "lost"]
+    lost = told["workloads"][-1]
+    assert (lost["step_time_s"], lost["groups"]["A"]) == (None, None)
+    assert len(told["linkage"]) == 1
+    assert command.read_rows(tmp_path / "all") == data
+    words = "expected recordings that differ, got net recorded the same way in"
+    refused(running(command.main, capsys)(*given, given[0]), words)

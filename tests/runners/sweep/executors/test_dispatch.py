@@ -96,3 +96,11 @@ def test_another_device_is_not_used(sweep: Any) -> None:
     assert "b on two: not used: this machine cannot go on with the run: device_name is 'Another CPU' here" in (
         made.said.getvalue()
     )
+
+
+def test_without_a_slot_the_rest_is_not_started_and_it_is_said(sweep: Any) -> None:
+    made = sweep(*two(), answers={"a": 1, "b": 1})
+    runs = made.rows(SIX)
+    assert len(runs) == 2
+    assert made.remote.unmeasured == 4
+    assert "no device is left (b on two: its node died): 4 cells not started; --resume goes on" in made.said.getvalue()
