@@ -1,9 +1,8 @@
 """Attribution: which call launched each kernel, and to which phase, module and forward call each call belongs.
 
 A pure function from recording to recording, the same for every recorder, whatever the order of rows. A kernel belongs
-to the innermost call around its launch, in time, on the launching thread. The recorder's "External id" is a second
-choice: it is taken only for kernels without a recorded launch, and only if it says the same as containment for those
-with one (in traces of 2022 to 2024 it does not). Every kernel is kept; one that found no call has the link "none".
+to the innermost call around its launch, in time, on the launching thread. Every kernel is kept; one that found no call
+has the link "none".
 
 On a recording without kernels the calls take their place (`what` is "call"): each product that has no product in it,
 and each other operator that would launch something itself. A row's time is without that of the rows in it.
@@ -35,11 +34,6 @@ from measure.trace.attribution.nesting import (
 )
 from measure.trace.attribution.phases import before_step
 from measure.trace.attribution.recording import Recording, kernels_table
-
-SAMPLE = 20
-"""Kernels with both a launch and an external id, from which on their agreement decides."""
-
-AGREEMENT_RATIO = 0.99
 
 LAUNCHES_NOTHING = frozenset(
     f"aten::{name}"
@@ -215,29 +209,9 @@ def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) ->
     call = np.where(has_launch, nesting.innermost(calls, ints(calls, "parent"), launches), -1)
     link = np.where(call >= 0, "containment", "none").astype(object)
     link[(kernels["link"] == "graph").to_numpy() & has_launch] = "graph"
-    by_id = _by_external_id(kernels, calls, call) if not has_launch.all() else None
-    if by_id is not None:
-        takes = ~has_launch & (by_id >= 0)
-        call[takes], link[takes] = by_id[takes], "external_id"
     kernels["call"], kernels["link"] = call, link
     _place_kernels(kernels, calls, launches, has_launch, recording.ranges)
     return kernels
-
-
-def _by_external_id(kernels: pd.DataFrame, calls: pd.DataFrame, call: Ints) -> Ints | None:
-    """The call that each kernel's external id names; None if these ids do not say what containment says."""
-    known = calls[calls["external_id"] >= 0].drop_duplicates("external_id")
-    wanted = ints(kernels, "external_id")
-    row = pd.Index(known["external_id"]).get_indexer(pd.Index(wanted))
-    index = ints(known, "index")
-    named: Ints = np.where(row >= 0, index[np.maximum(row, 0)], -1) if len(index) else np.full(len(row), -1)
-    named[wanted < 0] = -1
-    both = (call >= 0) & (wanted >= 0)
-    # Some recorders write ids of another numbering. Containment is certain where it is known, so ids are used for the
-    # other kernels only if both agree where both are known.
-    if both.sum() < SAMPLE or (named[both] == call[both]).mean() < AGREEMENT_RATIO:
-        return None
-    return named
 
 
 def _place_kernels(
@@ -271,7 +245,6 @@ def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
         start_ns=ints(chosen, "start_ns"),
         time_ns=own_ns,
         process=ints(chosen, "process"),
-        external_id=ints(chosen, "external_id"),
         launch_start_ns=ints(chosen, "start_ns"),
         launch_end_ns=ints(chosen, "start_ns") + ints(chosen, "time_ns"),
         launch_thread=ints(chosen, "thread"),

@@ -62,7 +62,6 @@ KERNEL_COLUMNS: Mapping[str, Any] = {
     "stream": -1,
     "process": -1,
     "correlation": -1,
-    "external_id": -1,
     "launch_start_ns": -1,
     "launch_end_ns": -1,
     "launch_thread": -1,

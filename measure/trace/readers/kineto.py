@@ -200,7 +200,7 @@ class _Columns:
         place = ("process", "thread", "start_ns", "time_ns")
         numbers = ("external_id", "event_index")
         self.calls = _Events(*place, *numbers, "sequence_nr", "forward_thread")
-        self.kernels = _Events("device", "stream", "start_ns", "time_ns", "untimed", "correlation", "external_id")
+        self.kernels = _Events("device", "stream", "start_ns", "time_ns", "untimed", "correlation")
         self.launches = _Events(*place, "correlation")
         self.ranges = _Events(*place, *numbers)
         self.frames = _Events(*place)
@@ -296,7 +296,7 @@ class _Columns:
         start_ns, time_ns = _start_ns(event), to_ns(event.get("dur"))
         usable = 0 <= time_ns <= LONGEST_S * 1e9
         time = (start_ns, time_ns if usable else 0, not usable)
-        kernels.rows.extend((device, stream, *time, _int(args.get("correlation")), _numbers(args)[0]))
+        kernels.rows.extend((device, stream, *time, _int(args.get("correlation"))))
         kernels.objects["what"].append(CATEGORIES[str(event["cat"]).lower()])
         for side in ("grid", "block"):
             sizes = args.get(side)

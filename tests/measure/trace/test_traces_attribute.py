@@ -200,10 +200,7 @@ def recordings(draw: st.DrawFn) -> Recording:
     for thread in (MAIN, ENGINE):
         fill(0, 200, thread, 0)
     launches = draw(st.lists(st.tuples(st.integers(-1, 210), st.sampled_from([MAIN, ENGINE, 3])), max_size=12))
-    kernels = [
-        kernel(at, thread, correlation=i, external_id=draw(st.integers(-1, 9)))
-        for i, (at, thread) in enumerate(launches)
-    ]
+    kernels = [kernel(at, thread, correlation=i) for i, (at, thread) in enumerate(launches)]
     modules = draw(st.lists(st.tuples(st.integers(0, 90), st.integers(100, 200)), max_size=1))
     return recording(calls, kernels, ranges=annotations(*((f"nn.Module: M_{a}", a, b) for a, b in modules)))
 
@@ -218,7 +215,7 @@ def test_attribution_keeps_everything_and_does_not_depend_on_order(made: Recordi
         assert Counter(found.kernels[columns].itertuples(index=False, name=None)) == Counter(
             made.kernels[columns].itertuples(index=False, name=None)
         )
-    assert set(found.kernels["link"]) <= {"containment", "external_id", "sequence", "graph", "none"}
+    assert set(found.kernels["link"]) <= {"containment", "sequence", "graph", "none"}
     assert ((found.kernels["link"] == "none") == (found.kernels["call"] < 0)).all()
     assert set(found.calls["phase"]) <= {*PHASES, ""}
     same(attribute(found), found)
