@@ -52,7 +52,10 @@ def forward_flop(
     transposed = is_transposed([call.name, *inside])
     counts = [{inside_flop}] if inside_flop is not None else []
     if output is not None:
-        counts.append({*_readings(inputs, weight, output, transposed)})
+        straight = transposed is not True and _fits(inputs, weight, output)
+        turned = transposed is not False and _fits(output, weight, inputs)
+        counts.append({_straight(weight, output)} if straight else set())
+        counts[-1] |= {_turned(weight, inputs)} if turned else set()
     if transposed:
         counts.append({_turned(weight, inputs)})
     if not counts:
@@ -178,13 +181,6 @@ def _check(call: ProfiledOperation, inputs: Sizes, weight: Sizes) -> None:
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
-
-
-def _readings(inputs: Sizes, weight: Sizes, output: Sizes, transposed: bool | None) -> tuple[int, ...]:
-    """The counts of a convolution, and of a transposed one, that can return such an output."""
-    straight = transposed is not True and _fits(inputs, weight, output)
-    turned = transposed is not False and _fits(output, weight, inputs)
-    return (*((_straight(weight, output),) if straight else ()), *((_turned(weight, inputs),) if turned else ()))
 
 
 def _straight(weight: Sizes, output: Sizes) -> int:

@@ -166,7 +166,10 @@ def clean(
     return CleanedTrace(
         instances=(
             *(replace(row, reason=lacking[row.index]) if row.index in lacking else row for row in instances),
-            *(_absent(index, each) for index, each in enumerate(missing, len(instances))),
+            *(  # whoever adds up the rows of a phase meets what it lacks
+                OperationInstance(index=index, name="", kind="", phase=each.phase, reason=f"{MISSING}{each.reason}")
+                for index, each in enumerate(missing, len(instances))
+            ),
             *(
                 []
                 if numbered
@@ -191,11 +194,6 @@ def clean(
         outside_phases={name: outside(products, unknown, STATES, phases, missing) for name, phases in OUTSIDE.items()},
         missing=tuple(missing),
     )
-
-
-def _absent(index: int, missing: Missing) -> OperationInstance:
-    """The row of calls that are not in the recording: whoever adds up the rows of its phase meets it."""
-    return OperationInstance(index=index, name="", kind="", phase=missing.phase, reason=f"{MISSING}{missing.reason}")
 
 
 def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:

@@ -18,7 +18,7 @@ autograd or Python modules, which are more; the best of the device by a short li
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -64,12 +64,6 @@ def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceil
         return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), each_s)
 
     return bench.guarded(blank, trials_left, measure_move)
-
-
-def move_rows(bench: Bench, blank: Ceiling, moves: Iterable[Move]) -> list[Ceiling]:
-    """One row a move, sharing the time that the bench has left."""
-    planned = list(moves)
-    return [move_row(bench, blank, move, len(planned) - i) for i, move in enumerate(planned)]
 
 
 def _prepared(device: torch.device, move: Move) -> Call:
@@ -173,7 +167,7 @@ def copies_and_launches(device: str, clock: Clock, budget_s: float) -> list[Ceil
         bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["copies"]
         planned = moves(bench.device.type, last_cache_bytes(device), memory_bytes)
         beyond = [move for move in planned if move.family == MEMORY][:COPIES]
-        rows = move_rows(bench, blank, beyond)
+        rows = [move_row(bench, blank, move, len(beyond) - i) for i, move in enumerate(beyond)]
         views = launch_views(device)
         bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]
         rows += [launch_row(bench, blank, view, len(views) - i) for i, view in enumerate(views)]

@@ -75,13 +75,6 @@ def operation_rows(
     return tuple(rows), +unknown
 
 
-def in_groups(rows: Sequence[StepOperation], groups: Sequence[tuple[int | None, int]]) -> tuple[StepOperation, ...]:
-    """The rows with what ideal fusion makes of them (`analysis.profile.fusion.fused`), one pair a row."""
-    return tuple(
-        replace(row, group=group, fused_bytes=nbytes) for row, (group, nbytes) in zip(rows, groups, strict=True)
-    )
-
-
 def _unit(dtype: str, precision: str, device: str) -> str:
     try:
         return unit_of(dtype, PRECISIONS[precision], device)
@@ -120,12 +113,15 @@ def between(operations: Sequence[Operation], steps: Sequence[StepTimes]) -> dict
     return found
 
 
-def module_rows(model: torch.nn.Module, ignored: frozenset[str] = frozenset()) -> tuple[StepModule, ...]:
+def in_groups(rows: Sequence[StepOperation], groups: Sequence[tuple[int | None, int]]) -> tuple[StepOperation, ...]:
+    """The rows with what ideal fusion makes of them (`analysis.profile.fusion.fused`), one pair a row."""
+    return tuple(
+        replace(row, group=group, fused_bytes=nbytes) for row, (group, nbytes) in zip(rows, groups, strict=True)
+    )
+
+
+def module_rows(model: torch.nn.Module, ignored: frozenset[str]) -> Iterator[StepModule]:
     """A row for each name of a module, but for those ignored. Parameters by number of elements."""
-    return tuple(_module_rows(model, ignored))
-
-
-def _module_rows(model: torch.nn.Module, ignored: frozenset[str]) -> Iterator[StepModule]:
     named = [(path, module) for path, module in model.named_modules(remove_duplicate=False) if path not in ignored]
     kept = {id(p) for _, module in named for p in module.parameters(recurse=False)}
     seen: set[int] = set()

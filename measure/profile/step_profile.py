@@ -150,7 +150,7 @@ def table_of(
     kept = [o for o in trace.operations if o.index not in views and o.module not in ignored]
     rows, unknown = operation_rows(kept, found.steps, description.precision, description.device)
     rows = in_groups(rows, fused(kept, trace.storages))
-    modules = module_rows(model, ignored)
+    modules = tuple(module_rows(model, ignored))
     return StepProfile(
         **vars(description),
         parameters=sum(module.own_parameters for module in modules),

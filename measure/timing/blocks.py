@@ -64,6 +64,9 @@ AGAIN_FACTOR = 2.0
 """How many times as long as all blocks needed is measured at most, so that disturbed ones can be replaced: not at all
 where so few are undisturbed that this would not do."""
 
+MOST_LENGTH = 2.5
+"""Of the protocol's block: a longer one is followed by one of fewer steps, a shorter one by one of more."""
+
 TRIES = 5
 """Of a block, before somebody who stops the process again and again is named as the reason."""
 
@@ -145,7 +148,8 @@ def measure_blocks(
             if beside is not None and not is_before:
                 beside.run(total_s(blocks[-1:]))
             gc.collect()
-            steps = _steps_again(blocks[-1], protocol.block_s)
+            if not protocol.block_s <= total_s(blocks[-1:]) <= MOST_LENGTH * protocol.block_s:
+                steps = steps_for(protocol.block_s, step_time_s(blocks[-1]))
             now_s = timed.used_s()
             best = in_one_placement(blocks)
             if not is_narrow(blocks, blocks, protocol, beside):
@@ -240,12 +244,6 @@ class BlockTimer:
 def steps_for(block_s: float, step_s: float) -> int:
     """Steps of a block that lasts `block_s`, with 5 % to spare for an estimate that is a little off."""
     return max(1, math.ceil(1.05 * block_s / step_s)) if step_s > 0 else 1
-
-
-def _steps_again(block: Sample, block_s: float) -> int:
-    """The same number of steps, unless the block was too short or much too long (2.5 times)."""
-    lasted_s = step_time_s(block) * block.steps
-    return block.steps if block_s <= lasted_s <= 2.5 * block_s else steps_for(block_s, step_time_s(block))
 
 
 def agree(blocks: Sequence[Sample], tolerance_ratio: float) -> bool:

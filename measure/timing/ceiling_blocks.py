@@ -68,7 +68,9 @@ class CeilingBlocks:
 
     def warm_up(self) -> None:
         """Two calls of each kernel, in no sample: the first may search algorithms, the second one's time is used."""
-        self._calls_s = [_second_call_s(timer) for timer in self._timers]
+        for timer in self._timers:
+            timer.block(1, CEILING)
+        self._calls_s = [step_time_s(timer.block(1, CEILING)) for timer in self._timers]
 
     def run(self, block_s: float) -> None:
         """One block of each kernel. block_s: what the step's block beside these takes, s."""
@@ -99,8 +101,3 @@ def step_time_warning(timing: Timing, protocol: Protocol) -> str:
         f"step_time: its own interval is {shown}, wider than ±{protocol.target_ci_ratio:.2%}, and that of the paired "
         "utilization is not: the machine was slower and faster by turns, for the ceiling's kernels, too"
     )
-
-
-def _second_call_s(timer: BlockTimer) -> float:
-    timer.block(1, CEILING)
-    return step_time_s(timer.block(1, CEILING))

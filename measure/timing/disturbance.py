@@ -178,10 +178,6 @@ def _throttled_s() -> float:
     raise Unavailable("no control group counts its throttling (cpu.stat)")
 
 
-def _pressure_s() -> float:
-    return _some_s(ROOT / "proc/pressure/cpu", "/proc/pressure/cpu")
-
-
 def _group_pressure_s() -> float:
     files = _group_files("cpu.pressure", ROOT)
     if not files:
@@ -222,14 +218,6 @@ def _group_files(name: str, root: Path) -> tuple[Path, ...]:
     return tuple(path for path in found if path.is_file())
 
 
-def _core_clock_hz() -> float:
-    return core_clock_hz(ROOT)
-
-
-def _temperature_c() -> float:
-    return package_temperature_c(ROOT)
-
-
 def _words(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or "not as proc(5) has it"
 
@@ -238,10 +226,13 @@ _TOTALS: Mapping[str, Callable[[], float]] = {
     "run_wait_s": _run_wait_s,
     "steal_s": _steal_s,
     "throttled_s": _throttled_s,
-    "pressure_s": _pressure_s,
+    "pressure_s": lambda: _some_s(ROOT / "proc/pressure/cpu", "/proc/pressure/cpu"),
     "group_pressure_s": _group_pressure_s,
 }
-_STATE: Mapping[str, Callable[[], float]] = {"core_clock_hz": _core_clock_hz, "temperature_c": _temperature_c}
+_STATE: Mapping[str, Callable[[], float]] = {
+    "core_clock_hz": lambda: core_clock_hz(ROOT),
+    "temperature_c": lambda: package_temperature_c(ROOT),
+}
 _PLACE: Mapping[str, Callable[[], float]] = {"core_round_trip_s": round_trip_s}
 """Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""
 

@@ -41,21 +41,15 @@ def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> 
     with collector_off(), SuspensionWatch() as watch:
         while (asked := order()).part != END:
             watch.was_suspended()
-            run = _phases if asked.part == "phase" else _whole
-            found = run(step, clock, asked)
+            before = disturbance()
+            if asked.part == "phase":
+                found = phase_block(step, clock, asked.steps, asked.lead_in_steps)
+            else:
+                block = block_of(step, clock, asked.steps, asked.part, asked.lead_in_steps)
+                found = [replace(block, **vars(disturbance().since(before)))]
             blocks += [replace(each, part=SUSPENDED) for each in found] if watch.was_suspended() else found
             gc.collect()
     return blocks
-
-
-def _whole(step: Step, clock: Clock, order: BlockOrder) -> list[Sample]:
-    before = disturbance()
-    block = block_of(step, clock, order.steps, order.part, order.lead_in_steps)
-    return [replace(block, **vars(disturbance().since(before)))]
-
-
-def _phases(step: Step, clock: Clock, order: BlockOrder) -> list[Sample]:
-    return phase_block(step, clock, order.steps, order.lead_in_steps)
 
 
 def slowest_blocks(first: Sequence[Sample], others: Sequence[Sequence[Sample]]) -> list[Sample]:

@@ -81,7 +81,9 @@ def _recording(path: str, tables: Tables) -> Recording:
         raise ValueError(f"{path}: its CUPTI tables hold no kernels; {HOW_TO_RECORD}")
     strings = dict(tables.rows("StringIds", ("id", "value")))
     kernels, doubles = _kernels(tables, strings)
-    events = NvtxRanges(strings, _domains(tables, strings))
+    created = tables.rows("NVTX_EVENTS", ("domainId", "text", "textId"), {"eventType": (DOMAIN_CREATE,)})
+    domains = {number: text or strings.get(text_id, "") for number, text, text_id in created if number is not None}
+    events = NvtxRanges(strings, domains)
     events.take(tables.rows("NVTX_EVENTS", COLUMNS, {"eventType": (PUSH_POP, START_END)}))
     device_end_ns = int((kernels["start_ns"] + kernels["time_ns"]).max())
     end_ns = max(events.last_ns, device_end_ns, int(kernels["launch_end_ns"].max()))
@@ -184,12 +186,6 @@ def _launch_rows(tables: Tables, strings: Mapping[int, str], correlation: Ints) 
 
 
 # --- what else it says -----------------------------------------------------------------------------------------------
-
-
-def _domains(tables: Tables, strings: Mapping[int, str]) -> dict[int, str]:
-    """Number → name of the NVTX domains."""
-    rows = tables.rows("NVTX_EVENTS", ("domainId", "text", "textId"), {"eventType": (DOMAIN_CREATE,)})
-    return {number: text or strings.get(text_id, "") for number, text, text_id in rows if number is not None}
 
 
 def _device_name(tables: Tables, kernels: pd.DataFrame) -> str:

@@ -107,6 +107,7 @@ def _check(header: Sequence[str], path: str) -> None:
 
 
 def _csv_row(cell: Callable[[str], str]) -> PyprofRow:
+    flop = _int(cell("flops"))  # -1 of PyProf's words for nothing
     return PyprofRow(
         op=cell("op"),
         module=cell("module"),
@@ -115,7 +116,7 @@ def _csv_row(cell: Callable[[str], str]) -> PyprofRow:
         sequence=_ints(cell("seqid")),
         other_sequence=_ints(cell("altseqid")),
         thread=_int(cell("tid")),
-        layer=_text_or_empty(cell("layer")),
+        layer="" if cell("layer") in NOTHING else cell("layer"),
         kernel=cell("kernel"),
         params=cell("params"),
         time_ns=max(_int(cell("sil(ns)")), 0),
@@ -123,7 +124,7 @@ def _csv_row(cell: Callable[[str], str]) -> PyprofRow:
         stream=_int(cell("stream")),
         grid=_ints(cell("grid")) or None,
         block=_ints(cell("block")) or None,
-        flop=_flop(cell("flops")),
+        flop=flop if flop >= 0 else None,
         index=_int(cell("idx")),
     )
 
@@ -187,20 +188,11 @@ def _literal(text: Any) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) and "op" in found else None
 
 
-def _text_or_empty(text: str) -> str:
-    return "" if text in NOTHING else text
-
-
 def _int(text: str) -> int:
     try:
         return round(float(text))
     except (ValueError, OverflowError):
         return -1
-
-
-def _flop(text: str) -> int | None:
-    found = _int(text) if text not in NOTHING else -1
-    return found if found >= 0 else None
 
 
 def _ints(text: str) -> tuple[int, ...]:
