@@ -6,8 +6,8 @@ mask keeps: a sliding window, all of an encoder. hardware: what the kernel of
 the call computes by its tiles (`attention_pairs.py`), where they are known.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
-tracer notes; `measure/model/module_masks.py`), where the batch has no mask of its own (`MASK_PAIRS`;
-`measure/model/batch_masks.py`). No mask is read. Where attention runs as plain products (with dropout
+tracer notes; `measure/model/attention_masks.py`), where the batch has no mask of its own (`MASK_PAIRS`;
+`measure/model/attention_masks.py`). No mask is read. Where attention runs as plain products (with dropout
 on a CPU, or written so), the batched products that a module with a rule calls itself are its scores and their use. Not
 claimed: anything of other attention that is written as plain products, which is dense in each convention.
 """

@@ -27,7 +27,7 @@ from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
-from measure.model.random_state import kept_random
+from measure.model.state_snapshot import kept_random
 from measure.operations.model_trace import DREW, trace_model
 from measure.operations.tracer import Trace
 from results.errors import one_line

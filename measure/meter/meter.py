@@ -10,7 +10,7 @@ It never waits for the device, never changes a result, and never stops a trainin
 the numbers are absent with that reason. What it costs: a forward hook and a look at the model in each call, a hook on
 its gradient, two marks a step.
 
-A step's FLOP are those of its calls, each kind counted once. Some steps are observed (`measure/meter/observed/`): those
+A step's FLOP are those of its calls, each kind counted once. Some steps are observed (`measure/meter/`): those
 after the last one are "unverified", and where an observation differs, the steps since the one before have no FLOP.
 
 Not claimed: what ran on other devices than the model's; the time inside of a step that the device did not work, which
@@ -37,8 +37,8 @@ from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import ForwardCalls
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.model_state import ModelState
-from measure.meter.observed.observations import OFF, Observations, why_opaque
-from measure.meter.observed.observed_costs import Verdict
+from measure.meter.observations import OFF, Observations, why_opaque
+from measure.meter.observed_costs import Verdict
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, all_of

@@ -2,7 +2,7 @@
 
 A look compares which modules and parameters there are, which parameters need a gradient, and the mode of each module.
 Not claimed: changes inside of a module (a method or a number that it reads, another size of the same parameter), which
-only an observed step shows (`measure/meter/observed/observations.py`).
+only an observed step shows (`measure/meter/observations.py`).
 """
 
 import itertools

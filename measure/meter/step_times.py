@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from measure.meter.calls import Call, CallKey, Passes, passes_of, samples_of
-from measure.meter.observed.observed_costs import Verdict
+from measure.meter.observed_costs import Verdict
 
 MAX_BLOCKS = 512
 

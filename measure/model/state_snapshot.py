@@ -1,13 +1,17 @@
-"""A model is run and left as it was.
+"""A model is run and left as it was, and so are the generators of random numbers.
 
-Afterwards every module has the attributes, lists and modes it had, every parameter its gradient. Not undone: what the
-model's code changes outside of its modules; for random numbers see `random_state.py`.
+Afterwards every module has the attributes, lists and modes it had, every parameter its gradient, and Python's,
+PyTorch's (on the CPU) and NumPy's random numbers go on where they were. Not undone: what the model's code changes
+outside of its modules, generators that it keeps of its own, and those of other devices.
 """
 
 import contextlib
+import ctypes
 import functools
 import operator
-from collections.abc import Iterator
+import random
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -82,3 +86,43 @@ def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
     """Whether a dict has the very objects that it had, in their order."""
     return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
+
+
+@contextlib.contextmanager
+def kept_random() -> Iterator[Callable[[], bool]]:
+    """Random numbers go on afterwards where they were. Gives a function that says whether any was drawn since."""
+    before = _state()
+
+    def state_changed() -> bool:
+        return not _same_numbers(before, _state())
+
+    try:
+        yield state_changed
+    finally:
+        if state_changed():
+            _set(before)
+
+
+def _state() -> tuple[Any, Any, Any]:
+    numpy = sys.modules.get("numpy.random")
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.get_state()
+
+
+def _same_numbers(before: tuple[Any, Any, Any], now: tuple[Any, Any, Any]) -> bool:
+    if before[2] is not None and now[2] is not None:
+        (kind, keys, *rest), (kind_now, keys_now, *rest_now) = before[2], now[2]
+        if (kind, rest) != (kind_now, rest_now) or bytes(keys) != bytes(keys_now):
+            return False
+    return bool(before[0] == now[0]) and _bytes_of(before[1]) == _bytes_of(now[1])
+
+
+def _bytes_of(state: torch.Tensor) -> bytes:
+    """What a state holds, without a kernel: the first of a process to compare costs it half a megabyte."""
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
+
+
+def _set(before: tuple[Any, Any, Any]) -> None:
+    random.setstate(before[0])
+    torch.set_rng_state(before[1])
+    if before[2] is not None:
+        sys.modules["numpy.random"].set_state(before[2])

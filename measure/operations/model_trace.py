@@ -15,9 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from measure.fake.mode import fake_copy, fake_mode, quiet, tensors_of
-from measure.model.batch_masks import has_masks
-from measure.model.random_state import kept_random
+from measure.model.attention_masks import has_masks
 from measure.model.run import check_outputs, summed
+from measure.model.state_snapshot import kept_random
 from measure.operations.flex_attention import MODULE as FLEX
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line

@@ -39,7 +39,7 @@ from measure.dispatch.schemas import (
 from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake
-from measure.model.batch_masks import Masks
+from measure.model.attention_masks import Masks
 from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from measure.model.work_outside import noticed
 from measure.operations.control_flow import written_out

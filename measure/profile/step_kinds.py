@@ -20,10 +20,9 @@ import torch
 
 from analysis.devices.precisions import Precision
 from measure.fake.mode import FakeMode, fake_copy, fake_mode, quiet
-from measure.model.batch_masks import has_masks
-from measure.model.random_state import kept_random
+from measure.model.attention_masks import has_masks
 from measure.model.run import summed, tensors
-from measure.model.state_snapshot import preserved_state
+from measure.model.state_snapshot import kept_random, preserved_state
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Inconsistent, Unavailable, one_line
 

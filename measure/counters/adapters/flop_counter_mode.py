@@ -15,8 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from measure.counters.harness.rows import rows
-from measure.counters.harness.uncounted import uncounted
+from measure.counters.harness.rows import rows, uncounted
 from measure.model.run import evaluating, summed
 from results.records.counts import FlopCount
 

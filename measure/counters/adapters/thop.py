@@ -28,8 +28,7 @@ with warnings.catch_warnings():
     from thop.profile import register_hooks
 
 from measure.counters.adapters.ptflops import NO_ARITHMETIC
-from measure.counters.harness.rows import merged, rows
-from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.counters.harness.rows import UncountedCalls, merged, rows, uncounted
 from measure.model.module_paths import ModulePaths
 from measure.model.run import evaluating, preserve_state
 from results.errors import Inconsistent

@@ -22,8 +22,7 @@ import torchinfo
 from torch import nn
 from torchinfo.layer_info import LayerInfo
 
-from measure.counters.harness.rows import rows
-from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.counters.harness.rows import UncountedCalls, rows, uncounted
 from measure.model.module_paths import ModulePaths
 from measure.model.run import evaluating
 from results.errors import Inconsistent

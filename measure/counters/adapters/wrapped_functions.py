@@ -22,8 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from analysis.utilization.counter_operators import ELEMENTS
-from measure.counters.harness.recurrent import recurrent_multiply_adds
-from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.counters.harness.rows import UncountedCalls, recurrent_multiply_adds, uncounted
 from measure.model.module_paths import ModulePaths
 
 Owners = Mapping[str, Any]

@@ -1,12 +1,22 @@
-"""From what a counter counted to its rows: a total and one for each operator.
+"""From what a counter counted to its rows: a total and one for each operator, and the calls that it passed over.
 
-Torch-free. A native number is kept as it came; in FLOP it is 2 a multiply-add and 1 an operation, and a total's FLOP
-are the sum of its operators', because some counters add both up in one native number.
+A native number is kept as it came; in FLOP it is 2 a multiply-add and 1 an operation, and a total's FLOP are the sum
+of its operators', because some counters add both up in one native number.
+
+Of calls that it passed over `analysis.operators.registry` alone says what they are: a product, or an operator that no
+table knows, is not understood; other arithmetic is ignored; views and copies are neither. Nothing here says how much
+was missed.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from results.records.counts import FlopCount
 
@@ -41,3 +51,51 @@ def merged(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
 def whole(value: float) -> int | float:
     """NumPy numbers and whole floats as int."""
     return int(value) if float(value).is_integer() else float(value)
+
+
+NO_OPERATOR = ("prim.", "profiler.")
+"""Begin names of what the dispatcher calls beside operators."""
+
+
+class UncountedCalls(TorchDispatchMode):
+    """Counts the calls of operators that run where the counter does not look; what they do is untouched."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, looks_here: Callable[[], bool]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.looks_here = looks_here
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.looks_here():
+            self.calls[str(getattr(func, "overloadpacket", func))] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def uncounted(calls: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """(ignored, not understood): operator → calls. calls: of ATen's names, those that no rule counted."""
+    ignored: Counter[str] = Counter()
+    not_understood: Counter[str] = Counter()
+    for name, times in calls.items():
+        if name.startswith(NO_OPERATOR):
+            continue
+        if kind_of(name) in ("", *PRODUCTS):
+            not_understood[name] += times
+        elif bucket_of(name) == "counted":
+            ignored[name] += times
+    return dict(ignored), dict(not_understood)
+
+
+WEIGHTS = ("weight_ih", "weight_hh")
+
+
+def recurrent_multiply_adds(module: torch.nn.Module, sequence: torch.Tensor) -> int:
+    """Multiply-adds of one call. module: of RNNBase or RNNCellBase; sequence: its first input."""
+    weights = sum(
+        weight.numel()
+        for name, weight in module.named_parameters()
+        if name.startswith(WEIGHTS) and not name.endswith("_reverse")
+    )
+    steps = sequence.shape[0] * (sequence.shape[1] if isinstance(module, torch.nn.RNNBase) else 1)
+    return weights * steps * (2 if getattr(module, "bidirectional", False) else 1)

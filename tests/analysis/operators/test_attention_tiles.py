@@ -24,7 +24,7 @@ from analysis.operators.attention_pairs import (
     whole_tile_pairs,
     window_pairs,
 )
-from measure.model.batch_masks import Masks
+from measure.model.attention_masks import Masks
 from results.records.operations import Operation
 
 FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 import flopledger
-from measure.model.batch_masks import has_masks
+from measure.model.attention_masks import has_masks
 from tests.measure.model.masked_models import (
     BATCH,
     BATCHES,

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from measure.counters.harness.registry import COUNTERS
-from measure.counters.harness.rows import rows
-from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.counters.harness.rows import UncountedCalls, rows, uncounted
 from measure.model.run import summed, tensors
 from results.records.counts import FlopCount
 

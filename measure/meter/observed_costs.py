@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from measure.meter.call_costs import CallCost, CallCosts
 from measure.meter.calls import CallKey
-from measure.meter.observed.observed_step import Amounts, ObservedCall, ObservedWork
+from measure.meter.observed_step import Amounts, ObservedCall, ObservedWork
 
 OTHER_KERNELS = ("attention", "recurrent")
 """Kinds whose kernels on a GPU are others than on the CPU, and may calculate gradients that nobody asked for. There an

@@ -17,8 +17,8 @@ import torch
 
 from measure.meter.call_costs import CallCosts
 from measure.meter.calls import CallKey, OpenStep
-from measure.meter.observed.observed_costs import ObservedCosts, Unsteady, Verdict
-from measure.meter.observed.observed_step import ObservedWork, StepObserver
+from measure.meter.observed_costs import ObservedCosts, Unsteady, Verdict
+from measure.meter.observed_step import ObservedWork, StepObserver
 
 FIRST = 2
 """Steps that are observed at the beginning, and after a change that no look showed."""
