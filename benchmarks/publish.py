@@ -20,8 +20,7 @@ from typing import Any
 
 from cleaning.facts.self_test import SELF_TEST_FILE
 from results.records.cell import Run
-from results.records.rows import Record
-from results.records.vocabulary import SCHEMA_VERSION
+from results.records.rows import SCHEMA_VERSION, Record
 from results.store import layout
 from results.store.manifest import write_manifest
 from results.store.reading import RunData, read_run

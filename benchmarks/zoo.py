@@ -25,7 +25,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.records.accounts import Account, AccountCause
+from results.records.answers import Account, AccountCause
 from results.records.rows import header
 
 if TYPE_CHECKING:

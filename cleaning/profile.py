@@ -25,10 +25,8 @@ from analysis.utilization.work_times import epoch_parts, images_of
 from cleaning.counts.steps import known_sum, whole_sum
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Run, identity
-from results.records.counts import CleanedOperation, CleaningLog, ProfileCount
-from results.records.operations import ProfiledOperation
-from results.records.rows import to_text
-from results.records.vocabulary import WORKS
+from results.records.counts import CleanedOperation, CleaningLog, ProfileCount, ProfiledOperation
+from results.records.rows import WORKS, to_text
 from results.store.layout import profile_file
 
 FORWARD = ("forward", "loss")

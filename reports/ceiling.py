@@ -17,7 +17,7 @@ from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, scaled, si, si_time
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 PRODUCTS = ("matmul", "convolution")
 

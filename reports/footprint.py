@@ -15,7 +15,7 @@ from analysis.formula.algebra.constraints import amount
 from reports.shared import figure_panels, figure_style
 from reports.shared.layout import Cell, Column, Part, TextTable, csv_of, csv_text, strong
 from reports.shared.numbers import percent
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

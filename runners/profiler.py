@@ -18,7 +18,7 @@ from measure.profile.step_profile import expect_module, profile_step
 from measure.profile.watch import ForwardWatch
 from reports.profile.tree import aggregated_text, tree_text
 from reports.shared.numbers import si
-from results.records.step_profile import StepProfile
+from results.records.answers import StepProfile
 
 Number = int | float | str | None
 Ignored = Collection[type | str] | None

@@ -32,7 +32,7 @@ from runners.footprint.step import StepOptions, StepTrace, fit, moments, parts, 
 if TYPE_CHECKING:
     from analysis.reach.prediction import Prediction, StepBound
     from reports.reach import ReachAnswer
-    from results.records.step_profile import StepOperation
+    from results.records.answers import StepOperation
 
     Operations = Sequence[StepOperation]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, backward_step, forward_step, repeated
 from analysis.operators.cost import Size, Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from analysis.operators.traffic import itemsize
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 Nodes = tuple[GraphNode, ...]
 Translation = Callable[[Operation], Nodes]

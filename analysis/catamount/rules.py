@@ -23,7 +23,7 @@ from analysis.catamount.graph_nodes import POINTWISE, GraphNode, flop, footprint
 from analysis.operators import names, registry
 from analysis.operators.cost import Cost, Size, attribute, shape
 from analysis.operators.registry import Rule, Rules
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 KEPT = ("weight", "buffer", "optimizer_state")
 """Roles of the storages that are variables of a graph."""

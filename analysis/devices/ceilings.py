@@ -30,9 +30,8 @@ from pathlib import Path
 from analysis.devices import peaks
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import TENSOR_UNITS
-from results.records.fields import FromOne
-from results.records.rows import Record
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
+from results.records.rows import FromOne, Record
 
 ABOVE_SHEET = "ceiling_above_sheet"
 """How the reason begins why nothing is divided by a ceiling that the device cannot have reached."""

@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from analysis.devices.precisions import UNITS
-from results.records.vocabulary import digest
+from results.records.rows import digest
 
 TABLE = Path(__file__).with_name("peaks.csv")
 

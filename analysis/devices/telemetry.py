@@ -46,7 +46,7 @@ maps its own reasons to these words; one that it does not know keeps the vendor'
 
 
 class Sampled(Protocol):
-    """The fields that these functions read; `Reading` and `results.records.samples.Telemetry` have them."""
+    """The fields that these functions read; `Reading` and `results.records.cell.Telemetry` have them."""
 
     @property
     def time_s(self) -> float: ...

@@ -50,7 +50,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.footprint.live_bytes import BEFORE
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 BLOCK = 512
 SMALL = 2**20

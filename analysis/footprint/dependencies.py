@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from analysis.footprint.live_bytes import reuse_gradients
 from results.errors import Inconsistent
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 KEPT = frozenset(("weight", "buffer", "optimizer_state", "input"))
 """Roles of storages that the next step needs, or the caller holds."""

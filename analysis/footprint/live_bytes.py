@@ -30,7 +30,7 @@ from itertools import accumulate
 
 from analysis.operators.traffic import UNSIZED
 from results.errors import Inconsistent
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 CAST = "cast"
 CATEGORIES = ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", CAST, "temporary")

@@ -35,7 +35,7 @@ import numpy
 
 from analysis.footprint.dependencies import BEFORE, Graph, graph, live_bytes, with_views
 from analysis.footprint.live_bytes import footprint
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 STEPS = 4
 """Limits that orders are listed for, from the bound on."""

@@ -23,7 +23,7 @@ from analysis.operators import names
 from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, computed_pairs, is_rule, pairs_of
 from analysis.operators.cost import Size, attribute, has_any, shape
 from analysis.operators.registry import kind_of, model_flop
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 CONVENTIONS = ("dense", "causal", "mask_exact", "hardware")
 BY_RULE = ("causal", "mask_exact")

@@ -22,7 +22,7 @@ when there are few queries, as in decoding; the fifth product of a backward pass
 """
 
 from analysis.operators.cost import attribute, shape
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 CAUSAL, ALL = "causal", "all"
 WINDOW = "window:"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 Size = Any
 """An int, or a sympy expression. Formulas only add, multiply and divide exactly, so that either will do."""

@@ -28,7 +28,7 @@ from analysis.operators.cost import (
     shapes_in,
 )
 from analysis.operators.products import exact_ratio, scalars
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 # --- per element -----------------------------------------------------------------------------------------------------
 

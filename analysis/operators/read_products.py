@@ -25,7 +25,7 @@ from analysis.operators.cost import (
     shape,
     shapes_in,
 )
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from math import prod
 from analysis.operators import nonproducts
 from analysis.operators.cost import ZERO, Cost, Size, attribute, first, has, needed, numel, output, shape
 from analysis.operators.products import scalars
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 
 def _dimensions(operation: Operation) -> int:

@@ -20,7 +20,7 @@ from analysis.operators import names, nonproducts, read_nonproducts, read_produc
 from analysis.operators.cost import NEEDS, ZERO, Cost, Size, shape
 from analysis.operators.pointwise import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 __all__ = ["BUCKETS", "KINDS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "not_understood", "shape", "total"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.operators.cost import Size, Sizes, attribute, has, numel, output, output_mask, shape
 from analysis.operators.names import CONVOLUTION, CONVOLUTION_BACKWARD, CONVOLUTION_RELU
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 Form = tuple[tuple[Size, ...], str]
 """Shape and dtype of a tensor."""

@@ -26,8 +26,8 @@ from typing import Any
 from analysis.operators.cost import Size
 from analysis.operators.registry import kind_of
 from analysis.operators.traffic import itemsize
-from results.records.operations import Operation, Storage
-from results.records.vocabulary import PHASES
+from results.records.counts import Operation, Storage
+from results.records.rows import PHASES
 
 Shape = Sequence[Size]
 

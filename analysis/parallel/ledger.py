@@ -28,7 +28,7 @@ from analysis.parallel.rank_trace import (
     message_bytes,
     split,
 )
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 Work = Mapping[tuple[str, str, str], int]
 """(phase, module, kind) → model FLOP; phases are forward, backward and recompute."""

@@ -21,7 +21,7 @@ from typing import Any
 from analysis.operators.attention_conventions import MASK_PAIRS, MASK_RULE
 from analysis.operators.registry import model_flop
 from analysis.operators.traffic import itemsize
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from analysis.operators.registry import PRODUCTS, kind_of, rule_of
 from analysis.operators.traffic import Form, nothing, reads, writes
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 Sizes = dict[Form, int]
 

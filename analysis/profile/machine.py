@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from analysis.devices.ceilings import ABOVE_SHEET, impossible_bandwidth
 from analysis.utilization import denominators
-from results.records.samples import Ceiling
-from results.records.step_profile import Machine
+from results.records.answers import Machine
+from results.records.cell import Ceiling
 
 MOVES = ("copy", "triad")
 LAUNCHES = {"cuda": "launch", "cpu": "call"}

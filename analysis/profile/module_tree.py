@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from analysis.profile.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from results.records.step_profile import Machine, StepModule, StepOperation, StepProfile
+from results.records.answers import Machine, StepModule, StepOperation, StepProfile
 
 SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}
 """Phase → the pass that it is shown with; any other is the optimizer's."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from results.errors import Inconsistent
-from results.records.step_profile import Machine, StepOperation, StepProfile
+from results.records.answers import Machine, StepOperation, StepProfile
 
 BOUNDS = ("arithmetic", "memory", "launch", "host")
 """What an operation can be bound by, in the order in which ties are broken."""

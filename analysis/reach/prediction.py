@@ -25,7 +25,7 @@ from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes
 from analysis.reach.step_amounts import COMPILED, EAGER, GROUPED, TRANSPOSED, StepAmounts
 from analysis.reach.step_time import Machine, Setting, TimeModel, TimePart, parts_of
 from results.errors import Unavailable
-from results.records.step_profile import StepOperation
+from results.records.answers import StepOperation
 
 MEASURED, OTHER_DEVICE = "measured", "not measured"
 

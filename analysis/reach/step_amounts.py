@@ -18,7 +18,7 @@ import numpy as np
 from analysis.operators.registry import PRODUCTS
 from analysis.profile.roofline import groups
 from results.errors import Inconsistent
-from results.records.step_profile import StepOperation
+from results.records.answers import StepOperation
 
 COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "reduction", "pooling", "copy"})
 """Classes that a fused pass is named after."""

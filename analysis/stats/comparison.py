@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 
 from analysis.stats.summary import CONFIDENCE, Summary, summarise, t_quantile
+from results.records.answers import FASTER, SAME, SLOWER, UNKNOWN
 from results.records.cell import Parameters, Run
-from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN
 from results.records.rows import columns_of, to_text
 
 PROCESSES, BLOCKS, SESSIONS = "processes", "blocks", "sessions"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from analysis.trace.operations import is_product, kind_of_call
 from results.errors import Inconsistent
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 
 MISSING = "missing: "
 """How the reason of a row begins that stands for calls which a recording lacks."""

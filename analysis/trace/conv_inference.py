@@ -17,7 +17,7 @@ from analysis.operators.cost import Sizes
 from analysis.trace.operations import kind_of_call
 from analysis.trace.signatures import FORMS, GONE
 from results.errors import Unavailable
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 
 MOST_DILATION = 8
 """Dilations that are tried when an output is compared with its input."""

@@ -17,7 +17,7 @@ from analysis.operators.traffic import nothing
 from analysis.trace.output_shapes import CallArguments
 from analysis.trace.signatures import FORMS, GONE, Form
 from results.errors import Unavailable
-from results.records.operations import Operation, ProfiledOperation
+from results.records.counts import Operation, ProfiledOperation
 
 DTYPES = {
     "double": "float64",

@@ -15,9 +15,8 @@ from analysis.stats.comparison import MARGIN_RATIO
 from analysis.utilization.denominators import ceilings_of
 from analysis.utilization.step_times import same_placement
 from results.records.answers import Utilization
-from results.records.cell import Run, Sitting
+from results.records.cell import Ceiling, Run, Sitting
 from results.records.rows import changed
-from results.records.samples import Ceiling
 
 CODE = "ceiling_doubtful"
 

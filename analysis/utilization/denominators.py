@@ -14,8 +14,7 @@ from analysis.devices.ceilings import ISSUE
 from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import PRECISIONS, UNITS, unit_of
 from results.errors import Unavailable
-from results.records.cell import Run
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling, Run
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWA
 from analysis.utilization.work_times import epoch_parts
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Run
-from results.records.counts import CleanedOperation, FlopCount, ProfileCount
-from results.records.operations import Operation
-from results.records.rows import to_text
-from results.records.vocabulary import WHOLE
+from results.records.counts import CleanedOperation, FlopCount, Operation, ProfileCount
+from results.records.rows import WHOLE, to_text
 
 OWN = "flopledger"
 

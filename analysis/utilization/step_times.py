@@ -37,10 +37,8 @@ from statistics import fmean, median
 from analysis.stats.summary import LAG1, Summary, summarise
 from results.errors import Unavailable
 from results.records.answers import StepTime
-from results.records.cell import Run, identity
-from results.records.rows import changed
-from results.records.samples import Sample
-from results.records.vocabulary import PHASES
+from results.records.cell import Run, Sample, identity
+from results.records.rows import PHASES, changed
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""

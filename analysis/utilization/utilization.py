@@ -24,10 +24,8 @@ from analysis.utilization.step_times import PairedCeiling, StepBlocks, paired_ce
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results.errors import Unavailable
 from results.records.answers import Utilization, WorkTime
-from results.records.cell import Run, identity
-from results.records.rows import changed
-from results.records.samples import Sample, Telemetry
-from results.records.vocabulary import MEASURED, WORKS
+from results.records.cell import Run, Sample, Telemetry, identity
+from results.records.rows import MEASURED, WORKS, changed
 
 __all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "step_time", "variant"]
 

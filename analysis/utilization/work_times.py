@@ -25,10 +25,8 @@ from dataclasses import dataclass, replace
 from analysis.stats.summary import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
 from results.records.answers import WorkTime
-from results.records.cell import Cell, Parameters, Run, identity
-from results.records.rows import columns_of, to_text
-from results.records.samples import Sample
-from results.records.vocabulary import MEASURED, WORKS, non_default
+from results.records.cell import Cell, Parameters, Run, Sample, identity
+from results.records.rows import MEASURED, WORKS, columns_of, non_default, to_text
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from analysis.stats.comparison import MARGIN_RATIO, Session, holm, relative_difference, scatter, verdict
 from analysis.utilization.windows import Window
-from results.records.comparisons import SLOWER
+from results.records.answers import SLOWER
 
 RATES = Path(__file__).parents[2] / "results" / "published" / "paired-rates-2026-11-28.csv"
 Run = Mapping[object, Sequence[Session]]

@@ -11,8 +11,7 @@ from analysis.stats.affine import affine
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS
 from cleaning.counts.steps import Outcome
 from results.records.counts import CleaningLog, FlopCount
-from results.records.rows import to_text
-from results.records.vocabulary import WHOLE
+from results.records.rows import WHOLE, to_text
 
 FLOP_COUNTS = "flop_counts.csv"
 

@@ -21,7 +21,7 @@ from cleaning.counts.steps import CleaningStep, Outcome
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import CleaningLog, FlopCount
-from results.records.vocabulary import PHASES, WHOLE
+from results.records.rows import PHASES, WHOLE
 from results.store.reading import RunData
 
 

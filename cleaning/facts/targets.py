@@ -5,8 +5,7 @@ import math
 from collections.abc import Sequence
 
 from analysis.utilization.step_times import block_summary, paired_ceiling
-from results.records.cell import Parameters, Run
-from results.records.samples import Sample
+from results.records.cell import Parameters, Run, Sample
 
 TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
 """Half width of the 95 % interval ÷ mean at which measuring stops (docs/conventions.md)."""

@@ -1,6 +1,6 @@
 """What the words of a raw row can be: one of those of its column, a time, JSON of the right kind.
 
-The ranges of numbers are checked when a row is read (results/records/fields.py). Not claimed: that a value is true. A
+The ranges of numbers are checked when a row is read (results/records/rows.py). Not claimed: that a value is true. A
 cell whose own row fails is kept from everything that would stumble over it.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 from analysis.devices.precisions import PRECISIONS, UNITS
 from analysis.operators.registry import KINDS
 from analysis.stats.summary import INTERVAL_RULES
-from results.records.rows import Record, header
-from results.records.vocabulary import MALLOC_SETTINGS, PHASES, RECORDERS, STATUSES, WORKS
+from results.records.rows import MALLOC_SETTINGS, PHASES, RECORDERS, STATUSES, WORKS, Record, header
 
 WORDS: Mapping[str, Sequence[str]] = {
     "status": STATUSES,

@@ -11,7 +11,7 @@ from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import products
 from analysis.utilization.ceiling_doubts import loaded
 from cleaning.gates.evidence import RUN, Evidence, Finding
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 SAME = 1e-6
 """Relative difference of two numbers that are one division apart."""

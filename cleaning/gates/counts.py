@@ -9,8 +9,7 @@ from cleaning.gates.evidence import Evidence, Finding, TraceFacts
 from cleaning.reconcile.batch_law import ENOUGH
 from results.records.cell import Run
 from results.records.counts import Agreement
-from results.records.rows import to_text
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED, to_text
 from results.store.layout import Key, key_of
 
 FACTOR = 2.0

@@ -11,8 +11,7 @@ from analysis.utilization.utilization import limits_seen
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
 from cleaning.facts.targets import BUSY_RATIO
 from cleaning.gates.evidence import RUN, Evidence, Finding
-from results.records.cell import Run, Sitting
-from results.records.samples import Telemetry
+from results.records.cell import Run, Sitting, Telemetry
 from results.store.layout import key_of
 
 SHOWN = 3

@@ -21,10 +21,8 @@ from cleaning.profile import FORWARD
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
-from results.records.counts import Agreement, BatchLaw, ProfileCount
-from results.records.operations import Operation, Storage
-from results.records.rows import R
-from results.records.vocabulary import MEASURED
+from results.records.counts import Agreement, BatchLaw, Operation, ProfileCount, Storage
+from results.records.rows import MEASURED, R
 from results.store.layout import Key, by_cell, key_of
 from results.store.reading import RunData
 

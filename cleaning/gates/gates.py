@@ -15,7 +15,7 @@ from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, RUN, Evidence, Finding, Gate
-from results.records.comparisons import FAIL, OPEN, PASS, Verdict
+from results.records.answers import FAIL, OPEN, PASS, Verdict
 
 _TABLE = ("committed", "operations_once")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")

@@ -9,10 +9,9 @@ from analysis.devices.precisions import UNITS
 from cleaning.facts.values import faults
 from cleaning.gates.evidence import RUN, Evidence, Finding
 from results.records.answers import Utilization
-from results.records.cell import Run, Sitting
+from results.records.cell import Run, Sample, Sitting, Telemetry
 from results.records.counts import FlopCount
 from results.records.rows import Record, header
-from results.records.samples import Sample, Telemetry
 from results.store.layout import key_of
 from results.store.manifest import DIRTY, comparable
 

@@ -15,9 +15,8 @@ from analysis.utilization.step_times import whole_steps
 from cleaning.facts.targets import narrowness
 from cleaning.gates.evidence import Evidence, Finding
 from cleaning.gates.integrity import units_of
-from results.records.cell import Run
-from results.records.samples import Sample
-from results.records.vocabulary import LOOP
+from results.records.cell import Run, Sample
+from results.records.rows import LOOP
 from results.store.layout import key_of
 
 CLOCKS_APART = 0.02

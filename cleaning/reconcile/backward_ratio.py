@@ -16,10 +16,8 @@ from analysis.utilization.work_times import epoch_parts
 from cleaning.counts.steps import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
 from results.records.cell import Run, identity
-from results.records.counts import CleanedOperation, FlopCount, Ratio
-from results.records.operations import Operation
-from results.records.rows import changed
-from results.records.vocabulary import WHOLE
+from results.records.counts import CleanedOperation, FlopCount, Operation, Ratio
+from results.records.rows import WHOLE, changed
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")

@@ -15,9 +15,8 @@ from analysis.ranks.collectives import late_from
 from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import variant
 from results.records.answers import ParallelStep, StepTime
-from results.records.cell import Cell, Run, identity
-from results.records.samples import RankCollective, RankRow, Sample
-from results.records.vocabulary import MEASURED
+from results.records.cell import Cell, RankCollective, RankRow, Run, Sample, identity
+from results.records.rows import MEASURED
 from results.store.layout import Key, key_of
 
 LATE_RATIO = 0.05

@@ -58,11 +58,17 @@ from results.errors import Inconsistent, Unavailable
 from results.garbage_collector import collector_off
 from results.printable import shortened
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
-from results.records.cell import Run
-from results.records.counts import CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
-from results.records.operations import Operation, ProfiledOperation
-from results.records.samples import RankCollective, RankRow, Sample, Telemetry
-from results.records.vocabulary import LOOP, WORKS
+from results.records.cell import RankCollective, RankRow, Run, Sample, Telemetry
+from results.records.counts import (
+    CleanedOperation,
+    CleaningLog,
+    FlopCount,
+    Operation,
+    ProfileCount,
+    ProfiledOperation,
+    Ratio,
+)
+from results.records.rows import LOOP, WORKS
 from results.store.layout import Key, by_cell, key_of, profile_file, recording_file
 from results.store.reading import RunData
 

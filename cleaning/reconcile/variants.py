@@ -20,10 +20,8 @@ from typing import Any
 from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
 from analysis.utilization.step_times import block_means_s, whole_steps
 from results.records.answers import Utilization
-from results.records.cell import Run, Sitting
-from results.records.rows import to_text
-from results.records.samples import Sample
-from results.records.vocabulary import MEASURED
+from results.records.cell import Run, Sample, Sitting
+from results.records.rows import MEASURED, to_text
 from results.store.layout import Key, key_of
 
 OPTIONS = {"precision": "precisions", "layout": "layout", "compile": "compile", "optimizer": "optimizer"}

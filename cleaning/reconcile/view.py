@@ -13,7 +13,7 @@ from cleaning.reconcile.variants import Variant
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
 from results.records.cell import Run, Sitting
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, ProfileCount, Ratio
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED
 
 HEADLINES = ("datasheet", "user", "paired_ceiling", "ceiling")
 """The first of these that is known is shown first."""

@@ -32,8 +32,7 @@ from cleaning.trace.totals import (
     unknown_calls,
     unnamed,
 )
-from results.records.counts import CleaningLog
-from results.records.operations import OperationInstance
+from results.records.counts import CleaningLog, OperationInstance
 
 STATES = ("raw", "deduplicated", "repaired")
 

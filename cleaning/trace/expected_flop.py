@@ -37,7 +37,7 @@ from analysis.trace.operations import kind_of_call, product_flop, to_operation
 from cleaning.counts.steps import known_sum
 from cleaning.profile import FORWARD
 from results.errors import Unavailable
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 
 BOTH = 2
 """Gradients of a product: of its input and of its weight."""

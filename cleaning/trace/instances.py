@@ -22,7 +22,7 @@ from cleaning.profile import FORWARD
 from cleaning.trace.expected_flop import Size, Sizing
 from cleaning.trace.products import UNTOLD, Part, Product, lacks_kernels, repaired_flop
 from results.errors import Inconsistent
-from results.records.operations import OperationInstance
+from results.records.counts import OperationInstance
 
 FIELDS = {"raw": "found", "deduplicated": "deduplicated", "repaired": "repaired"}
 """State → the field of a part that has its number."""

@@ -16,8 +16,7 @@ from analysis.trace.operations import floating_dtype, is_product
 from cleaning.profile import CleanedProfile, mark_outside_step
 from cleaning.trace.clean import CleanedTrace, clean
 from results.records.cell import Run
-from results.records.counts import CleanedOperation, CleaningLog
-from results.records.operations import OperationInstance
+from results.records.counts import CleanedOperation, CleaningLog, OperationInstance
 from results.store.layout import recording_file
 
 

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from analysis.devices import peaks
 from analysis.devices.precisions import TENSOR_UNITS
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 
 def above_sheet(row: Ceiling, device_name: str) -> bool:

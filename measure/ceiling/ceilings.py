@@ -43,7 +43,7 @@ from measure.timing.ceiling_blocks import CeilingKernel
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, run_wait_s
 from results.errors import Unavailable
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 Call = Callable[[], Any]
 

@@ -26,7 +26,7 @@ from measure.device.cpu_contention import Neighbours, warning
 from measure.device.cpu_identity import Allowance, allowance, processor
 from measure.native.kernels import compiled_program, issue_rate
 from results.errors import Unavailable
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 LEAST_RATIO, NOTED_RATIO = 0.6, 0.9
 """Instructions a clock, measured ÷ of the table: below the first, and above MOST_ISSUE_RATIO, there is no peak; below

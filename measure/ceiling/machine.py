@@ -30,7 +30,7 @@ from measure.ceiling.ceilings import Bench, Call, ceilings_by_precision, with_ti
 from measure.ceiling.trials import CACHE, MEMORY, Move, moves
 from measure.device import apply_precision, environment
 from measure.timing.clocks import Clock
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 BLOCK_BYTES = 1 << 28
 """What calls within a cache move together, so that their time is far above a clock's tick."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.devices.precisions import Precision
 from analysis.operators import products as operators_products
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 CALL_S = {"cpu": 0.01, "cuda": 0.01}
 """Intended time of one call: far above a launch (10 µs) and a clock tick, far below the budget."""

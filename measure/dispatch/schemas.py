@@ -19,7 +19,7 @@ from analysis.operators.cost import NEEDS, STORED
 from analysis.operators.registry import kind_of, rule_of
 from measure.dispatch.sizes import plain, sizes
 from results.errors import Unavailable
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 NOT_RECORDED = ("prim", "profiler")
 """Namespaces of queries and markers that run nothing: prim.device, profiler._record_function_enter_new."""

@@ -45,7 +45,7 @@ from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, al
 from measure.meter.summary import LoopDevice, MeterSummary, summary
 from measure.timing.clocks import clock_for
 from results.errors import one_line
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 __all__ = ["MeterOptions", "MeterSummary", "UtilizationMeter"]
 

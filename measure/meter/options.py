@@ -10,7 +10,7 @@ import torch
 
 from analysis.devices.precisions import UNITS
 from results.names import nearest
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 
 @dataclass(frozen=True, kw_only=True)

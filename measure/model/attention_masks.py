@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from analysis.operators.attention_conventions import MASK_PAIRS, MASK_RULE, may_have_mask
 from analysis.operators.attention_pairs import BACKWARD, CAPABILITY, FLASH
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Types of layers in a configuration of transformers."""

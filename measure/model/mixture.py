@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from analysis.operators import registry
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 EXPERTS, ROUTERS = ("experts",), ("gate", "router", "router_gate")
 SHARED = ("shared_expert", "shared_experts", "shared_expert_gate")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from results.records.calls import instances
+from results.records.counts import instances
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 """Where a module keeps what counters hook on it: number → function."""

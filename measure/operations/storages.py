@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from measure.dispatch.sizes import plain
-from results.records.operations import Storage
+from results.records.counts import Storage
 
 BEFORE = -1
 """born_index of a storage that was there before the step."""

@@ -47,8 +47,8 @@ from measure.operations.flex_attention import stand_in
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable, one_line
 from results.garbage_collector import collector_off
-from results.records.operations import Operation, Storage
-from results.records.vocabulary import PHASES
+from results.records.counts import Operation, Storage
+from results.records.rows import PHASES
 
 __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mode", "to_fake", "trace", "trace_step"]
 

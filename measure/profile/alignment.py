@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from measure.profiler.events import Frame
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 MOST = 2000
 """Names of a stretch of an alignment; the next begins within it."""

@@ -28,7 +28,7 @@ from analysis.operators.registry import kind_of
 from measure.profile.alignment import Alignment, join
 from measure.profile.rows import StepTimes
 from measure.profiler.events import ANNOTATION, Frame, launched, step_frames
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 Interval = tuple[int, int, int]
 """(start, end, index of the operation that it is of), in ns."""

@@ -17,8 +17,8 @@ from analysis.operators.cost import Cost
 from analysis.operators.traffic import bytes_moved
 from analysis.stats.summary import summarise
 from analysis.utilization.numerators import input_dtype
-from results.records.operations import Operation
-from results.records.step_profile import StepModule, StepOperation
+from results.records.answers import StepModule, StepOperation
+from results.records.counts import Operation
 
 
 @dataclass(frozen=True)

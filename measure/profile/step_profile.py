@@ -31,8 +31,8 @@ from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import Ranges, unheard
 from results.garbage_collector import collector_off
-from results.records.operations import Operation
-from results.records.step_profile import StepProfile
+from results.records.answers import StepProfile
+from results.records.counts import Operation
 
 Step = Callable[[Callable[[str], None]], Any]
 

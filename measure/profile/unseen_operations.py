@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from measure.model.run import evaluating, summed
 from measure.profiler.module_ranges import MODULE, ModuleRanges
-from results.records.calls import PlainCall
+from results.records.counts import PlainCall
 
 NAMES = frozenset(("aten::add", "aten::mul"))
 PRODUCTS = frozenset(("aten::conv2d", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))

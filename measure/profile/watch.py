@@ -27,7 +27,7 @@ from measure.profiler.module_ranges import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import DOMAIN
-from results.records.step_profile import StepProfile
+from results.records.answers import StepProfile
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from torch._C._autograd import DeviceType
 from measure.profiler.module_ranges import MODULE
 from measure.timing.profiler_ranges import DOMAIN
 from results.errors import Unavailable
-from results.records.operations import ProfiledOperation
-from results.records.vocabulary import PHASES
+from results.records.counts import ProfiledOperation
+from results.records.rows import PHASES
 
 FLOP_RULES = frozenset(f"aten::{name}" for name in ("conv2d", "mm", "addmm", "bmm", "baddbmm", "mul", "add"))
 """Names that the profiler has a rule for: `computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15.

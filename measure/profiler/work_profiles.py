@@ -32,8 +32,8 @@ from measure.timing.clocks import Clock
 from measure.timing.profiler_ranges import Mark, Ranges, unheard
 from results.errors import Unavailable
 from results.garbage_collector import collector_off
-from results.records.operations import ProfiledOperation
-from results.records.samples import Sample
+from results.records.cell import Sample
+from results.records.counts import ProfiledOperation
 
 COMPRESSION = 6
 """Of gzip: 9 takes four times as long for a hundredth less."""

@@ -10,7 +10,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
 from measure.timing.clocks import clock_for
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 
 def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_s: float = 20.0) -> list[Ceiling]:

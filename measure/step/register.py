@@ -12,7 +12,7 @@ from typing import Any
 from analysis.operators import registry
 from analysis.operators.cost import STORED, Cost
 from measure.dispatch import schemas
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 Formula = Callable[..., int]
 

@@ -52,7 +52,7 @@ from measure.timing.stopping import (
     total_s,
 )
 from results.errors import Inconsistent, Unavailable
-from results.records.samples import Sample
+from results.records.cell import Sample
 
 Step = Callable[..., Any]
 

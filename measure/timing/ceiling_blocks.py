@@ -21,7 +21,7 @@ from measure.timing.blocks import BlockTimer, steps_for
 from measure.timing.clocks import Clock
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, step_time_s
-from results.records.samples import Sample
+from results.records.cell import Sample
 
 CEILING = "ceiling"
 """The part of a block of a ceiling's kernel."""

@@ -43,7 +43,7 @@ from typing import Self
 from measure.device.cpu_energy import package_temperature_c
 from measure.native.core_clock import core_clock_hz, round_trip_s
 from results.errors import Unavailable
-from results.records.vocabulary import RETAIN
+from results.records.rows import RETAIN
 
 DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""

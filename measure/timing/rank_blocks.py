@@ -17,7 +17,7 @@ from measure.timing.clocks import Clock
 from measure.timing.disturbance import SUSPENDED, SuspensionWatch, disturbance
 from measure.timing.stopping import step_time_s
 from results.errors import Inconsistent
-from results.records.samples import Sample
+from results.records.cell import Sample
 
 END = "end"
 """The part of the last order."""

@@ -26,7 +26,7 @@ from analysis.utilization.step_times import (
 )
 from measure.timing.disturbance import DISTURBED, MOVED
 from measure.timing.protocols import Protocol
-from results.records.samples import Sample
+from results.records.cell import Sample
 
 HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""

@@ -32,10 +32,9 @@ from analysis.utilization.work_times import variant
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page
 from reports.shared.numbers import DASH, digits, listed, percent, si_time
 from results.errors import Unavailable
-from results.records.cell import Run, Sitting
-from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from results.records.samples import Sample
-from results.records.vocabulary import MEASURED
+from results.records.answers import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.cell import Run, Sample, Sitting
+from results.records.rows import MEASURED
 from results.store.layout import key_of
 from results.store.manifest import driver_branch
 from results.store.reading import RunData

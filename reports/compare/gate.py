@@ -27,9 +27,9 @@ from reports.compare.page import Side
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, listed, percent, si, si_time
 from results.errors import Inconsistent
+from results.records.answers import MET, NOT_COMPARED, NOT_MET, ONLY_A, ONLY_B, UNDECIDED, Comparison, GateCheck
 from results.records.cell import Run
-from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, ONLY_A, ONLY_B, UNDECIDED, Comparison, GateCheck
-from results.records.vocabulary import LOOP, MEASURED
+from results.records.rows import LOOP, MEASURED
 from results.store.reading import RunData
 from results.store.store import read_operations
 

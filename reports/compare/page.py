@@ -23,7 +23,7 @@ from reports.shared.html import Block, PageVerdict, Part, Section, document, pic
 from reports.shared.html_tables import Names, Table, natural, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from reports.sweep import page_tables
-from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.answers import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from results.store.reading import RunData
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from reports.count.references import NAMED, StepTerms, formula_of
 from reports.count.text import ModelCounts, cause_sums, native_number
 from reports.shared.layout import Hanging, Part
 from results.printable import shortened
-from results.records.accounts import Account
+from results.records.answers import Account
 
 SCALES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
 """Letter → power of ten; capital or small."""

@@ -24,7 +24,7 @@ from analysis.devices.device_peak import MixedPeak, mixed_peak, peak_refusal
 from analysis.operators.cost import shape
 from analysis.operators.registry import PRODUCTS, model_flop
 from reports.shared.numbers import digits, si
-from results.records.calls import CallRecording
+from results.records.counts import CallRecording
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from reports.count import references
 from reports.count.references import StepPeak, StepTerms
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
-from results.records.accounts import Account, AccountCause
+from results.records.answers import Account, AccountCause
 
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""

@@ -21,7 +21,7 @@ from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count.text import cause_sums
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
-from results.records.accounts import Account, AccountCause
+from results.records.answers import Account, AccountCause
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
 from reports.shared.layout import csv_of
 from reports.shared.numbers import DASH, digits, percent, si, si_time
-from results.records.step_profile import StepProfile
+from results.records.answers import StepProfile
 
 PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",

@@ -22,7 +22,7 @@ from analysis.profile.roofline import (
 )
 from reports.profile.data import headline
 from reports.shared.numbers import digits, percent, si, si_time
-from results.records.step_profile import Machine, StepProfile
+from results.records.answers import Machine, StepProfile
 
 BOUND_WORDS: Mapping[str, str] = {
     "arithmetic": "calculating",

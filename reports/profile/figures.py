@@ -19,7 +19,7 @@ from analysis.profile.roofline import main_bound, places, time_by_bound
 from reports.profile.data import ratio
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.numbers import percent, si, si_time
-from results.records.step_profile import StepProfile
+from results.records.answers import StepProfile
 
 if TYPE_CHECKING:
     pass

@@ -27,7 +27,7 @@ from reports.shared.html import (
 )
 from reports.shared.html_tables import Branch, Row, Table, TableCell
 from reports.shared.numbers import DASH, digits, percent, si, si_time
-from results.records.step_profile import StepProfile
+from results.records.answers import StepProfile
 
 MOST = 40
 """Rows of operations; all of them are in operations.csv."""

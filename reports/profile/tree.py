@@ -24,7 +24,7 @@ from reports.profile.explanation import verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si
-from results.records.step_profile import StepOperation, StepProfile
+from results.records.answers import StepOperation, StepProfile
 
 FILE_WIDTH = 10_000
 """Letters of a line in a file, where nothing is cut."""

@@ -17,7 +17,7 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.utilization.numerators import PROFILER
 from reports.shared import figure_style
 from reports.shared.numbers import STATUS_WORDS, fitting, variant_lines
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ from typing import Any
 from cleaning.reconcile.view import Built, View
 from reports.shared.layout import WIDTH, Hanging, Part, page, strong, table_of
 from reports.shared.numbers import DASH, si_time
+from results.records.answers import FAIL, OPEN, PASS, Verdict
 from results.records.cell import Cell
-from results.records.comparisons import FAIL, OPEN, PASS, Verdict
 from results.records.rows import cell_text
 from results.text_files import csv_rows, read_text
 

@@ -21,8 +21,7 @@ from reports.shared.html_tables import Table, page_table
 from reports.shared.layout import Column, Part, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant, source_name
 from results.records.answers import ParallelStep, Utilization
-from results.records.rows import changed
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED, changed
 from results.store.layout import key_of
 
 MOST_LINES = 20

@@ -13,7 +13,7 @@ from reports.shared.numbers import fitting, percent, si, si_time
 from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, rates, time_ratios, utilization
 from reports.trace.timeline import Timeline, Trace, kernel_counts
 from results.names import counted
-from results.records.operations import OperationInstance
+from results.records.counts import OperationInstance
 
 _KERNEL_LETTERS = 70
 _LEAST_UNNAMED = 0.001

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from cleaning.trace.clean import CleanedTrace
     from reports.trace.timeline import Timeline
-    from results.records.operations import OperationInstance
+    from results.records.counts import OperationInstance
 
 
 MODEL = ("forward", "loss", "backward")

@@ -34,7 +34,7 @@ from reports.trace.rates import GROUPS, rates, time_document, time_ratios, time_
 from reports.trace.timeline import Timeline, Trace, has_states, kernel_counts, kernel_words, sentence, timeline
 from results.names import counted
 from results.records import rows as records_rows
-from results.records.operations import Kernel, OperationInstance
+from results.records.counts import Kernel, OperationInstance
 from results.records.rows import header
 
 if TYPE_CHECKING:

@@ -1,10 +1,16 @@
-"""What a run answers: times and utilization."""
+"""What commands answer. Of a run: times and utilization.
+
+Of `runners.count`: what each counter gives for a model, and every FLOP between that and the exact count. Of
+`runners.profile`: what each operation costs and takes, and what modules it belongs to; times are means over the
+recorded steps, because means add up: the operations' times and the time between them are the step's; medians and
+intervals stand beside them. Of `runners.report A B` and `DIR --check`: whether a cell's step takes as long in two runs,
+whether a run may stand. These are kept in files of their own and never in a run.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from results.records.fields import ANY, Counts, FromOne, Probability, Signed
-from results.records.rows import OfCell, Record
+from results.records.rows import ANY, SIGNED, Counts, FromOne, Json, OfCell, Probability, Record, Shapes, Signed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,3 +170,224 @@ class ParallelStep(OfCell):
     repeat: int = 0
     bubble_ratio: float | None = None  # of a pipeline: what its schedule leaves a stage without work, of a step
     late_since_block: int | None = None  # the timed block, by its index in samples.csv, from which on steps are so long
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account(Record):
+    """One counter's number of one pass over one model. Exact FLOP + all causes + unexplained FLOP = native value."""
+
+    model: str
+    batch_size: FromOne
+    counter: str
+    phase: str  # forward, backward
+    status: str = "ok"
+    reason: str = ""
+    native_unit: str = ""  # mac or flop, of what the counter's total is made
+    native_value: Annotated[int | float | None, SIGNED] = None  # as its user sees it
+    flop: int | None = None  # the same in FLOP: 2 a multiply-add, 1 any other operation that it counts
+    exact_flop: int | None = None  # model FLOP of this pass in a training step, the loss with the forward pass
+    flop_ratio: Signed | None = None  # flop ÷ exact_flop
+    unexplained_flop: Annotated[int | float | None, SIGNED] = None  # of native_value; 0 where every FLOP has a cause
+    largest_cause: str = ""  # beside the convention
+    parameters: int | None = None
+    ignored: Counts = field(default_factory=dict)  # operator → calls left out on purpose
+    not_understood: Counts = field(default_factory=dict)  # operator → calls that the counter has no rule for
+    duration_s: float | None = None  # of its count, both passes
+    peak_memory_bytes: int | None = None
+    at_least_flop: int | None = None  # where exact_flop is not known: of the calls of this pass that have a rule
+    unknown_calls: int | None = None  # of this pass in a training step: calls that the exact count has no rule for
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountCause(Record):
+    """One reason why a counter's native value is not the exact FLOP, by kind of operation and module."""
+
+    model: str
+    batch_size: FromOne
+    counter: str
+    phase: str
+    cause: str  # a word of cleaning/accounts/vocabulary/causes.py
+    kind: str
+    module: str = ""
+    flop: Annotated[int | float, SIGNED]  # what it adds to the exact count, in the unit of the native value
+
+
+FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "same", "cannot tell"
+ONLY_A, ONLY_B = "only in A", "only in B"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Record):
+    """The step of one cell in run B against that in run A. Ratios are of times: below 1, B is faster."""
+
+    model: str
+    batch_size: FromOne
+    precision: str
+    device: str
+    variant: str = ""  # what else sets the cell apart, of B where the two differ by choice
+    verdict: str  # of B: faster, slower, same, cannot tell; only in A, only in B
+    ratio: Signed | None = None  # mean step time in B ÷ in A, of sessions relative to the ceiling timed beside it
+    low_ratio: Signed | None = None  # 95 % interval of this cell by itself
+    high_ratio: float | None = None
+    error_ratio: float | None = None  # standard error of the logarithm of the ratio
+    degrees: float | None = None  # of freedom of that
+    margin_ratio: float | None = None  # up to which a difference is none that matters
+    p_different: Probability | None = None  # over all cells (Holm)
+    p_same: Probability | None = None  # the same of the two one-sided tests that it is within the margin
+    basis: str = ""  # sessions, processes: their means scatter; blocks: of one process, beyond the margin
+    time_a_s: float | None = None
+    time_b_s: float | None = None
+    cells_a: tuple[str, ...] = ()  # cell ids, one a repeat
+    cells_b: tuple[str, ...] = ()
+    blocks_a: int = 0
+    blocks_b: int = 0
+    reason: str = ""  # why it is undecided, or is in one run alone
+
+
+MET, NOT_MET, UNDECIDED, NOT_COMPARED = "met", "not met", "undecided", "not compared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateCheck(Record):
+    """One condition of a gate on one cell: whether run B may replace run A as far as it goes.
+
+    value_a, value_b: seconds a step, or the exact quantity. ratio: B ÷ A. low_ratio, high_ratio: of times, at the alarm
+    rate of all cells together. condition: slower, flop, bytes, launches, memory; trains: measured in A, failed
+    in B; matched: whether both runs have it.
+    """
+
+    condition: str
+    limit_ratio: float = 0.0  # by how much more B may have
+    model: str
+    batch_size: FromOne
+    precision: str
+    variant: str = ""
+    outcome: str  # met (which fails), not met, undecided, not compared
+    value_a: float | None = None
+    value_b: float | None = None
+    ratio: Signed | None = None
+    low_ratio: Signed | None = None
+    high_ratio: float | None = None
+    basis: str = ""  # of times: sessions, processes, blocks; exact: a count that no noise is in
+    reason: str = ""
+
+
+PASS, FAIL, OPEN = "pass", "fail", "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Record):
+    """One gate. open: the run has nothing to compare with."""
+
+    gate: str
+    checks: str  # what it asks, in words
+    verdict: str  # pass, fail, open
+    asked: int = 0  # cells (or parts of the run) that had data for it
+    cell_ids: tuple[str, ...] = ()  # of a fail the cells that fail, of a pass those that were asked
+    found: Json = field(default_factory=dict)  # cell id ("run": the whole run) → what was found there, with its numbers
+    reason: str = ""  # of an open gate: what is missing; of cells left out: why
+    needed: bool = False  # whether a published run of this kind of device must be asked
+
+
+def stands(verdict: Verdict) -> bool:
+    """Whether a run may be published by this gate: it passes, or is open and not needed."""
+    return verdict.verdict == PASS or (verdict.verdict == OPEN and not verdict.needed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOperation(Record):
+    """One operation of a training step. Costs are exact, FLOP None where no rule counts it; times are None where the
+    recording has no call for it."""
+
+    index: int  # in the order of the step
+    name: str  # "aten.convolution"
+    kind: str
+    phase: str
+    module: str = ""  # of a backward operation: that of the forward one
+    forward_index: int | None = None
+    unit: str = ""  # the arithmetic unit that runs its products; empty: no product
+    dtype: str = ""  # of its first input
+    input_shapes: Shapes = ()
+    output_shapes: Shapes = ()
+    model_flop: int | None = 0
+    other_flop: int | None = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    group: int | None = None  # index of the operation that ideal fusion runs it with; its own index: it leads
+    fused_bytes: int = 0  # what its group moves, on the one that leads
+    kernels: float | None = None  # launched in a step; on a CPU 1 a call
+    time_s: float | None = None  # mean: on a device of its kernels, else of its call
+    median_time_s: float | None = None
+    low_time_s: Signed | None = None  # 95 % interval of the mean; None: one step
+    high_time_s: float | None = None
+    host_time_s: float | None = None  # mean, of its call on the host
+    waited_s: float | None = None  # mean, before it: the device idle, or the host between two operations
+
+    @property
+    def understood(self) -> bool:
+        """Whether a rule counts it; else nobody knows its FLOP."""
+        return self.model_flop is not None
+
+    @property
+    def at_least_flop(self) -> int:
+        """Model FLOP for a sum that is printed as "at least": 0 where they are unknown."""
+        return self.model_flop or 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepModule(Record):
+    """One module of the profiled model, in the order of `named_modules`."""
+
+    module: str  # path; empty: the model itself
+    type: str  # its class
+    settings: str = ""  # its `extra_repr`
+    own_parameters: int = 0  # of this module itself, each parameter at the first module that has it
+    parameters: int = 0  # of it and all below, each once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The limits that a step is compared with: FLOP/s by unit, bytes/s, seconds a launch; each with its source."""
+
+    device: str = ""
+    device_name: str = ""
+    peak_by_unit: Json = field(default_factory=dict)  # unit → FLOP/s, measured here (ceiling)
+    datasheet_by_unit: Json = field(default_factory=dict)  # unit → FLOP/s as printed
+    bytes_per_s: float | None = None  # measured here
+    launch_s: float | None = None  # one kernel of no work, launch after launch; on a CPU one call
+    sources: Json = field(default_factory=dict)  # field or unit → in words
+    datasheet_bytes_per_s: float | None = None  # as printed
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepProfile:
+    """A model's profiled step. step_times_s: each recorded step, from end to end, under the profiler.
+
+    unprofiled_times_s: steps without it, where some were timed. between_s: phase → mean time in which no operation of
+    the step ran; operations and this add up to the mean of step_times_s. Of the devices one was measured: what is said
+    of all of them, and of what runs again, is the caller's word.
+    """
+
+    model: str
+    batch_size: int | None
+    device: str
+    precision: str
+    mode: str  # train, forward, generate
+    parameters: int
+    operations: tuple[StepOperation, ...]
+    modules: tuple[StepModule, ...]
+    step_times_s: tuple[float, ...]
+    unprofiled_times_s: tuple[float, ...] = ()
+    between_s: Json = field(default_factory=dict)
+    machine: Machine | None = None
+    world_size: int = 1  # devices that train together
+    model_parallel: int = 1  # of them, as many hold one model between them
+    recompute_fwd_factor: float = 0.0  # share of the forward pass that is taken to run again in the backward one
+    not_understood: Json = field(default_factory=dict)  # operator → calls without a rule
+    notes: tuple[str, ...] = ()
+    attention: Json = field(default_factory=dict)  # of a step's model FLOP: convention, those of others, calls, reasons
+
+    @property
+    def samples(self) -> int | None:
+        """Of a step, by all devices: those that hold one model between them share one batch."""
+        return None if self.batch_size is None else self.batch_size * (self.world_size // self.model_parallel)

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
-from results.records.fields import ANY, SIGNED, FromOne, Json
-from results.records.rows import Record
+from results.records.rows import ANY, SIGNED, FromOne, Json, Record
 
 MODES = ("training", "inference")
 

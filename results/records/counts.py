@@ -1,11 +1,33 @@
-"""Counts of FLOP: as counters gave them, cleaned, and compared with each other."""
+"""Operations, kernels and storages, as traced and as recorded; counts of their FLOP: as counters gave them, cleaned,
+and compared with each other; what a model called in one forward pass.
 
+A recording of calls (modules, the functions that counters watch, the operations under each) is what the rules of every
+counter are applied to (`cleaning/accounts/`): counters that hook modules read the calls of modules, those that patch
+functions the calls of functions, those that listen at the dispatcher the operations. It is kept in memory only, crosses
+from one process to another, and knows no torch. It says nothing of time.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from math import prod
+from typing import Annotated, Any, TypeVar
 
-from results.records.fields import SIGNED, Counts, FromOne, Probability, Signed
-from results.records.rows import OfCell, Record
-from results.records.vocabulary import WHOLE
+from results.records.rows import (
+    ANY,
+    NOT_NEGATIVE,
+    SIGNED,
+    WHOLE,
+    Counts,
+    FromMinusOne,
+    FromOne,
+    Json,
+    OfCell,
+    Probability,
+    Record,
+    Shapes,
+    Signed,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,3 +192,260 @@ class CleaningLog(Record):
     before: str
     after: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Operation(Record):
+    """operations/TRACE_ID.csv.gz: one ATen call of a training step.
+
+    `input_names[i]` is the schema argument that tensor i came from ("weight"; "tensors[2]" in a list), so that a
+    formula asks for a shape by name. Sizes are ints, or sympy expressions where the trace is symbolic.
+    `attributes` holds the other arguments by schema name (groups, output_mask, stride, …).
+    """
+
+    index: int
+    name: str  # "aten.convolution.default" without the overload: "aten.convolution"
+    kind: str
+    phase: str
+    module: str
+    sequence_nr: FromMinusOne | None
+    forward_index: int | None
+    input_names: tuple[str, ...]
+    input_shapes: tuple[Shapes, ...]
+    input_dtypes: tuple[str, ...]
+    output_shapes: tuple[Shapes, ...]
+    output_dtypes: tuple[str, ...]
+    attributes: Json
+    reads: tuple[int, ...]  # storage ids, one for each input tensor
+    writes: tuple[int, ...]  # storage ids of outputs and of inputs written in place
+    in_hook: bool = False  # called in the backward pass by a hook on a gradient or on a saved tensor
+
+
+@dataclass(frozen=True)
+class Storage(Record):
+    """operations/TRACE_ID.storages.csv.gz: one block of memory during the step."""
+
+    id: int  # our own serial number
+    nbytes: Annotated[Any, NOT_NEGATIVE]  # int, or a sympy expression
+    role: str  # weight, buffer, gradient, optimizer_state, input, activation, temporary
+    born_index: FromMinusOne  # index of the operation that made it; -1: before the step
+    died_index: FromMinusOne | None  # index of the last operation before it was freed; None: outlived the step
+
+
+@dataclass(frozen=True)
+class ProfiledOperation(Record):
+    """profiles/CELL_ID-ATTEMPT.csv.gz: one operator call that torch.profiler recorded in one step of one work.
+
+    `input_shapes`, `input_dtypes` and `concrete_inputs` have one entry an argument of the call, in its order: a
+    tensor's sizes, dtype and None; otherwise (), "" (or the recorder's word for it) and the value. A list of tensors
+    has the sizes of each.
+    """
+
+    work: str  # one, batch, last
+    index: int  # in the order of start, from 0 in each work
+    parent: int | None  # index of the call that made this one, on the same thread
+    name: str  # as recorded: "aten::conv2d"
+    phase: str  # of the range around it; empty: outside of all
+    module: str  # path of the module, of a backward call that of its forward call
+    sequence_nr: FromMinusOne | None
+    forward_index: int | None  # of a backward call: the call whose gradient it calculates
+    thread: Annotated[int, ANY]
+    input_shapes: Shapes
+    input_dtypes: tuple[str, ...]
+    concrete_inputs: tuple[Any, ...]
+    found_flop: int | None  # what the profiler counted; None: it counts nothing for this name
+    start_s: Signed  # since the step began
+    time_s: float  # on the host, calls inside included
+    device_time_s: float | None = None  # of the kernels launched in it, calls inside included
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel(Record):
+    """kernels.csv.gz: one kernel, copy or fill of a recorded profile. Every one is kept, unmatched ones too."""
+
+    index: int  # in the order of start
+    name: str
+    what: str  # kernel, memcpy, memset; call: an operator call of a recording without a device
+    start_s: Signed | None = None  # since the recording's first event
+    time_s: float
+    device: Annotated[int | None, ANY] = None
+    stream: Annotated[int | None, ANY] = None
+    call: int | None = None  # index of the innermost recorded call that launched it
+    link: str  # how that call was found: containment, external_id, sequence, graph, none
+    instance: int | None = None  # index of the OperationInstance it belongs to
+    phase: str = ""
+    module: str = ""
+    found_flop: int | None = None  # as the recorder, or PyProf's rule, attributes them
+    deduplicated_flop: int | None = None  # after duplicates were taken out
+    repaired_flop: int | None = None  # after gaps were filled from shapes, too
+    fault: str = ""  # why found is not repaired
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationInstance(Record):
+    """operation_instances.csv.gz: one product (or other outermost operator) of a recorded profile, and its kernels."""
+
+    index: int  # in the order of start
+    name: str
+    kind: str
+    phase: str
+    module: str = ""
+    step: int | None = None  # the recorder's number of the training step
+    sequence_nr: FromMinusOne | None = None
+    forward_index: int | None = None  # of a backward instance: index of the forward one
+    input_shapes: Shapes = ()
+    input_dtypes: tuple[str, ...] = ()
+    concrete_inputs: tuple[Any, ...] = ()
+    kernels: int = 0
+    kernel_time_s: float | None = None
+    host_time_s: float | None = None
+    units: int | None = None  # products in it: 1 forward, 2 or 1 backward, by which gradients are asked for
+    unit_flop: int | None = None  # model FLOP of one of them
+    expected_flop: int | None = None  # units × unit_flop
+    raw_flop: int | None = None  # sum of its kernels' found_flop
+    deduplicated_flop: int | None = None
+    repaired_flop: int | None = None
+    verdict: str = "unknown"  # right, over, under, as raw_flop is; unknown: shapes give no count
+    reason: str = ""
+
+
+T = TypeVar("T")
+
+MODULE, FUNCTION = "module", "function"
+"""What a call is of."""
+
+APPLIED = "Function.apply"
+"""The name of a call of a function with a backward pass of its own (torch.autograd.Function)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A tensor among the arguments or results of a call: its sizes, and the number of its storage among those of the
+    operations; None: no operation had it by then."""
+
+    shape: tuple[int, ...]
+    storage: int | None = field(default=None, compare=False)
+
+    @property
+    def numel(self) -> int:
+        """Its elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ModuleInfo:
+    """One module object, once, whatever the number of its names and calls.
+
+    serial: its number in the order of `modules()`, 0 the root. path: its first name. type: module and name of its
+    class. bases: the same of all classes above it. settings: its plain attributes (numbers, words, tuples of them).
+    parameters: name → sizes of its own parameters, in their order. children: (name, serial) of its direct children.
+    """
+
+    serial: int
+    path: str
+    type: str
+    bases: tuple[str, ...]
+    settings: Mapping[str, Any]
+    parameters: Mapping[str, tuple[int, ...]]
+    children: tuple[tuple[str, int], ...]
+
+    @property
+    def class_name(self) -> str:
+        """The bare name of its class."""
+        return self.type.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module or of a watched function.
+
+    parent: index of the call around it; None: none. name: of a function "F.relu", "torch.matmul", "Tensor.__add__",
+    APPLIED; of a module its type. path: of the module called, or of the module whose forward called the function.
+    serial: of the module called, or of that module. arguments, keywords, output: tensors as Sized, what is neither
+    plain nor a container as the name of its type. first, last: the forward operations that ran meanwhile are those with
+    first <= index < last.
+    """
+
+    index: int
+    parent: int | None
+    what: str
+    name: str
+    path: str
+    serial: int
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    output: Any
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCall:
+    """A call of add or mul in a step that nothing listened to; of a product, too, inside of another operator, or where
+    it is calculated again.
+
+    phase: forward, backward or recompute. shapes: of its arguments, () of a number. inside: of a product, the operators
+    around it, from the nearest outwards: (name, how many of that name began before it in its phase).
+    """
+
+    phase: str
+    name: str
+    path: str
+    shapes: tuple[tuple[int, ...], ...]
+    inside: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class CallRecording:
+    """One forward pass and, where there is one, its backward pass.
+
+    operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning.
+    plain: calls in a step of its own that nothing listened to (`measure/profile/unseen_operations.py`).
+    batch: the length of the first input, 1 where it has none. parameters: of the model, shared ones once.
+    sources, results: the storages of inputs and weights, and of the outputs.
+    note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
+    all; empty with the reason in `untrained`, or where none was asked for. mask_rules: path of a module → the rule of
+    the attention masks that it makes, where it says one. mixture: parts of a mixture of experts, as in FlopCount.
+    """
+
+    operations: tuple[Operation, ...]
+    calls: tuple[Call, ...]
+    modules: tuple[ModuleInfo, ...]
+    plain: tuple[PlainCall, ...] = ()
+    batch: int = 1
+    parameters: int = 0
+    sources: frozenset[int] = frozenset()
+    results: frozenset[int] = frozenset()
+    note: str = ""
+    training: tuple[Operation, ...] = ()
+    untrained: str = ""
+    mask_rules: Mapping[str, str] = field(default_factory=dict)
+    mixture: Mapping[str, int | None] = field(default_factory=dict)
+
+    def around(self, call: Call) -> Iterator[Call]:
+        """The calls around this one, from the nearest outwards."""
+        while call.parent is not None:
+            call = self.calls[call.parent]
+            yield call
+
+
+def instances(value: Any, kind: type[T]) -> Iterator[T]:
+    """All objects of a type in nested lists, tuples, mappings and dataclasses; other objects (a cache of keys and
+    values) hold none."""
+    if isinstance(value, kind):
+        yield value
+        return
+    parts: Iterable[Any] = ()
+    if hasattr(value, "values"):
+        parts = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    for part in parts:
+        yield from instances(part, kind)
+
+
+def tensors(value: Any) -> Iterator[Sized]:
+    """All tensors in nested tuples and mappings, in their order."""
+    return instances(value, Sized)

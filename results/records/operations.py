@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from results.records.fields import ANY, NOT_NEGATIVE, FromMinusOne, Json, Shapes, Signed
-from results.records.rows import Record
+from results.records.rows import ANY, NOT_NEGATIVE, FromMinusOne, Json, Record, Shapes, Signed
 
 
 @dataclass(frozen=True)

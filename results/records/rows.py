@@ -1,24 +1,111 @@
-"""How a record becomes one row of text and a row becomes the record again: one writer and one reader.
+"""How a record becomes one row of text and the row the record again, which numbers its fields hold, and shared words.
 
 None is an empty field, booleans are true and false, integers are exact, floats are the shortest text that reads back
 equal, and nested values (tuples, lists, mappings) are compact JSON with text as keys. What `to_values` accepts,
 `read_rows` gives back equal, except that lists come back as tuples and that line ends and NULs in text become spaces.
 What could not be read back is refused before it is written. A text that a spreadsheet would take for a formula has an
 apostrophe before it (`cell_text`). Nothing here knows CSV's quoting or files.
+
+A number is finite and not negative, and one whose name ends in a unit of `UNITS` is within that unit's range. A field
+for which that is not so says it where it is declared: `slope: Annotated[int | None, SIGNED]`. What a list or a mapping
+holds has a range only where its field says so. Not claimed: that a value within its range is true.
 """
 
 import dataclasses
 import functools
+import hashlib
 import json
+import math
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from results.printable import shortened
-from results.records.fields import REQUEST, FromOne, Range, range_of
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values from `low` to `high`. above: `low` itself is none of them. infinite: infinity is one of them."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    infinite: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is one of the range's; NaN never is."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return self.infinite and not math.isnan(value) and self.low <= value
+        return (self.low < value if self.above else self.low <= value) and value <= self.high
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises ValueError, naming the column, for a number outside, by itself or within a list or mapping. Text,
+        None and booleans pass, since the types of fields are checked elsewhere."""
+        if isinstance(value, (int, float)):
+            if value is not True and value is not False and not self.holds(value):
+                raise ValueError(f"column {name}: expected {self}, got {_short(value)}")
+        elif isinstance(value, (tuple, list, Mapping)):
+            for part in value.values() if isinstance(value, Mapping) else value:
+                self.check(name, part)
+
+    def __str__(self) -> str:
+        if self.high < math.inf:
+            return f"a number from {self.low:g} to {self.high:g}"
+        if self.low == -math.inf:
+            return "a number" if self.infinite else "a finite number"
+        return f"a finite number {'above' if self.above else 'of at least'} {self.low:g}"
+
+
+SIGNED = Range()
+NOT_NEGATIVE = Range(0)
+POSITIVE = Range(0, above=True)
+FROM_ONE = Range(1)
+FROM_MINUS_ONE = Range(-1)
+PROBABILITY = Range(0, 1)
+ANY = Range(infinite=True)
+
+UNITS: Mapping[str, Range] = {"_per_s": POSITIVE, "_c": Range(-273.15)}
+"""The end of a field's name → its range, where that is not NOT_NEGATIVE."""
+
+REQUEST = "request"
+"""In the annotation of a parameter of a cell that leaves its training step as it is: what is measured of it, and how
+often. Cells that differ in nothing else have one step."""
+
+Json = Mapping[str, Any]
+Counts = Annotated[Json, NOT_NEGATIVE]
+Shapes = Annotated[tuple[Any, ...], NOT_NEGATIVE]
+
+FromOne = Annotated[int, FROM_ONE]
+FromMinusOne = Annotated[int, FROM_MINUS_ONE]
+Signed = Annotated[float, SIGNED]
+Positive = Annotated[float, POSITIVE]
+Probability = Annotated[float, PROBABILITY]
+
+
+def range_of(name: str, hint: Any) -> Range | None:
+    """The range of a field's numbers; None for a field of text, or of values of any kind. hint: with its extras."""
+    own = _annotated(hint)
+    if own is not None or not {int, float} & {hint, *typing.get_args(hint)}:
+        return own
+    return next((kept for end, kept in UNITS.items() if name.endswith(end)), NOT_NEGATIVE)
+
+
+def _annotated(hint: Any) -> Range | None:
+    """The range that an annotation holds, at whatever depth."""
+    if isinstance(hint, Range):
+        return hint
+    return next((kept for part in typing.get_args(hint) if (kept := _annotated(part)) is not None), None)
+
+
+def _short(value: float) -> str:
+    """A number as a message has it: integers may have a million digits."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"an integer of {value.bit_length()} binary digits"
+    return repr(value)
+
 
 R = TypeVar("R", bound="Record")
 
@@ -305,3 +392,55 @@ _FORMULA_STARTS = "'=+-@\t"
 """With what `_FORMULA` begins."""
 
 _ONE_LINE = {ord(character): " " for character in "\r\n\0"}
+
+
+SCHEMA_VERSION = 8
+
+STATUSES = (
+    "ok",
+    "not_converged",
+    "unavailable",
+    "out_of_memory",
+    "timeout",
+    "device_error",
+    "crashed",
+    "interrupted",
+    "invalid",
+)
+"""What can become of a cell. The first two are results; the others are rows with a reason."""
+
+MEASURED = ("ok", "not_converged")
+
+LOOP = "loop"
+"""The value of `Parameters.data` for a cell that a meter measured in somebody's own training loop."""
+
+RECORDERS = ("kineto", "nsys")
+"""What a sweep can keep recordings of: the values of `Parameters.profile` beside none."""
+
+RETAIN = "retain"
+MALLOC_SETTINGS = ("default", RETAIN)
+"""Values of `Parameters.malloc`: the C library's allocator as the process has it; it keeps what is freed."""
+
+PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
+
+WORKS = ("one", "batch", "last", "epoch")
+"""What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
+smaller batch; a whole epoch."""
+
+IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat", "threads", "wait_policy")
+"""Fields of a run that derived rows repeat, those of them that the record has."""
+
+WHOLE = "total"
+"""The scope of counts of the whole model; every other scope is the path of a module."""
+
+
+def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:
+    """The fields of a record whose value is not the field's default. kind: of these fields alone, those of its base."""
+    columns = columns_of(kind or type(record))
+    return {name: getattr(record, name) for name in columns if getattr(record, name) != columns[name].default}
+
+
+def digest(value: Any) -> str:
+    """16 hex digits of SHA-256 over the sorted compact JSON of a value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=json_default)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

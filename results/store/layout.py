@@ -15,11 +15,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from results.limits import unpack
-from results.records.cell import Run, Sitting
-from results.records.counts import FlopCount
-from results.records.operations import Operation, Storage
+from results.records.cell import (
+    Ceiling,
+    RankCollective,
+    RankRow,
+    RankSample,
+    RankTelemetry,
+    Run,
+    Sample,
+    Sitting,
+    Telemetry,
+)
+from results.records.counts import FlopCount, Operation, Storage
 from results.records.rows import R, Record, header, to_values
-from results.records.samples import Ceiling, RankCollective, RankRow, RankSample, RankTelemetry, Sample, Telemetry
 
 FLOP_COUNTS = "flop_counts.csv"
 RANKS, RANK_SAMPLES, RANK_TELEMETRY = "ranks.csv", "rank_samples.csv", "rank_telemetry.csv"

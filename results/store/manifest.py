@@ -24,9 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from results.records.cell import Sitting
-from results.records.fields import Json
-from results.records.rows import json_default
-from results.records.vocabulary import SCHEMA_VERSION, digest
+from results.records.rows import SCHEMA_VERSION, Json, digest, json_default
 from results.store.disk import DISK, Disk, faults, read, replace
 from results.store.tables import check_readable, migrate
 from results.version import VERSION

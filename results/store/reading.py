@@ -19,12 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from results.errors import Inconsistent
 from results.garbage_collector import collector_off
-from results.records.cell import Run, Sitting
-from results.records.counts import FlopCount
-from results.records.operations import Operation, ProfiledOperation, Storage
-from results.records.rows import R
-from results.records.samples import Ceiling, Sample, Telemetry
-from results.records.vocabulary import SCHEMA_VERSION
+from results.records.cell import Ceiling, Run, Sample, Sitting, Telemetry
+from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
+from results.records.rows import SCHEMA_VERSION, R
 from results.store import layout
 from results.store.disk import check_links, read
 from results.store.layout import (

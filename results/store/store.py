@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from results.errors import Inconsistent, StoreFault
-from results.records.cell import Run, Sitting
-from results.records.counts import FlopCount
-from results.records.operations import Operation, ProfiledOperation, Storage
-from results.records.rows import Record
-from results.records.samples import Ceiling
-from results.records.vocabulary import SCHEMA_VERSION, STATUSES
+from results.records.cell import Ceiling, Run, Sitting
+from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
+from results.records.rows import SCHEMA_VERSION, STATUSES, Record
 from results.store import disk as store_disk
 from results.store import layout
 from results.store.disk import DISK, Disk, faults

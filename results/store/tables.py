@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records.cell import Run
-from results.records.rows import Column, R, Record, columns_of, read_rows, to_text
-from results.records.vocabulary import SCHEMA_VERSION
+from results.records.rows import SCHEMA_VERSION, Column, R, Record, columns_of, read_rows, to_text
 from results.store import layout
 from results.store.disk import Disk, read, replace
 from results.store.layout import decode, lines_of

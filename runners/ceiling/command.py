@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
+from results.records.cell import Ceiling
 from results.records.rows import read_rows
-from results.records.samples import Ceiling
 from results.store.layout import CEILINGS
 from results.text_files import csv_table, read_text
 from runners.cli import output

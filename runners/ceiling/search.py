@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import CACHE, ESSENTIAL, FP8, SPENT, Move, Trial, moves, sweep, titled
 from measure.timing.clocks import clock_for
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from runners.workers.pool import Stopwatch, Worker, WorkerFault
 
 if TYPE_CHECKING:

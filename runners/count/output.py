@@ -22,10 +22,8 @@ from reports.count.text import ModelCounts
 from reports.shared import figure_style
 from reports.shared.layout import csv_of, page
 from reports.sweep.table import to_csv
-from results.records.accounts import Account, AccountCause
-from results.records.calls import CallRecording
-from results.records.counts import FlopCount
-from results.records.operations import Operation
+from results.records.answers import Account, AccountCause
+from results.records.counts import CallRecording, FlopCount, Operation
 from runners.cli.model_options import hyper_of
 from runners.cli.output import put, show_answer
 from runners.cli.progress import passing

@@ -31,7 +31,7 @@ from measure.device.cpu_identity import Allowance, allowance, processor
 from measure.device.telemetry import DeviceTelemetry, open_device
 from reports.shared.numbers import si
 from results.errors import Unavailable, one_line
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from runners.workers.devices import BUSY_LOAD_RATIO
 
 STATES = ("ok", "warn", "missing")

@@ -52,7 +52,7 @@ from measure.ceiling.trials import LAYOUTS, Trial, shapes, titled
 from measure.device.telemetry import Sampler, open_device
 from measure.timing.clocks import clock_for
 from results.errors import Unavailable, one_line
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 from runners.footprint import step as training
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _bench(asked: DeviceUnderTest, precision: str) -> Iterator[Bench]:
 
 def _held(asked: DeviceUnderTest, precision: str, bench: Bench, trials: list[Trial]) -> CheckResult:
     """The best rate of these kernels against the sheet. Raises Unavailable where none of them was timed."""
-    from results.records.samples import Ceiling
+    from results.records.cell import Ceiling
 
     policy = PRECISIONS[precision]
     blank = Ceiling(sitting="", device=asked.device, precision=precision, unit="", operation="", shape="")

@@ -19,7 +19,7 @@ from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_f
 from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable
 from results.library_words import plain_words
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import NONE
 from runners.workers.any_model import FEW_BATCHES, LARGEST_REAL, MORE_BATCHES, SMALL_BATCH_BYTES, get, in_layout

@@ -27,8 +27,8 @@ from runners.workers import devices
 from runners.workers.pool import WorkerFault
 
 if TYPE_CHECKING:
-    from results.records.samples import Ceiling
-    from results.records.step_profile import Machine, StepProfile
+    from results.records.answers import Machine, StepProfile
+    from results.records.cell import Ceiling
     from runners.workers.devices import ProbeResult
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from results.records.step_profile import StepProfile
+from results.records.answers import StepProfile
 from results.text_files import json_value, read_text
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake

@@ -26,9 +26,8 @@ from reports.shared.numbers import run_name
 from reports.sweep import checks
 from reports.sweep.table import documents, to_csv
 from results.errors import Inconsistent
-from results.records.answers import Utilization
-from results.records.comparisons import Comparison, GateCheck, Verdict, stands
-from results.records.operations import Operation, Storage
+from results.records.answers import Comparison, GateCheck, Utilization, Verdict, stands
+from results.records.counts import Operation, Storage
 from results.store.manifest import MANIFEST
 from results.store.reading import RunData, read_run
 from results.store.store import read_operations, read_profile

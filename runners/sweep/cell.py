@@ -36,9 +36,8 @@ from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, step_time_s
 from results.errors import Unavailable
-from results.records.cell import Cell, Parameters, Run
-from results.records.samples import Ceiling, Sample
-from results.records.vocabulary import RETAIN
+from results.records.cell import Ceiling, Cell, Parameters, Run, Sample
+from results.records.rows import RETAIN
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
 from runners.sweep.models import factory_of

@@ -164,7 +164,7 @@ def _sweep_on(
     if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
         got = f"one cell's least, got {options.time_budget:g}"
         raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
-    from results.records.vocabulary import MEASURED
+    from results.records.rows import MEASURED
     from runners.sweep import nsight, pack
 
     pack.check(options.pack)

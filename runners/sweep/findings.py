@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.errors import Inconsistent
-from results.records.cell import Cell, Parameters, Run
-from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.cell import Ceiling, Cell, Parameters, Run, Sample
+from results.records.counts import Operation, ProfiledOperation, Storage
 from results.records.rows import Record, header
-from results.records.samples import Ceiling, Sample
 from results.store.store import Store
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import uninterrupted

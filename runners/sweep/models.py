@@ -15,7 +15,7 @@ from typing import Any
 from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.counts import FlopCount
-from results.records.vocabulary import digest
+from results.records.rows import digest
 from runners.cli.arguments import choice_error
 from runners.cli.exits import as_mistake
 from runners.workers.any_model import hyper_of_cell

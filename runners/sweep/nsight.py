@@ -19,7 +19,7 @@ from typing import Any
 from measure.profiler import nsight
 from results.errors import Unavailable
 from results.records.cell import Cell
-from results.records.vocabulary import non_default
+from results.records.rows import non_default
 from results.store.layout import QUICK, compress
 from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.pool import WorkerFault

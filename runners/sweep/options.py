@@ -16,7 +16,7 @@ from typing import Any
 from analysis.devices.precisions import PRECISIONS
 from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell, Parameters
-from results.records.vocabulary import MALLOC_SETTINGS, RECORDERS, RETAIN
+from results.records.rows import MALLOC_SETTINGS, RECORDERS, RETAIN
 from runners.cli.arguments import (
     LinesFormatter,
     Parser,

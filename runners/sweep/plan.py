@@ -19,7 +19,7 @@ from typing import Any
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell, Common
-from results.records.vocabulary import WORKS
+from results.records.rows import WORKS
 from runners.cli.exits import as_mistake
 from runners.sweep.models import catalogue_entry, digests
 from runners.workers.any_model import hyper_of_cell

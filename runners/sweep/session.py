@@ -13,11 +13,9 @@ from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
-from results.records.cell import Cell, Run
-from results.records.operations import ProfiledOperation
-from results.records.rows import Record, changed
-from results.records.samples import Ceiling, Telemetry
-from results.records.vocabulary import MEASURED, digest
+from results.records.cell import Ceiling, Cell, Run, Telemetry
+from results.records.counts import ProfiledOperation
+from results.records.rows import MEASURED, Record, changed, digest
 from results.store.manifest import utc_now
 from results.store.store import Store
 from runners.cli.progress import Progress, title

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.errors import Unavailable
 from results.records.cell import Cell
-from results.records.counts import FlopCount
-from results.records.operations import Operation
+from results.records.counts import FlopCount, Operation
 from workloads.catalogue.catalogue import ENTRIES, hyper_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 
+from results.records.cell import Ceiling, Sample, Telemetry
 from results.records.counts import FlopCount
 from results.records.rows import header
-from results.records.samples import Ceiling, Sample, Telemetry
 from results.store import layout, tables
 from results.store.manifest import MANIFEST, read_manifest
 from results.store.reading import read_run

@@ -17,10 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results import records
-from results.records.cell import Run
-from results.records.fields import Range
-from results.records.rows import Record, cell_text, column, columns_of, header, literal, to_text, to_values
-from results.records.samples import Telemetry
+from results.records.cell import Run, Telemetry
+from results.records.rows import Range, Record, cell_text, column, columns_of, header, literal, to_text, to_values
 from results.store import layout
 from results.store.tables import table
 

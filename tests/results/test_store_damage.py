@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from results.records.vocabulary import SCHEMA_VERSION
+from results.records.rows import SCHEMA_VERSION
 from results.store.layout import decode
 from results.store.manifest import read_manifest
 from results.store.store import Store, read_run

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from results.errors import StoreFault
+from results.records.cell import Sample
 from results.records.rows import header
-from results.records.samples import Sample
 from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import Failing, a_run, new_store, rows_of, samples
 

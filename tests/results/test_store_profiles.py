@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from results.errors import Inconsistent
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 from results.store.store import Store, read_profile, read_run
 from tests.support.made_up.made_up_runs import Unsynced, a_run, new_store, rows_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from results.records.calls import instances
+from results.records.counts import instances
 
 
 @dataclass(frozen=True)

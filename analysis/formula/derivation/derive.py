@@ -26,7 +26,7 @@ from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, p
 from analysis.formula.derivation.sampling import Axis, NoSample, Sampler, Sizes, SizeSample, Unfitted, derive, spread
 from analysis.formula.derivation.symbolic_table import OWN, Convention, CountKey, Counts, Key, counts_of, place_of
 from analysis.operators import registry
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 TOGETHER = 2
 """Points at which symbols are changed all at once, but those that are thought to change the operations."""

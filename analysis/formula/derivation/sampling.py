@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from analysis.formula.derivation.interpolate import Fitter, Form, Point, Values, number_of, point_text
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
 """How far from the base the points of an axis are, in steps of that axis; the first ones always."""

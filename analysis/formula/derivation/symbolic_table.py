@@ -26,7 +26,7 @@ from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, me
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
 from analysis.operators.cost import numel
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 FOOTPRINT = "footprint_bytes"
 

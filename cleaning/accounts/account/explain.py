@@ -12,8 +12,7 @@ from fractions import Fraction
 
 from cleaning.accounts.vocabulary.causes import CONVENTION, PRODUCT
 from cleaning.accounts.vocabulary.items import Item, Native, exact_flop, is_complex, real_flop
-from results.records.calls import CallRecording
-from results.records.operations import Operation
+from results.records.counts import CallRecording, Operation
 
 WEIGHT = "weight_calculation_not_seen"
 """The cause for products that a layer's call runs before the layer's own."""

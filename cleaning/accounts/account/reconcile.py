@@ -14,11 +14,9 @@ from analysis.operators.registry import bucket_of
 from cleaning.accounts.account.explain import Causes, explain
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from cleaning.accounts.vocabulary.items import Native, exact_flop
-from results.records.accounts import Account, AccountCause
-from results.records.calls import CallRecording
-from results.records.counts import FlopCount
-from results.records.operations import Operation
-from results.records.vocabulary import WHOLE
+from results.records.answers import Account, AccountCause
+from results.records.counts import CallRecording, FlopCount, Operation
+from results.records.rows import WHOLE
 
 RULES = {
     "flopledger": "cleaning.accounts.rules.flopledger",

@@ -8,7 +8,7 @@ from math import prod
 from cleaning.accounts.rules.deepspeed import MODULES, SHARED
 from cleaning.accounts.vocabulary import module_hooks, patched_functions
 from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
-from results.records.calls import Call, CallRecording
+from results.records.counts import Call, CallRecording
 
 UNIT = "flop"
 

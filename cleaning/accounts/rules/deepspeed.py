@@ -8,7 +8,7 @@ from math import prod
 from cleaning.accounts.vocabulary import module_hooks, patched_functions
 from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
-from results.records.calls import Call, CallRecording, ModuleInfo
+from results.records.counts import Call, CallRecording, ModuleInfo
 
 UNIT = "flop"
 

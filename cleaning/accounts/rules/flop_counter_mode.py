@@ -15,8 +15,7 @@ from cleaning.accounts.vocabulary.items import (
     of_operation,
     real_flop,
 )
-from results.records.calls import CallRecording
-from results.records.operations import Operation
+from results.records.counts import CallRecording, Operation
 
 UNIT = "flop"
 

@@ -1,7 +1,7 @@
 """Our own count by its rule: every product, 2 FLOP a multiply-add, nothing else. An account with causes is a fault."""
 
 from cleaning.accounts.vocabulary.items import Counted, exact_flop, in_phase, missed_by, of_operation
-from results.records.calls import CallRecording
+from results.records.counts import CallRecording
 
 UNIT = "flop"
 

@@ -13,8 +13,7 @@ from cleaning.accounts.vocabulary import module_hooks
 from cleaning.accounts.vocabulary.data_flow import used
 from cleaning.accounts.vocabulary.items import Counted, Item, bound, first_tensor, missed_by, other, product
 from cleaning.accounts.vocabulary.patched_functions import printed_flop
-from results.records.calls import APPLIED, FUNCTION, Call, CallRecording, ModuleInfo, Sized, tensors
-from results.records.operations import Operation
+from results.records.counts import APPLIED, FUNCTION, Call, CallRecording, ModuleInfo, Operation, Sized, tensors
 
 UNIT = "mac"
 

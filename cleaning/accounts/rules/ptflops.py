@@ -13,7 +13,7 @@ from math import prod
 from cleaning.accounts.vocabulary import module_hooks, patched_functions
 from cleaning.accounts.vocabulary.items import Counted, Item, bound, in_and_out, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
-from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
+from results.records.counts import MODULE, Call, CallRecording, ModuleInfo, tensors
 
 UNIT = "mac"
 

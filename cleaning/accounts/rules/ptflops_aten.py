@@ -13,7 +13,7 @@ from cleaning.accounts.vocabulary.items import (
     of_operation,
     real_flop,
 )
-from results.records.calls import CallRecording
+from results.records.counts import CallRecording
 
 UNIT = "mac"
 

@@ -10,7 +10,7 @@ from cleaning.accounts.vocabulary import module_hooks
 from cleaning.accounts.vocabulary.data_flow import DataFlow
 from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
 from cleaning.accounts.vocabulary.module_hooks import NN
-from results.records.calls import APPLIED, MODULE, Call, CallRecording, ModuleInfo, tensors
+from results.records.counts import APPLIED, MODULE, Call, CallRecording, ModuleInfo, tensors
 
 UNIT = "mac"
 

@@ -8,7 +8,7 @@ from math import prod
 from cleaning.accounts.vocabulary import module_hooks
 from cleaning.accounts.vocabulary.items import Counted, Item, in_and_out, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
-from results.records.calls import Call, CallRecording, ModuleInfo, tensors
+from results.records.counts import Call, CallRecording, ModuleInfo, tensors
 
 UNIT = "mac"
 

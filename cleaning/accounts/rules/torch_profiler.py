@@ -22,8 +22,7 @@ from cleaning.accounts.vocabulary.items import (
     product,
     real_flop,
 )
-from results.records.calls import FUNCTION, Call, CallRecording, PlainCall
-from results.records.operations import Operation
+from results.records.counts import FUNCTION, Call, CallRecording, Operation, PlainCall
 
 UNIT = "flop"
 

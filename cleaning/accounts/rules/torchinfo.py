@@ -7,7 +7,7 @@ from math import prod
 
 from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
 from cleaning.accounts.vocabulary.module_hooks import NN, fault_of_convolution, missed
-from results.records.calls import MODULE, Call, CallRecording, ModuleInfo
+from results.records.counts import MODULE, Call, CallRecording, ModuleInfo
 
 UNIT = "mac"
 

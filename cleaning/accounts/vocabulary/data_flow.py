@@ -4,7 +4,7 @@ Counters that read a graph see neither what is calculated from constants alone (
 nothing uses (torch.jit leaves it out). Both are recognised by storages: a view belongs to what it is a view of.
 """
 
-from results.records.calls import Call, CallRecording, Sized, tensors
+from results.records.counts import Call, CallRecording, Sized, tensors
 
 
 class DataFlow:

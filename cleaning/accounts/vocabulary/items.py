@@ -7,8 +7,7 @@ from typing import Any
 
 from analysis.operators.registry import kind_of, model_flop
 from cleaning.accounts.vocabulary.causes import PRODUCT
-from results.records.calls import Call, CallRecording, Sized, tensors
-from results.records.operations import Operation
+from results.records.counts import Call, CallRecording, Operation, Sized, tensors
 
 Native = int | Fraction
 

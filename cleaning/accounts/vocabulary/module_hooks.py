@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from cleaning.accounts.vocabulary.items import Item, first_tensor, in_and_out, other
-from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
-from results.records.operations import Operation
+from results.records.counts import MODULE, Call, CallRecording, ModuleInfo, Operation, tensors
 
 NN = "torch.nn.modules."
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cleaning.accounts.vocabulary.items import Item, bound, first_tensor, other, product
 from cleaning.accounts.vocabulary.module_hooks import Recurrent
-from results.records.calls import FUNCTION, Call, CallRecording, Sized, tensors
+from results.records.counts import FUNCTION, Call, CallRecording, Sized, tensors
 
 Rule = Callable[[Call], Iterator[Item]]
 

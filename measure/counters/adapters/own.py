@@ -20,8 +20,7 @@ from measure.counters.harness.rows import rows
 from measure.model.mixture import step_mixture
 from measure.model.run import evaluating
 from measure.operations.model_trace import ON_VALUES, trace_any
-from results.records.counts import FlopCount
-from results.records.operations import Operation
+from results.records.counts import FlopCount, Operation
 
 NAME = "flopledger"
 

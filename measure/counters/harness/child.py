@@ -23,8 +23,7 @@ from measure.counters.harness.registry import install_line
 from measure.device.processes import LAST_WORDS, accept_interrupts, end_with, redirect
 from results.errors import Inconsistent, Unavailable
 from results.kernel import free_bytes
-from results.records.calls import CallRecording, PlainCall
-from results.records.counts import FlopCount
+from results.records.counts import CallRecording, FlopCount, PlainCall
 
 THREADS = 1
 """Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads

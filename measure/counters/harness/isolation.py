@@ -20,8 +20,7 @@ from measure.counters.harness.batch_law import extrapolate
 from measure.counters.harness.child import Failure, Task, run
 from measure.counters.harness.registry import COUNTERS, Registry, check_counter
 from measure.device.processes import PRELOAD, context, end_of, last_words, prepare
-from results.records.calls import CallRecording
-from results.records.counts import FlopCount
+from results.records.counts import CallRecording, FlopCount
 
 __all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare", "record_isolated"]
 

@@ -24,7 +24,7 @@ from measure.operations.tracer import Recorder
 from measure.profile.unseen_operations import plain_calls
 from results.errors import Unavailable, one_line
 from results.library_words import plain_words
-from results.records.calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
+from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "

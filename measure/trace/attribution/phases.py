@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from analysis.trace.operations import is_product
 from measure.trace.attribution.nesting import Flags, Ints, ints, lanes
 from measure.trace.attribution.recording import Recording
-from results.records.vocabulary import PHASES
+from results.records.rows import PHASES
 
 OWN = "flopledger."
 OWN_MODULE = "flopledger.module."

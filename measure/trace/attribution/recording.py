@@ -42,7 +42,7 @@ CALL_COLUMNS: Mapping[str, Any] = {
     "process": -1,
     "start_ns": -1,
     "time_ns": 0,
-    "input_shapes": None,  # tuples, one entry an argument, as in results.records.operations.ProfiledOperation
+    "input_shapes": None,  # tuples, one entry an argument, as in results.records.counts.ProfiledOperation
     "input_dtypes": None,
     "concrete_inputs": None,
     "external_id": -1,

@@ -60,7 +60,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Shapes, dtypes and values of a call, one entry an argument as in results.records.operations.ProfiledOperation."""
+    """Shapes, dtypes and values of a call, one entry an argument as in results.records.counts.ProfiledOperation."""
 
     shapes: tuple[Any, ...]
     dtypes: tuple[str, ...]

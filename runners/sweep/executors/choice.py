@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from analysis.parallel.rank_grid import parse_plan
-from results.records.vocabulary import WORKS
+from results.records.rows import WORKS
 from runners.cli.output import say
 from runners.sweep.ranks import peers
 from runners.workers.devices import Place, ProbeResult, TelemetryWatch, sitting_of

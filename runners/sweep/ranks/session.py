@@ -30,8 +30,7 @@ from measure.timing.disturbance import SUSPENDED, WARNING
 from measure.timing.rank_blocks import agreed_blocks, slowest_blocks
 from measure.timing.stopping import step_time_s
 from results.errors import Inconsistent
-from results.records.cell import Cell, Run
-from results.records.samples import Ceiling, RankCollective, RankRow, RankSample, RankTelemetry
+from results.records.cell import Ceiling, Cell, RankCollective, RankRow, RankSample, RankTelemetry, Run
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED
 from runners.sweep.findings import CellMeasurement, Rows
 from runners.sweep.ranks.peers import (

@@ -23,8 +23,7 @@ from measure.parallel.real_group import RankGroup, rank_group
 from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import END, follow_orders
 from measure.timing.stopping import step_time_s
-from results.records.cell import Cell, Run
-from results.records.samples import Sample
+from results.records.cell import Cell, Run, Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement
 from workloads.catalogue.base import Batch, Workload

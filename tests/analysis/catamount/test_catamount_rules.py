@@ -21,7 +21,7 @@ from analysis.catamount.graph_nodes import (
     traffic,
 )
 from analysis.operators import registry
-from results.records.operations import Operation
+from results.records.counts import Operation
 from tests.support.made_up_operations.made_up_operations import operation
 
 SQUARE, ROW = Tensor((4, 6)), Tensor((6,))

@@ -17,7 +17,7 @@ from analysis.devices.processors import Processor, identify, vector_units
 from analysis.profile.machine import machine_of
 from analysis.utilization.denominators import ceiling_of
 from results.errors import Unavailable
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 AVX512 = ("sse2", "avx", "fma", "avx512f")
 

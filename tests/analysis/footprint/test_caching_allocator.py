@@ -30,7 +30,7 @@ from analysis.footprint.caching_allocator import (
     tensors_peak,
     unforeseen,
 )
-from results.records.operations import Storage
+from results.records.counts import Storage
 from tests.support.made_up_operations.made_up_operations import operation
 
 GRADIENTS_WORKSPACE = [

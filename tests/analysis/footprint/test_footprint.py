@@ -15,7 +15,7 @@ from analysis.footprint.caching_allocator import replay
 from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, footprint
 from measure.operations.tracer import Trace
 from results.errors import Inconsistent
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 from runners.footprint.step import StepOptions, trace_batch
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.memory_steps import NETS

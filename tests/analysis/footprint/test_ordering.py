@@ -22,7 +22,7 @@ from analysis.footprint.minimum import PREFERENCES, Minimal, listed, minimal
 from measure.dispatch.schemas import Plan
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Inconsistent
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 from tests.support.nets.memory_steps import NETS
 from tests.support.nets.small_steps import Build, fake_trace, parts, product, run
 

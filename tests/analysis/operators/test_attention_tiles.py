@@ -25,7 +25,7 @@ from analysis.operators.attention_pairs import (
     window_pairs,
 )
 from measure.model.attention_masks import Masks
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 ITS_GRADIENTS = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward

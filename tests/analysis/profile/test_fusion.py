@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.operators import registry
 from analysis.profile.fusion import fused
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 from tests.support.made_up_operations.made_up_operations import operation
 
 FLOAT = 4

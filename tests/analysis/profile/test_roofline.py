@@ -15,7 +15,7 @@ from analysis.profile.roofline import (
     step_roof,
 )
 from results.errors import Inconsistent
-from results.records.step_profile import Machine, StepOperation
+from results.records.answers import Machine, StepOperation
 from tests.support.made_up.made_up_profile import step_of
 
 MACHINE = Machine(

@@ -12,8 +12,8 @@ from analysis.devices import ceilings, peaks
 from analysis.devices.precisions import UNITS
 from analysis.profile.machine import machine_of, rows_of
 from analysis.profile.module_tree import conservation, tree
-from results.records.samples import Ceiling
-from results.records.step_profile import StepModule
+from results.records.answers import StepModule
+from results.records.cell import Ceiling
 from tests.support.made_up.made_up_profile import (
     ATTRIBUTED_MS,
     BETWEEN_MS,

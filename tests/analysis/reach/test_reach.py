@@ -22,7 +22,7 @@ from analysis.reach.published_steps import nearest_steps, published_rows
 from analysis.reach.step_amounts import COMPILED, EAGER, Amounts, amounts, class_of
 from analysis.reach.step_time import Setting, fitted_model, machine_of
 from results.errors import Inconsistent, Unavailable
-from results.records.step_profile import StepOperation
+from results.records.answers import StepOperation
 
 
 def test_no_published_step_is_under_its_least_time():

@@ -11,8 +11,8 @@ from scipy import stats
 from analysis.stats.comparison import difference, holm, relative_difference, verdict
 from benchmarks.paired import compared
 from reports.compare.cells import _group, compare_runs
-from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN
-from results.records.samples import Sample
+from results.records.answers import FASTER, SAME, SLOWER, UNKNOWN
+from results.records.cell import Sample
 from results.store.layout import key_of
 from results.store.store import read_run
 from runners.report import command

@@ -18,7 +18,7 @@ from analysis.trace.conv_inference import (
 )
 from analysis.trace.operations import product_flop
 from results.errors import Unavailable
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 from tests.support.recordings.recordings import Tensor, call
 
 

@@ -12,7 +12,7 @@ from analysis.utilization.numerators import Numerator, count_table, exact, of_lo
 from analysis.utilization.utilization import MeanStepTime, Measurement, rows
 from measure.step.step_trace import step_trace
 from results.records.cell import Run
-from results.records.operations import Operation
+from results.records.counts import Operation
 from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, model_of
 
 RUN = Run(

@@ -25,8 +25,7 @@ from analysis.utilization.denominators import (
 from analysis.utilization.step_times import in_one_placement, placements, same_placement
 from cleaning.reconcile.run import build
 from results.errors import Unavailable
-from results.records.cell import Run
-from results.records.samples import Ceiling, Sample
+from results.records.cell import Ceiling, Run, Sample
 from results.store.store import read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 

@@ -13,8 +13,7 @@ from analysis.utilization.step_times import PairedCeiling, paired_ceiling, whole
 from analysis.utilization.utilization import measurement, rows
 from cleaning.facts.targets import narrowness
 from results.errors import Unavailable
-from results.records.cell import Run
-from results.records.samples import Sample
+from results.records.cell import Run, Sample
 
 KERNEL = "matmul 64x64x64"
 FLOP = 524_288  # 2 · 64³

@@ -14,8 +14,7 @@ from analysis.utilization.utilization import MeanStepTime, Measurement
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
 from results.records.answers import Utilization
-from results.records.cell import Run
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling, Run
 from results.store.store import read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 

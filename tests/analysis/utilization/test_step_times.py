@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from analysis.utilization.step_times import step_times
-from results.records.cell import Run
-from results.records.samples import Sample
+from results.records.cell import Run, Sample
 
 RUN = Run(model="m", batch_size=2, device="cuda", cell_id="c", attempt=1, sitting="s", status="ok")
 

@@ -33,10 +33,8 @@ from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
 from results.errors import Unavailable
 from results.records.answers import Utilization
-from results.records.cell import Run
-from results.records.counts import FlopCount
-from results.records.operations import Operation
-from results.records.samples import Sample, Telemetry
+from results.records.cell import Run, Sample, Telemetry
+from results.records.counts import FlopCount, Operation
 from results.store.store import read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 

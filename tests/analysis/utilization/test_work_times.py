@@ -8,8 +8,7 @@ from scipy import stats
 
 from analysis.utilization.work_times import work_times
 from results.records.answers import WorkTime
-from results.records.cell import Run
-from results.records.samples import Sample
+from results.records.cell import Run, Sample
 
 RUN = Run(
     model="resnet18",

@@ -16,9 +16,8 @@ from cleaning.gates.ceilings import ceiling_load, ceiling_rate
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from cleaning.gates.integrity import rebuilt
-from results.records.answers import Utilization
-from results.records.comparisons import FAIL, OPEN, PASS, Verdict
-from results.records.samples import Ceiling
+from results.records.answers import FAIL, OPEN, PASS, Utilization, Verdict
+from results.records.cell import Ceiling
 from results.store.store import read_run
 from runners.report import command
 from runners.report.compare import evidence_of

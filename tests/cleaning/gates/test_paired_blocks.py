@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cleaning.gates import times
-from results.records.samples import Sample
+from results.records.cell import Sample
 from runners.report.compare import evidence_of
 
 SMALL = Path(__file__).parents[3] / "results" / "published" / "amd-epyc-2-cores-2026-11-29"

@@ -13,8 +13,7 @@ from analysis.utilization.numerators import profiled
 from cleaning.profile import clean_profile, forest, profile_counts, shapes_flop
 from results.errors import Inconsistent
 from results.records.cell import Run
-from results.records.counts import CleanedOperation
-from results.records.operations import ProfiledOperation
+from results.records.counts import CleanedOperation, ProfiledOperation
 from tests.support.nets.small_steps import real_trace
 from tests.support.recordings.recorded_nets import NETS
 from tests.support.recordings.recordings import Tensor, a_run, call, mm, recorded, table_flop

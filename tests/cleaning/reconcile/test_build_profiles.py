@@ -14,8 +14,7 @@ from cleaning.reconcile.view import Built
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run
-from results.records.counts import CleanedOperation, ProfileCount
-from results.records.operations import ProfiledOperation
+from results.records.counts import CleanedOperation, ProfileCount, ProfiledOperation
 from results.store.store import read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 

@@ -8,8 +8,7 @@ import pytest
 from analysis.utilization.denominators import Denominator, of_ranks
 from cleaning.reconcile.parallel_steps import parallel_steps
 from results.records.answers import ParallelStep, StepTime
-from results.records.cell import Run
-from results.records.samples import RankCollective, RankRow, Sample
+from results.records.cell import RankCollective, RankRow, Run, Sample
 
 
 def run(parallel: str, batch_size: int = 8, **more: object) -> Run:

@@ -15,8 +15,7 @@ from analysis.operators.registry import unneeded_flop
 from cleaning.profile import clean_profile
 from cleaning.reconcile.backward_ratio import Closed, cell_ratios, sides_of
 from measure.operations.tracer import trace
-from results.records.counts import FlopCount, Ratio
-from results.records.operations import Operation
+from results.records.counts import FlopCount, Operation, Ratio
 from tests.measure.operations.vision_steps import parts as model_parts
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.small_steps import Calls, parts, real_trace

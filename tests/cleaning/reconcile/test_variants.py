@@ -10,8 +10,7 @@ import pytest
 
 from cleaning.reconcile.variants import kept_apart, variants
 from results.records.answers import Utilization
-from results.records.cell import Run, Sitting
-from results.records.samples import Sample
+from results.records.cell import Run, Sample, Sitting
 from results.store.layout import key_of
 from tests.support.made_up.made_up_runs import SITTING, a_run
 

@@ -15,7 +15,7 @@ from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, Ph
 from cleaning.trace.work_recordings import clean_recording
 from results.errors import Inconsistent
 from results.records.cell import Run
-from results.records.operations import OperationInstance
+from results.records.counts import OperationInstance
 from tests.support.made_up_operations.made_up_kernels import (
     AMPERE,
     DGRAD,

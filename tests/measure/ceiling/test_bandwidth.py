@@ -13,7 +13,7 @@ from measure.ceiling.ceilings import Bench
 from measure.ceiling.machine import measure_machine
 from measure.ceiling.trials import Move
 from measure.timing.clocks import CpuClock, CudaClock
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 BLANK = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
 

@@ -16,7 +16,7 @@ from measure.ceiling.trials import Trial
 from measure.device.apply_precision import read_flags
 from measure.timing.clocks import CpuClock
 from results.errors import Unavailable
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 
 def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: str = "matmul") -> Ceiling:

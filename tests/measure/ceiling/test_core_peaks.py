@@ -9,7 +9,7 @@ from measure.ceiling import core_peaks
 from measure.ceiling.core_peaks import Cores, derive_peak, issue_rows
 from measure.device.cpu_identity import Allowance
 from measure.native.kernels import IssueRate
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 BLANK = Ceiling(sitting="s0", device="cpu", precision="fp32", unit="", operation="", shape="")
 TWO_UNITS = next(row for row in vector_units("Golden Cove server") if row.instructions == "avx512f")

@@ -2,7 +2,7 @@
 
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import FAMILIES, Trial, moves, sweep, titled
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 
 def test_families_by_hand():

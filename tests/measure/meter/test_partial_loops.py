@@ -9,7 +9,7 @@ import torch
 from analysis.devices import telemetry
 from analysis.devices.ceilings import best
 from measure.meter import energy
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from tests.measure.meter.square_layers import meter_of
 
 WIDTH, BATCH = 8, 4

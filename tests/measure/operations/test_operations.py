@@ -11,7 +11,7 @@ from torch import nn
 
 from analysis.operators.registry import total
 from measure.operations.tracer import StepParts, Trace, trace_step
-from results.records.operations import Storage
+from results.records.counts import Storage
 from tests.support.nets.small_steps import (
     Calls,
     Small,

@@ -13,7 +13,7 @@ from measure.dispatch.sizes import plain, symbol
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, clear_cache, trace
 from results.errors import Unavailable
-from results.records.operations import Operation
+from results.records.counts import Operation
 from tests.measure.operations.traced_nets import NETS
 from tests.support.nets.small_steps import (
     Calls,

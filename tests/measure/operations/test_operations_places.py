@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from measure.fake.mode import fake_mode
 from measure.model.module_paths import Links
-from results.records.operations import Operation
+from results.records.counts import Operation
 from tests.support.nets.small_steps import (
     Calls,
     at_work,

@@ -15,7 +15,7 @@ import flopledger
 from measure.profile.step_kinds import ModelFailed
 from measure.profile.step_profile import StepDescription, profile_ready, profile_step
 from measure.timing.clocks import CpuClock
-from results.records.step_profile import StepModule, StepOperation, StepProfile
+from results.records.answers import StepModule, StepOperation, StepProfile
 from tests.measure.profile.left_behind import Fails, functions, state
 from tests.support.nets.small_steps import Calls
 from tests.support.nets.step_nets import NETS

@@ -10,7 +10,7 @@ from torch import nn
 from measure.profile.operation_times import OperationTimings, read
 from measure.profile.rows import between, operation_rows
 from measure.profile.step_profile import profile_step
-from results.records.operations import Operation
+from results.records.counts import Operation
 from tests.measure.profiler.made_up_events import ENGINE, Recording, a_step_on_cuda
 from tests.support.made_up_operations.made_up_operations import operation
 

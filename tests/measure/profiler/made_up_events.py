@@ -5,7 +5,7 @@ from typing import Any
 from torch.autograd import DeviceType
 
 from measure.profiler.events import to_operations
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 
 MAIN, ENGINE = 41, 57
 """torch's numbers of the step's own thread and of the one that runs CUDA's backward pass."""

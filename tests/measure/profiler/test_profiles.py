@@ -16,7 +16,7 @@ from measure.profiler.module_ranges import ModuleRanges, is_compiled
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock
 from results.errors import Unavailable
-from results.records.operations import Operation, ProfiledOperation
+from results.records.counts import Operation, ProfiledOperation
 from tests.measure.profiler.small_net import Net
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.nets.small_steps import Calls, parts

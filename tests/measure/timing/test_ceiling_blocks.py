@@ -12,7 +12,7 @@ from measure.timing.blocks import WarmUp, blocks_in_order, measure_blocks, warm_
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, steadiness_warning
-from results.records.samples import Sample
+from results.records.cell import Sample
 from tests.support.fakes.hosts import Host
 
 

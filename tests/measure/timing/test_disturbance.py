@@ -21,7 +21,7 @@ from measure.timing.disturbance import (
 )
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, disturbance_warning, placement_warning, rules_beside_others
-from results.records.samples import Sample
+from results.records.cell import Sample
 from tests.support.fakes.hosts import Host
 
 

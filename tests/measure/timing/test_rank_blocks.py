@@ -9,7 +9,7 @@ from measure.timing.clocks import clock_for
 from measure.timing.protocols import CPU_PROTOCOL
 from measure.timing.rank_blocks import END, BlockOrder, agreed_blocks, follow_orders, slowest_blocks
 from results.errors import Inconsistent
-from results.records.samples import Sample
+from results.records.cell import Sample
 
 
 def block(steps: int, start_s: float, wall_s: float, part: str = "measure", phase: str = "") -> Sample:

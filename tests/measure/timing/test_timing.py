@@ -12,7 +12,7 @@ from measure.timing.clocks import clock_for
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, step_time_s
 from results.errors import Inconsistent
-from results.records.samples import Sample
+from results.records.cell import Sample
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support import collector
 

@@ -20,7 +20,7 @@ from cleaning.trace.work_recordings import clean_recording
 from measure.trace.attribution.phases import OWN, OWN_STEP, last_step
 from measure.trace.readers.nvtx_ranges import parse
 from results.records.cell import Cell
-from results.records.operations import Operation
+from results.records.counts import Operation
 from runners.cli.model_options import read_recording
 from runners.sweep.cell import reference_trace
 from tests.support.bf16 import skip_without_bf16

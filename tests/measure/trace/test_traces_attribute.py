@@ -14,7 +14,7 @@ from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.nesting import NODE, OPERATOR
 from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from measure.trace.readers import kineto
-from results.records.vocabulary import PHASES
+from results.records.rows import PHASES
 
 DATA = Path(__file__).parents[2] / "data"
 

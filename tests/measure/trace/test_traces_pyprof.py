@@ -17,7 +17,7 @@ from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Re
 from measure.trace.readers import pyprof, pyprof_arguments
 from measure.trace.readers.read import detect
 from results.errors import Unavailable
-from results.records.operations import ProfiledOperation
+from results.records.counts import ProfiledOperation
 from tests.measure.trace.made_up_dicts import DICT_LINES, FUNCTIONAL
 
 HEADER = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.compare.page import sentence
-from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.answers import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from runners.report import command
 from tests.support.fakes.commands import refused, running
 from tests.support.fakes.page_reader import Reader

@@ -11,7 +11,7 @@ import pytest
 from reports.compare.cells import compare_runs
 from reports.compare.gate import Condition, gate_markdown, judge
 from reports.compare.page import Side
-from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
+from results.records.answers import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 from results.store.reading import read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import waterfall_figure
 from reports.count.waterfall_figure import MOST_CAUSES
-from results.records.accounts import Account, AccountCause
+from results.records.answers import Account, AccountCause
 
 
 def account(counter: str, native: int | float | None, **more: Any) -> Account:

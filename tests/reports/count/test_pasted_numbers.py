@@ -15,7 +15,7 @@ from reports.count.pasted import parse
 from reports.count.references import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_of
 from reports.count.text import ModelCounts
 from reports.shared.layout import page
-from results.records.accounts import Account, AccountCause
+from results.records.answers import Account, AccountCause
 from runners.count import command
 from tests.support.fakes.commands import running
 

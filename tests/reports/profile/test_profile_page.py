@@ -6,7 +6,7 @@ import pytest
 
 from reports.profile.page import page
 from reports.profile.tree import tree_text
-from results.records.step_profile import StepModule, StepProfile
+from results.records.answers import StepModule, StepProfile
 from tests.support.fakes import page_reader
 from tests.support.made_up.made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 

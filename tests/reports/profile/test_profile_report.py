@@ -11,7 +11,7 @@ from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
 from reports.profile.figures import icicle
 from reports.profile.tree import aggregated_text, tree_text
-from results.records.step_profile import Machine, StepModule
+from results.records.answers import Machine, StepModule
 from tests.support.made_up.made_up_profile import (
     FUSED_MS,
     MODEL_FLOP,

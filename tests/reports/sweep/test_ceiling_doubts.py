@@ -9,7 +9,7 @@ import pytest
 from analysis.utilization.ceiling_doubts import doubts
 from reports.sweep.headline import basis, closing
 from reports.sweep.table import peak_lines
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from runners.report import command
 from runners.report import compare as check
 from tests.support.made_up import made_up_device, made_up_evidence

@@ -13,7 +13,7 @@ from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.rates import GROUPS, rates
 from reports.trace.timeline import Trace
-from results.records.operations import Kernel
+from results.records.counts import Kernel
 from results.records.rows import header
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G

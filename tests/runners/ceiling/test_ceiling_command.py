@@ -12,7 +12,7 @@ import pytest
 from analysis.profile.machine import machine_of
 from measure.ceiling.trials import moves, sweep
 from measure.device.environment import DeviceProperties, Environment, TorchFacts
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from runners.ceiling import command as ceiling_command
 from runners.ceiling.search import Search
 from runners.workers.devices import ProbeResult

@@ -7,7 +7,7 @@ from measure.ceiling.ceilings import Bench
 from measure.ceiling.trials import Move, Trial
 from measure.device import apply_precision as precision
 from measure.timing.clocks import clock_for
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from runners.ceiling import search as ceiling_tasks
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
-from results.records.accounts import Account, AccountCause
+from results.records.answers import Account, AccountCause
 from results.records.rows import header
 from runners.count import command
 from tests.support.fakes.commands import refused, running

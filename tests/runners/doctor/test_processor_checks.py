@@ -8,7 +8,7 @@ import pytest
 
 from analysis.devices.processors import Processor
 from measure.device.cpu_identity import Allowance
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from runners.doctor import checks as processor
 from runners.doctor import command
 from runners.doctor.checks import identity_check

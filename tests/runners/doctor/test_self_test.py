@@ -236,7 +236,7 @@ def test_fp32_that_rounds_to_tf32_fails(monkeypatch, lie) -> None:
 
 
 def call(name, shapes, values=(), device_time_s=1e-6):
-    from results.records.operations import ProfiledOperation
+    from results.records.counts import ProfiledOperation
 
     return ProfiledOperation(
         work="batch", index=0, parent=None, name=name, phase="forward", module="", sequence_nr=None, forward_index=None,

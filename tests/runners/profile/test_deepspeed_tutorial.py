@@ -16,7 +16,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.profile.rows import module_rows, operation_rows
 from measure.profile.step_kinds import ModelStep, traced_on_fakes
 from measure.profile.step_profile import profile_step
-from results.records.step_profile import StepModule, StepOperation
+from results.records.answers import StepModule, StepOperation
 
 
 def tables(model: nn.Module, *inputs: torch.Tensor) -> tuple[tuple[StepOperation, ...], tuple[StepModule, ...]]:

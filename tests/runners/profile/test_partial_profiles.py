@@ -14,7 +14,7 @@ from torch import nn
 
 from measure.profile.step_profile import profile_step
 from reports.profile.data import document, modules_csv, operations_csv
-from results.records.step_profile import Machine, StepProfile
+from results.records.answers import Machine, StepProfile
 from runners.profiler import Profiler, profile_model
 from tests.support.made_up.made_up_profile import PROFILE
 

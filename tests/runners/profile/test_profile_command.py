@@ -10,7 +10,7 @@ import pytest
 
 from measure.device.environment import DeviceProperties
 from reports.sweep.table import to_csv
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 from runners.cli.exits import Mistake
 from runners.profile import command
 from runners.profile import task as deepspeed_config

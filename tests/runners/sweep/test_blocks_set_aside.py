@@ -16,8 +16,7 @@ from cleaning.gates.gates import GATES, judge
 from measure.timing.disturbance import CoreState, Disturbance
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
 from results.records.answers import StepTime
-from results.records.cell import Run
-from results.records.samples import Sample
+from results.records.cell import Run, Sample
 from results.store.store import read_run
 from runners.sweep import cell as sweep_cell
 from tests.support.fakes.fake_session import MEASURE, Scene, cell

@@ -17,7 +17,7 @@ import pytest
 from measure.profiler import nsight as profiler_nsight
 from results.errors import Unavailable
 from results.records.cell import Cell
-from results.records.vocabulary import non_default
+from results.records.rows import non_default
 from runners import nvtx_step
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording

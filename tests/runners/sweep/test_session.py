@@ -10,10 +10,9 @@ import pytest
 
 from measure.timing.protocols import Protocol
 from results.errors import StoreFault
-from results.records.cell import Cell
-from results.records.operations import ProfiledOperation
-from results.records.samples import Sample
-from results.records.vocabulary import STATUSES
+from results.records.cell import Cell, Sample
+from results.records.counts import ProfiledOperation
+from results.records.rows import STATUSES
 from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings

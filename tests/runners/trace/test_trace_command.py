@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from results.records.counts import CleaningLog
-from results.records.operations import Kernel, OperationInstance
+from results.records.counts import CleaningLog, Kernel, OperationInstance
 from results.records.rows import header
 from runners import trace
 from tests.support.fakes.commands import code_without, refused, running, telling

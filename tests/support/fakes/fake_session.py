@@ -9,10 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from analysis.devices.telemetry import Reading
-from results.records.cell import Cell
-from results.records.counts import FlopCount
-from results.records.operations import ProfiledOperation
-from results.records.samples import Ceiling, Sample
+from results.records.cell import Ceiling, Cell, Sample
+from results.records.counts import FlopCount, ProfiledOperation
 from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress

@@ -5,7 +5,7 @@ from dataclasses import replace
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import moves, sweep, titled
 from reports.ceiling import CeilingAnswer
-from results.records.samples import Ceiling
+from results.records.cell import Ceiling
 
 RATES = {"fp32": 50e12, "tf32": 400e12, "amp-bf16": 780e12}
 

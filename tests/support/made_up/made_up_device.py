@@ -7,10 +7,9 @@ from typing import Any
 
 from analysis.devices import peaks
 from cleaning.facts.self_test import OK, CheckResult, SelfTest
-from results.records.cell import Parameters, Run
-from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.cell import Ceiling, Parameters, Run, Sample
+from results.records.counts import Operation, ProfiledOperation, Storage
 from results.records.rows import header
-from results.records.samples import Ceiling, Sample
 
 HIGHEST_HZ = 1_980_000_000
 VERSION = "0.1.0+g0123456789ab"

@@ -19,10 +19,8 @@ from analysis.stats.summary import LAG1_RAISED
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest
 from cleaning.gates.evidence import facts_of
-from results.records.cell import Cell, Run, Sitting
-from results.records.counts import FlopCount
-from results.records.operations import Operation, ProfiledOperation, Storage
-from results.records.samples import Ceiling, Sample, Telemetry
+from results.records.cell import Ceiling, Cell, Run, Sample, Sitting, Telemetry
+from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.store.manifest import Manifest
 from results.store.store import Store
 from tests.support.made_up import made_up_device, run_fixture

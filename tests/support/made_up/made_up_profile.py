@@ -8,7 +8,7 @@ backward 0.05, 1.5; convolution backward 4, 2; update 0.015, 0.45.
 from dataclasses import replace
 from typing import Any
 
-from results.records.step_profile import Machine, StepModule, StepOperation, StepProfile
+from results.records.answers import Machine, StepModule, StepOperation, StepProfile
 
 MS = 1e-3
 

@@ -4,11 +4,9 @@ import errno
 import os
 from pathlib import Path
 
-from results.records.cell import Run, Sitting
-from results.records.counts import FlopCount
-from results.records.operations import Operation, Storage
+from results.records.cell import Ceiling, Run, Sample, Sitting, Telemetry
+from results.records.counts import FlopCount, Operation, Storage
 from results.records.rows import Record
-from results.records.samples import Ceiling, Sample, Telemetry
 from results.store.disk import Disk
 from results.store.manifest import Manifest
 from results.store.store import Store

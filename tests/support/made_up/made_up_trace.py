@@ -11,8 +11,7 @@ import pandas as pd
 from cleaning.trace.totals import PhaseTotal, Unnamed
 from reports.trace.text import PHASES, STATES
 from reports.trace.timeline import Trace
-from results.records.counts import CleaningLog
-from results.records.operations import OperationInstance
+from results.records.counts import CleaningLog, OperationInstance
 
 G = 10**9
 MS = 10**6

@@ -20,10 +20,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from results.records.cell import Cell, Run, Sitting
-from results.records.counts import FlopCount
-from results.records.operations import Operation, ProfiledOperation, Storage
-from results.records.samples import Ceiling, Sample, Telemetry
+from results.records.cell import Ceiling, Cell, Run, Sample, Sitting, Telemetry
+from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.store.manifest import Manifest
 from results.store.store import Store
 from tests.support.made_up.made_up_runs import Unsynced

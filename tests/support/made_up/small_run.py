@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
-from results.records.samples import Sample
+from results.records.cell import Sample
 from results.store.layout import CELL_FILES, key_of
 from results.store.reading import read_operation_table, read_run
 from results.store.store import Store, read_operations, read_profile

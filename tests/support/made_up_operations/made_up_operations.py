@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from results.records.operations import Operation
+from results.records.counts import Operation
 
 Shape = Sequence[Any]
 

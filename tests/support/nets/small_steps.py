@@ -9,7 +9,7 @@ from torch import nn
 
 from measure.fake.mode import FakeMode, fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace_step
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 from workloads.catalogue.base import Batch
 from workloads.training.step import OPTIMIZERS, TrainingStep
 

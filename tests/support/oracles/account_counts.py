@@ -14,7 +14,7 @@ from measure.counters.harness.isolation import count_isolated
 from measure.counters.harness.model_calls import record
 from measure.counters.harness.registry import COUNTERS
 from results.records.counts import FlopCount
-from results.records.vocabulary import WHOLE
+from results.records.rows import WHOLE
 from tests.support.account_nets import account_nets
 from workloads.catalogue.base import Batch, Workload, mean_loss
 

@@ -8,7 +8,7 @@ import torch
 from analysis.optables.builder import StepTable
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 from workloads.catalogue.base import Batch, mean_loss
 from workloads.training.step import OPTIMIZERS, TrainingStep
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from results.records.cell import Run
-from results.records.operations import Operation, ProfiledOperation
+from results.records.counts import Operation, ProfiledOperation
 
 
 class Tensor:

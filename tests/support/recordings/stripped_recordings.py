@@ -16,7 +16,7 @@ from analysis.trace.operations import is_product
 from cleaning.trace.clean import CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.readers.read import read
-from results.records.operations import OperationInstance
+from results.records.counts import OperationInstance
 
 Event = dict[str, Any]
 

@@ -23,7 +23,7 @@ from analysis.formula.derivation.interpolate import (
     value_of,
 )
 from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 
 POINTS = [
     {"b": 3, "w": 64, "i": 97},

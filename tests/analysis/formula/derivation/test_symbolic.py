@@ -16,7 +16,7 @@ from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted
 from analysis.formula.derivation.symbolic_table import Convention
 from analysis.formula.derivation.totals import expression, totals
 from analysis.operators import registry
-from results.records.operations import Operation, Storage
+from results.records.counts import Operation, Storage
 from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
 from runners.workers.any_model import get
 

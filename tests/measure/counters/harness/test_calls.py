@@ -12,7 +12,7 @@ from torch import nn
 from measure.counters.harness.model_calls import WATCHED, record
 from measure.profile.unseen_operations import plain_calls
 from results.errors import Unavailable
-from results.records.calls import FUNCTION, MODULE, Sized, tensors
+from results.records.counts import FUNCTION, MODULE, Sized, tensors
 from tests.support.account_nets.account_nets_layers import Lambda
 from tests.support.nets.counted_nets import Broken
 

@@ -12,7 +12,7 @@ from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.records.cell import Cell
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED
 from runners.sweep import cell as sweep_cell
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings

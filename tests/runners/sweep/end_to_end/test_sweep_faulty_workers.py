@@ -7,7 +7,7 @@ import io
 import pytest
 
 from results.records.cell import Cell
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from results.records.cell import Run
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED
 from results.store.store import RunData, read_run
 from tests.support.fakes.real_sweeps import sweep
 

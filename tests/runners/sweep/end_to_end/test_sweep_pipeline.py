@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from results.records.cell import Run
-from results.records.samples import RankCollective, RankRow
+from results.records.cell import RankCollective, RankRow, Run
 from results.store.reading import RunData
 from tests.support.fakes.real_sweeps import CONFIG, rows, swept_config, swept_ranks, under_torchrun
 

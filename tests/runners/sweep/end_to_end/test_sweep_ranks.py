@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from analysis.utilization.step_times import ASIDE
-from results.records.cell import Run
-from results.records.samples import RankCollective, RankRow, RankSample, Sample
+from results.records.cell import RankCollective, RankRow, RankSample, Run, Sample
 from results.store.reading import RunData, read_run
 from tests.support.fakes import real_sweeps
 from tests.support.fakes.real_sweeps import QUICK, Sweep, rows

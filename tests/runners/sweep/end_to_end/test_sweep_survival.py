@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from results.records.cell import Run
-from results.records.vocabulary import MEASURED
+from results.records.rows import MEASURED
 from results.store.store import RunData, read_run
 from tests.support.fakes.real_sweeps import TINY, Sweep, here, sweep
 
