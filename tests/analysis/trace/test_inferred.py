@@ -14,6 +14,7 @@ from analysis.trace.conv_inference import (
     forward_flop,
     grad_output,
     gradient_flop,
+    is_transposed,
     window,
 )
 from analysis.trace.operations import product_flop
@@ -136,3 +137,19 @@ def test_a_gradient_of_either_kind_is_not_guessed() -> None:
         gradient_flop(both, [])
     assert gradient_flop(both, ["aten::conv2d"]) == 2 * (2 * 4 * 9 * 9) * 4 * 9
     assert gradient_flop(both, ["aten::conv_transpose2d"]) == 2 * (2 * 4 * 8 * 8) * 4 * 9
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["aten::conv2d"], False),
+        (["aten::convolution"], None),
+        (["aten::convolution", "aten::miopen_convolution"], False),
+        (["aten::convolution_backward", "aten::conv_transpose2d"], True),
+        (["aten::_convolution", "aten::empty"], None),
+        (["aten::transpose", "aten::mm"], None),
+        ([], None),
+    ],
+)
+def test_is_transposed(names: list[str], told: bool | None) -> None:
+    assert is_transposed(names) is told

@@ -10,6 +10,7 @@ from analysis.trace.kernel_names import (
     family,
     fast_algorithm,
     fft_tiles,
+    is_renamed,
     makes_products,
     pyprof_convolution,
     pyprof_linear,
@@ -411,3 +412,17 @@ def test_tiles_of_unequal_sides_and_of_a_kernel_beyond_a_tile() -> None:
     assert fft_tiles((112, 28), (3, 3)) == 4
     assert fft_tiles((64, 64), (33, 33)) == 0
     assert fft_tiles((64, 64), (32, 32)) == 64 * 64
+
+
+@pytest.mark.parametrize(
+    ("name", "renamed"),
+    [
+        (made_up_kernels.WGRAD, True),
+        (made_up_kernels.IMPLICIT, True),
+        (made_up_kernels.DGRAD, False),
+        (made_up_kernels.EXPLICIT, False),
+        (made_up_kernels.SCUDNN, False),
+    ],
+)
+def test_renamed(name: str, renamed: bool) -> None:
+    assert is_renamed(name) is renamed

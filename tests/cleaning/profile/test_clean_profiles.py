@@ -331,3 +331,45 @@ def test_the_dtype_is_that_of_the_innermost_product_that_names_one() -> None:
     ]
     assert [row.dtype for row in clean(*calls)] == ["float16"]
     assert [row.dtype for row in clean(call("aten::mm", Tensor(2, 3, dtype=""), Tensor(3, 4, dtype="")))] == [""]
+
+
+def test_products_of_other_phases_are_kept_and_said_to_be_none_of_the_step() -> None:
+    rows = clean(*(mm(2, 3, 4, i, phase=phase) for i, phase in enumerate(("optimizer", "recompute", "", "loss"))))
+    assert [row.cleaned_flop for row in rows] == [48] * 4
+    assert [row.reason for row in rows] == [
+        "in optimizer: no model FLOP of the step",
+        "in recompute: no model FLOP of the step",
+        "in no phase: no model FLOP of the step",
+        "",
+    ]
+    forward, backward = profile_counts(a_run(), rows, None)
+    assert (forward.cleaned_flop, forward.operations) == (48, 1)
+    assert forward.reason == "1 products are in no phase and not counted"
+    assert (backward.cleaned_flop, backward.status) == (None, "unavailable")
+
+
+def test_one_unknown_product_makes_its_phase_unknown() -> None:
+    grouped = call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1, module="experts", time_s=3.0)
+    rows = clean_profile(a_run(), [mm(2, 3, 4, time_s=1.0), grouped]).operations
+    forward, backward = profile_counts(a_run(), rows, None)
+    found = forward.found_flop, forward.deduplicated_flop, forward.cleaned_flop
+    assert (*found, forward.unknown, forward.status) == (None, None, None, 1, "unavailable")
+    known = forward.found_at_least_flop, forward.deduplicated_at_least_flop, forward.at_least_flop
+    assert (*known, forward.unknown_calls, forward.unknown_time_ratio) == (48, 48, 48, 1, 0.75)
+    assert (backward.at_least_flop, backward.unknown_calls, backward.unknown_time_ratio) == (None, 0, None)
+    (numerator,) = profiled("batch", (forward, backward), rows, a_run())
+    assert (numerator.model_flop, numerator.at_least_flop, numerator.unknown_calls) == (None, 48, 1)
+    assert "1 of 2 products have no count" in numerator.reason
+    assert forward.reason.startswith(
+        "1 of 2 products have no count, the first aten::_grouped_mm experts: nothing was counted"
+    )
+
+
+def test_what_is_unknown_stays_unknown_with_its_reason() -> None:
+    rows = clean(
+        call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=0, found_flop=48),
+        call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1),
+    )
+    assert [(row.cleaned_flop, row.verdict) for row in rows] == [(None, "unknown")] * 2
+    why = "shapes give no count: aten::_grouped_mm: its arguments are in no table"
+    assert [row.reason for row in rows] == [f"48 FLOP were recorded and {why}", f"nothing was counted and {why}"]

@@ -20,6 +20,7 @@ from tests.support.made_up_operations.made_up_kernels import (
     AMPERE,
     DGRAD,
     EXPLICIT,
+    FFT,
     HOPPER,
     IM2COL,
     IMPLICIT,
@@ -38,6 +39,22 @@ from tests.support.made_up_operations.made_up_kernels import (
     gradients,
 )
 from tests.support.recordings.recordings import Tensor, a_run
+
+
+def old_gradients(*inside: str, time_ns: tuple[int, ...] = (10, 20)) -> CleanedTrace:
+    """What torch before 1.11 recorded of a convolution's gradients on a machine without a device: sizes alone."""
+    made = MadeUp()
+    forward = made.call("aten::cudnn_convolution", Tensor(*INPUT), Tensor(*WEIGHT), settings=False)
+    tensors = (Tensor(*INPUT), Tensor(*OUTPUT), Tensor(*WEIGHT))
+    back = made.call(
+        "aten::cudnn_convolution_backward", *tensors, settings=False, phase="backward", forward_index=forward
+    )
+    sizes = {"input": (None, Tensor(*OUTPUT), Tensor(*WEIGHT)), "weight": (None, Tensor(*OUTPUT), Tensor(*INPUT))}
+    for which, time in zip(inside, time_ns, strict=False):
+        name = f"aten::cudnn_convolution_backward_{which}"
+        made.kernel(made.call(name, *sizes[which], parent=back, settings=False), name, what="call", time_ns=time * US)
+    return cleaned(made)
+
 
 INPUT, WEIGHT, OUTPUT = (32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)
 CONV = 2 * 32 * 64 * 56 * 56 * 64 * 3 * 3
@@ -474,3 +491,112 @@ def test_the_run_is_what_comes_last(tuned: list[str], run: int) -> None:
     found = one_convolution(*tuned)
     assert found.kernels["fault"].ne("autotune").tolist() == [False] * (len(tuned) - run) + [True] * run
     assert states(found)[2] == CONV
+
+
+def test_totals_by_phase() -> None:
+    made = MadeUp()
+    for phase in ("forward", "loss", "recompute", "optimizer", ""):
+        made.kernel(convolution(made, INPUT, WEIGHT, phase=phase), SCUDNN)
+    found = cleaned(made)
+    assert [states(found, phase) for phase in ("forward", "backward", "recompute")] == [
+        [2 * CONV] * 3,
+        [None] * 3,
+        [CONV] * 3,
+    ]
+
+
+def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
+    for kernels, faults in (
+        (4, ()),
+        (1, (("grouped", 1, CONV // 4 - CONV // 16),)),
+        (5, (("multi_kernel", 1, -CONV // 16),)),
+    ):
+        made = MadeUp()
+        made.kernel(convolution(made, INPUT, (64, 16, 3, 3), groups=4), *[SCUDNN] * kernels)
+        found = cleaned(made)
+        assert states(found) == [kernels * CONV // 16, min(kernels, 4) * CONV // 16, CONV // 4], kernels
+        assert found.faults == faults
+
+
+def test_old_recordings_without_settings() -> None:
+    found = cleaned(old_step(input=[DGRAD], weight=[WGRAD]))
+    assert states(found) == [CONV + 24] * 3
+    assert states(found, "backward") == [CONV, CONV, 2 * CONV]
+    assert found.instances[2].units == 2
+
+
+def test_a_number_without_sizes_counts_once() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d"), *fft(4))
+    calls, kernels = made.tables()
+    kernels["source_flop"] = [100 if name == FFT else 0 for name in kernels["name"]]
+    found = clean(calls, kernels)
+    assert states(found) == [400, 100, 100]
+    assert only(found).verdict == "unknown"
+
+
+def test_kernels_of_a_graph_share_a_launch_and_are_no_doubles() -> None:
+    made = MadeUp()
+    call = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16))
+    made.kernel(call, SGEMM, SGEMM, correlation=5)
+    assert cleaned(made).faults == (("multi_kernel", 1, -1024),)
+
+
+def test_a_call_whose_sizes_give_nothing_is_repaired_from_the_one_around_it() -> None:
+    made = MadeUp()
+    outer = convolution(made, INPUT, WEIGHT)
+    made.kernel(made.call("aten::empty", Tensor(2), parent=outer), "aten::empty", what="call")
+    found = cleaned(made)
+    assert states(found) == [0, 0, CONV]
+    assert found.faults == (("not_counted", 1, CONV),)
+
+
+def test_the_number_of_a_bias_is_not_the_products() -> None:
+    made = MadeUp()
+    call = made.call("aten::linear", Tensor(4, 8), Tensor(16, 8))
+    made.kernel(call, POINTWISE, source_flop=4 * 16)
+    made.kernel(call, SGEMM, source_flop=1024)
+    found = cleaned(made)
+    assert states(found) == [1088, 1024, 1024]
+    assert found.faults == (("not_product", 1, -64),)
+
+
+@pytest.mark.parametrize("time_ns", [(10, 20), (20, 10)])
+def test_calls_of_one_gradient_each_count_one_each(time_ns: tuple[int, ...]) -> None:
+    found = old_gradients("input", "weight", time_ns=time_ns)
+    assert states(found, "backward") == [2 * CONV] * 3
+    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV]
+    assert found.faults == (("no_kernel", 1, CONV),)  # the forward call is no row
+    assert [i.units for i in found.instances] == [1, 2]
+
+
+def test_nothing_known_of_a_phase_is_unknown_and_not_zero() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d", phase="backward"), SCUDNN, source_flop=0)
+    found = cleaned(made)
+    assert states(found, "backward") == [None, None, None]  # 0 is what PyProf writes for what it cannot count
+    assert states(found, "forward") == [None, None, None]
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(None, 0, 1, 1.0)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal()
+
+
+def test_a_call_without_a_count_whose_kernels_were_not_recorded_has_no_known_time() -> None:
+    made = MadeUp()
+    made.call("aten::conv2d")
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    found = cleaned(made)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV, 1, None)
+
+
+def test_calls_in_the_place_of_kernels() -> None:
+    made = MadeUp()
+    outer = convolution(made, INPUT, WEIGHT)
+    pad, each = Tensor(*INPUT), ((1, 1), (1, 1), (1, 1), 1)
+    inner = made.call("aten::mkldnn_convolution", pad, Tensor(*WEIGHT), None, *each, parent=outer)
+    copy = made.call("aten::copy_", Tensor(2), parent=outer)
+    for call in (inner, copy):
+        made.kernel(call, made.calls[call]["name"], what="call")
+    found = cleaned(made)
+    assert states(found) == [CONV] * 3
+    assert found.faults == ()
+    assert found.unexplained_time_ratio == 0

@@ -230,3 +230,30 @@ def test_nonsense_is_unknown_and_no_error(data: st.DataObject) -> None:
     raw, repaired = (at_least(found, state) for state in ("raw", "repaired"))
     outside = {i.index for i in found.instances if i.phase == "nowhere"}
     assert outside or raw + sum(flop for _, _, flop in found.faults) == repaired
+
+
+@laws
+@given(recordings())
+def test_what_has_sizes_ends_at_what_they_give(made: MadeUp) -> None:
+    for instance in clean(*made.tables()).instances:
+        if instance.expected_flop is None:
+            assert instance.verdict == "unknown"
+            continue
+        assert instance.repaired_flop == instance.expected_flop == (instance.units or 0) * (instance.unit_flop or 0)
+        raw = instance.raw_flop or 0
+        right = {0: "right", 1: "over", -1: "under"}[(raw > instance.expected_flop) - (raw < instance.expected_flop)]
+        assert instance.verdict == right
+        assert right == "right" or instance.reason
+
+
+@laws
+@given(recordings())
+def test_faults_balance_what_was_found_with_what_is_repaired(made: MadeUp) -> None:
+    found = clean(*made.tables())
+    raw, once, repaired = (at_least(found, state) for state in STATES)
+    assert raw + sum(flop for _, _, flop in found.faults) == repaired
+    assert once <= raw
+    steps = {"deduplicated": 0, "repaired": 0}
+    for row in found.log:
+        steps[row.step] += int(row.after or 0) - int(row.before or 0)
+    assert (raw + steps["deduplicated"], once + steps["repaired"]) == (once, repaired)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
-from analysis.parallel.rank_trace import LocalParameter
+from analysis.parallel.rank_trace import LocalParameter, same_work
 from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank
 from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, run_rank
@@ -208,3 +208,10 @@ def test_a_weight_that_gets_no_gradient_is_gathered_with_its_stage_and_not_scatt
     for stage, more in enumerate((0, 4 * 4 * 6)):
         sums = {each.kind: each.nbytes for each in ledger.work(Coordinates(stage, 0, 0)).collectives}
         assert sums["all_gather"] - sums["reduce_scatter"] == more
+
+
+def test_first_and_last_rank_tell_whether_all_do_the_same():
+    sizes, step = {"pp": 1, "dp": 1, "cp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
+    uneven = RankStep(BlockNet, (torch.ones(2, 8),), UNEVEN)
+    assert same_work(trace_rank(step, sizes, 0), trace_rank(step, sizes, 3))
+    assert not same_work(trace_rank(uneven, sizes, 0), trace_rank(uneven, sizes, 3))

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,10 @@ from torch import nn
 from measure.fake.mode import fake_copy, fake_mode
 from measure.model.run import summed
 from measure.operations.tracer import trace_step
-from measure.profile import alignment
+from measure.profile import alignment, rows
 from measure.profile.alignment import bare, common, join
 from measure.profile.operation_times import shares
+from measure.profile.rows import StepTimes
 from measure.profiler.events import Frame, step_frames
 from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
@@ -168,3 +170,20 @@ def test_each_instant_belongs_to_what_began_last(seed: int):
             end += 1
     assert (Counter(found.own), Counter(found.waited), found.end) == (+own, +waited, end)
     assert sum(found.own.values()) + sum(found.waited.values()) + found.end == 40
+
+
+def test_times_are_means_of_the_operations_that_have_a_call():
+    """Operation 1 has no call: it has no times; without a recorded step none has."""
+    operations: Any = [SimpleNamespace(index=0), SimpleNamespace(index=1)]
+    steps = [StepTimes(3.0, {0: own}, {0: 2 * own}, {0: 0.5}, {0: kernels}) for own, kernels in ((1.0, 2), (3.0, 4))]
+    found = rows._times(operations, steps)
+    assert set(found) == {0}
+    assert (found[0]["time_s"], found[0]["host_time_s"], found[0]["kernels"]) == (2.0, 4.0, 3.0)
+    assert rows._times(operations, []) == {}
+
+
+def test_one_call_that_is_missing_shifts_nothing():
+    names = [f"{letter}{number % 3}" for number in range(500) for letter in "abc"]
+    without = names[:700] + names[701:]
+    assert common(without, names) == [(at, at if at < 700 else at + 1) for at in range(len(without))]
+    assert len(common(names[:400], names)) == 400

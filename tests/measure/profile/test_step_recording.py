@@ -137,3 +137,15 @@ def test_a_step_on_cuda_has_kernels_and_is_conserved():
         assert sum(row.time_s for row in products) > 0.1 * mean_s
         assert {row.phase for row in products} == {"forward", "backward"}
         assert not any("no time" in note for note in profile.notes)
+
+
+def test_two_steps_are_two_times():
+    found = read(Two(1), [row for row in table() if row.index in (0, 2)], cuda=True)
+    assert [step.own_s for step in found.steps] == [pytest.approx({0: 10e-9, 2: 30e-9})] * 2
+    assert [step.step_s for step in found.steps] == [1000e-9] * 2
+    assert found.notes == ()
+
+
+def test_ignored_operations_are_no_part_of_the_step():
+    (step,) = recorded(with_kernels()[0], ignored=[2]).steps
+    assert (step.left_out_s, step.step_s) == pytest.approx((420e-9, (1103 - 420) * 1e-9))
