@@ -44,10 +44,8 @@ def to_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: 
         )
         for cell in cells
     ]
-    wide = [max(len(line[at]) for _, line in lines) for at in range(len(HEAD))]  # one width for all tables
     for table, group in groupby(lines, key=lambda pair: pair[0]):
-        rows = [[f"{text:<{wide[at]}}" if at < 2 else f"{text:>{wide[at]}}" if at < 5 else text
-                 for at, text in enumerate(line)] for _, line in group]  # fmt: skip
+        rows = [line for _, line in group]
         parts += ["", strong(table), TextTable(_COLUMNS, rows, rule=False)]
     return page([*parts, "", *(Hanging(f"{number:>3}", text) for text, number in numbers.items())], width, colour)
 

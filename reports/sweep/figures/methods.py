@@ -8,7 +8,6 @@ used are shown; if the table has neither, the first it has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,17 +28,6 @@ _MOST_LANES = 84
 _LEAST_ROW_IN = 0.24
 
 
-@dataclass(frozen=True)
-class _Page:
-    """What one figure holds. apart: what sets it apart from the first, in words."""
-
-    points: pd.DataFrame
-    models: list[str]
-    batches: list[int]
-    series: list[str]
-    apart: str
-
-
 def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figure]:
     """File name → figure: one for each precision and variant, one panel a batch size; {} without cells.
 
@@ -48,7 +36,7 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
     points = _points(frame)
     if points.empty:
         return {}
-    pages = [(page.apart, partial(_figure, page, post2021)) for page in _pages(points)]
+    pages = [(apart, partial(_figure, page, apart, post2021)) for apart, page in _pages(points)]
     return figure_panels.named(f"{NAME}_post2021" if post2021 else NAME, pages)
 
 
@@ -74,58 +62,56 @@ def _series(frame: pd.DataFrame) -> list[str]:
     return lanes
 
 
-def _pages(points: pd.DataFrame) -> Iterator[_Page]:
-    """A page for each precision and variant, and more where models or batch sizes do not fit on one."""
+def _pages(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(what sets it apart from the first, in words; its points) of a page for each precision and variant, and of more
+    where models or batch sizes do not fit on one."""
     several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
-    for precision in figure_panels.in_order(points["precision"]):
-        for variant in points["variant"].unique():
-            mine = points[(points["precision"] == precision) & (points["variant"] == variant)]
-            words = [precision] if several["precision"] else []
-            words += variant_lines(variant) if several["variant"] else []
-            if not mine.empty:
-                yield from _chunks(mine, words)
+    for (precision, variant), mine in figure_panels.groups(points, "precision", "variant"):
+        words = [precision] if several["precision"] else []
+        words += variant_lines(variant) if several["variant"] else []
+        models = _models(mine)
+        batches = figure_panels.pages(sorted(int(batch) for batch in mine["batch_size"].unique()), _COLUMNS)
+        for some in figure_panels.pages(models, _MOST_LANES // mine["series"].nunique()):
+            for sizes in batches:
+                apart = [f"batch {sizes[0]} to {sizes[-1]}"] if len(batches) > 1 else []
+                apart += [f"from {some[0]}"] if len(some) < len(models) else []
+                here = mine[mine["model"].isin(some) & mine["batch_size"].isin(sizes)]
+                yield ", ".join([*words, *apart]), here
 
 
-def _chunks(points: pd.DataFrame, words: list[str]) -> Iterator[_Page]:
-    series = figure_panels.in_order(points["series"], ORDER)
+def _models(points: pd.DataFrame) -> list[str]:
+    """The best first."""
     best = points.groupby("model", sort=False)["value"].max().fillna(-1.0)
-    models = [str(name) for name in best.sort_values(ascending=False, kind="stable").index]
-    batches = figure_panels.pages(sorted(int(batch) for batch in points["batch_size"].unique()), _COLUMNS)
-    for some in figure_panels.pages(models, _MOST_LANES // len(series)):
-        for sizes in batches:
-            here = points[points["model"].isin(some) & points["batch_size"].isin(sizes)]
-            apart = [f"batch {sizes[0]} to {sizes[-1]}"] if len(batches) > 1 else []
-            apart += [f"from {some[0]}"] if len(some) < len(models) else []
-            yield _Page(here, some, sizes, series, ", ".join([*words, *apart]))
+    return [str(name) for name in best.sort_values(ascending=False, kind="stable").index]
 
 
-def _figure(page: _Page, post2021: bool) -> Figure:
+def _figure(points: pd.DataFrame, apart: str, post2021: bool) -> Figure:
+    series, models = figure_panels.in_order(points["series"], ORDER), _models(points)
     looks = {
         name: {"color": colour, "marker": marker}
-        for name, (colour, marker) in figure_style.method_looks(page.series).items()
+        for name, (colour, marker) in figure_style.method_looks(series).items()
     }
-    row_in = max(_LEAST_ROW_IN, (len(page.series) + 1) * figure_panels.LANE_IN)
-    figure, drawn, spare = figure_panels.grid(len(page.batches), _COLUMNS, 0.35 + max(0.8, len(page.models) * row_in))
-    for axes, batch in zip(drawn, page.batches, strict=True):
-        figure_panels.ratio_rows(axes, page.points[page.points["batch_size"] == batch], page.models, looks)
+    batches = sorted(int(batch) for batch in points["batch_size"].unique())
+    row_in = max(_LEAST_ROW_IN, (len(series) + 1) * figure_panels.LANE_IN)
+    figure, drawn, spare = figure_panels.grid(len(batches), _COLUMNS, 0.35 + max(0.8, len(models) * row_in))
+    for axes, batch in zip(drawn, batches, strict=True):
+        figure_panels.ratio_rows(axes, points[points["batch_size"] == batch], models, looks)
         axes.set_title(f"batch {batch}")
-    figure_panels.percent_axes(drawn, page.points)
+    figure_panels.percent_axes(drawn, points)
     marks = [figure_panels.mark(name, **look) for name, look in looks.items()]
-    return figure_panels.finish(figure, drawn, marks, *_caption_lines(page, post2021), spare=spare)
+    return figure_panels.finish(figure, drawn, marks, *_caption_lines(points, apart, post2021), spare=spare)
 
 
-def _caption_lines(page: _Page, post2021: bool) -> list[str]:
+def _caption_lines(points: pd.DataFrame, apart: str, post2021: bool) -> list[str]:
     """What the ratio is of, and what the bars are."""
-    points = page.points
     denominator = str(points["denominator"].iloc[0])
     of = OF_WHAT.get(denominator, denominator)
     low, high = points["lowest_peak"].min(), points["peak"].max()
     if high == high:  # known
-        sizes = [si(low, "FLOP/s"), si(high, "FLOP/s")]
-        of += f", {sizes[0]}" if sizes[0] == sizes[1] else f", {sizes[0]} to {sizes[1]}"
+        of += f", {' to '.join(dict.fromkeys([si(low, 'FLOP/s'), si(high, 'FLOP/s')]))}"
     precision = str(points["precision"].iloc[0])
     variant = str(points["variant"].iloc[0])
-    trained = ", ".join([precision, *variant_lines(variant)]) if page.apart else precision
+    trained = ", ".join([precision, *variant_lines(variant)]) if apart else precision
     trained = f"trained in {trained}; bars: 95 % interval"
     if not post2021:
         return [f"utilization, % of {of}", trained]
