@@ -375,7 +375,7 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
-    from cleaning.trace.work_recordings import clean_recording  # with pandas, which other runs do without
+    from cleaning.trace.clean import clean_recording  # with pandas, which other runs do without
 
     operations: list[CleanedOperation] = []
     log: list[CleaningLog] = []

@@ -119,12 +119,6 @@ def events(recording: profile) -> list[Any]:
     return list(_flat(kept.kineto_results.experimental_event_tree()))
 
 
-def allocations(found: Sequence[Any]) -> list[tuple[int, int]]:
-    """(time, bytes that come or go) in order of time."""
-    pairs = [(each.start_time_ns, each.typed[1].alloc_size) for each in found if each.name == "[memory]"]
-    return sorted(pairs, key=lambda pair: pair[0])
-
-
 def unheard(_phase: str) -> None:
     """The mark of a step that nobody listens to."""
 

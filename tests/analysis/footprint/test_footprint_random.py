@@ -65,7 +65,8 @@ def moments(build: Build) -> tuple[Trace, list[Moment]]:
             built.step(recorder.mark)
     trace, found = recorder.trace(), events(recording)
     spans = {each.name: each for each in found if each.name.startswith(_OPERATION)}
-    pairs = allocations.allocations(found)
+    memory = (each for each in found if each.name == "[memory]")
+    pairs = sorted((each.start_time_ns, each.typed[1].alloc_size) for each in memory)
     return trace, [_moment(pairs, spans[f"{_OPERATION}{i}"]) for i in range(len(trace.operations))]
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from analysis.utilization.numerators import Numerator, profiled
 from cleaning.profile import profile_counts
-from cleaning.trace.clean import STATES, CleanedTrace, clean
+from cleaning.trace.clean import STATES, CleanedTrace, clean, clean_recording
 from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, PhaseTotal, Unnamed
-from cleaning.trace.work_recordings import clean_recording
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import OperationInstance

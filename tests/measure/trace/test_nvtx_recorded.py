@@ -16,7 +16,7 @@ import pytest
 
 from analysis.operators.registry import cost
 from analysis.trace.operations import is_product
-from cleaning.trace.work_recordings import clean_recording
+from cleaning.trace.clean import clean_recording
 from measure.trace.attribution.phases import OWN, OWN_STEP, last_step
 from measure.trace.readers.nvtx_ranges import parse
 from results.records.cell import Cell

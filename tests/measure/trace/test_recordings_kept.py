@@ -12,7 +12,7 @@ import torch
 
 from cleaning.profile import clean_profile
 from cleaning.reconcile.run import build
-from cleaning.trace.work_recordings import clean_recording
+from cleaning.trace.clean import clean_recording
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock
 from measure.trace.attribution.phases import OWN_STEP, last_step
