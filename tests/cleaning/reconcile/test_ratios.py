@@ -20,7 +20,7 @@ from tests.measure.operations.vision_steps import parts as model_parts
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.small_steps import Calls, parts, real_trace
 from tests.support.recordings.recorded_nets import NETS
-from tests.support.recordings.recordings import a_run, recorded, table_flop
+from tests.support.recordings.recordings import Tensor, a_run, call, mm, recorded, table_flop
 
 # --- the closed form -------------------------------------------------------------------------------------------------
 
@@ -215,3 +215,29 @@ def test_counters_with_a_backward_pass() -> None:
     )  # fmt: skip
     sources = {r.source for r in cell_ratios(a_run(), (), sides_of(None), counts)}
     assert sources == {"flop_counter_mode", "torch_profiler"}
+
+
+def test_an_epoch_weighs_its_batches() -> None:
+    """Two batches whose backward is twice the forward, a last one (of other sizes) where it is once: made up, so that
+    a weight forgotten shows. Batch: 48 and 96; last: 100 and 100; epoch of 2 + 1: 196 and 292."""
+    backward = {"phase": "backward", "forward_index": 0}
+    calls = [
+        mm(2, 3, 4, 0), mm(2, 4, 3, 1, **backward), mm(3, 2, 4, 2, **backward),
+        mm(1, 5, 10, 0, work="last"), mm(5, 1, 10, 1, work="last", **backward),
+    ]  # fmt: skip
+    run = a_run(methods=("batch", "epoch"), epoch_images=5, profiled=("batch", "last"))
+    rows = cell_ratios(run, clean_profile(run, calls).operations, sides_of(None), ())
+    cleaned = {r.work: r for r in pick(rows, state="cleaned", level="model")}
+    assert {work: (r.forward_flop, r.backward_flop, r.ratio) for work, r in cleaned.items()} == {
+        "batch": (48, 96, 2.0),
+        "epoch": (196, 292, 292 / 196),
+    }
+    assert "one" not in {r.work for r in rows}
+
+
+def test_one_unknown_product_makes_its_ratio_unknown() -> None:
+    unknown = call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1, phase="backward", forward_index=0)
+    rows = cell_ratios(a_run(), clean_profile(a_run(), [mm(2, 3, 4), unknown]).operations, sides_of(None), ())
+    for row in pick(rows, state="cleaned"):
+        assert (row.backward_flop, row.ratio, row.status) == (None, None, "unavailable")
+        assert "1 of 1 calls have no count in backward" in row.reason
