@@ -13,13 +13,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.dispatch.schemas import plan_of
-from measure.fake.building import modules_on_meta
+from measure.fake.building import built_on_meta, modules_on_meta
 from measure.fake.cache import SELF
 from measure.fake.mode import FakeMode, fake_mode
 from measure.operations.tracer import clear_cache
 from results.errors import Unavailable
 from tests.measure.operations.traced_nets import NETS
 from tests.support.nets.small_steps import Calls, fake_trace, parts, run
+
+
+class Reads(nn.Module):
+    """Its construction reads a value."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(int(torch.ones(3).sum().item())))
+
 
 aten = torch.ops.aten
 
@@ -196,3 +205,8 @@ def test_what_modules_hold_has_no_values_and_inputs_have_theirs():
         model, x = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), torch.ones(2, 8)
     assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {"meta"}
     assert float(x.sum()) == 16
+
+
+def test_a_model_that_reads_values_while_it_is_built_is_built_with_them():
+    assert {p.device.type for p in built_on_meta(Reads).parameters()} == {"cpu"}
+    assert {p.device.type for p in built_on_meta(lambda: nn.Linear(2, 2)).parameters()} == {"meta"}
