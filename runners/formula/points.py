@@ -5,8 +5,7 @@ the model takes it, so that unrolled loops are short, and goes in the smallest s
 of the heads). Tables are those of a step on fake tensors: no memory, no device.
 
 One step of a model at one point of its sizes, on fake tensors: its operations, storages and parameters. Where there is
-none, the line of the model's own code says why: what is neither Python's library, PyTorch's, nor of the packages that
-measure it is a user's file, or torchvision's, timm's, transformers' and `workloads/`.
+none, the reason names the line of a user's own code.
 
 Many small tables are made one after the other, and all of them are kept: Python's collector of cycles would look
 through all of them, and all of torch and sympy, again and again, for a fifth of the time. So the command works without
@@ -14,12 +13,9 @@ it (`results/garbage_collector.py`), and `tidied` collects now and then.
 """
 
 import gc
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
@@ -27,6 +23,7 @@ from analysis.formula.derivation.interpolate import Point, point_text
 from analysis.formula.derivation.sampling import Axis, NoSample, SizeSample, spread
 from results.errors import Unavailable
 from results.library_words import depends_on_data, plain_words
+from runners.workers.pool import place_of_user
 from workloads.catalogue.catalogue import ENTRIES
 
 BATCH = "batch"
@@ -285,59 +282,13 @@ def tidied(points: int) -> None:
         gc.collect()
 
 
-ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
-EDGES = (
-    "catalogue/base", "catalogue/catalogue", "catalogue/model_names",
-    "sources/any_model", "sources/timm", "sources/transformers", "sources/user_models",
-    "training/building", "training/step",
-)  # fmt: skip
-"""Files of `workloads/` that hold no model."""
-
-LONGEST = 80
-"""Letters of a line that are shown."""
-
-
-def is_own(file: str) -> bool:
-    """Whether a source file is the model's own."""
-    if file.startswith("<"):
-        return False
-    root = Path(__file__).parents[2]
-    paths = sysconfig.get_paths()
-    library = file.startswith(paths["stdlib"]) and "-packages" not in file
-    torch = {f"{Path(paths[name]) / 'torch'}/" for name in ("purelib", "platlib")}
-    ours = (*(f"{root / room}/" for room in ROOMS), *(f"{root / 'workloads' / edge}.py" for edge in EDGES))
-    return not (library or file.startswith((*torch, *ours)) or "/torch/" in file)
-
-
-def raised_at(fault: BaseException) -> str:
-    """The innermost line of the model's own code that a fault came through, its causes' first: file, number, text; ""
-    if there is none."""
-    if fault.__cause__ is not None and (inner := raised_at(fault.__cause__)):
-        return inner
-    own = [frame for frame in extract_tb(fault.__traceback__) if is_own(frame.filename)]
-    if not own:
-        return ""
-    text = " ".join((own[-1].line or "").split())
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
-    return f"{_short(own[-1].filename)}, line {own[-1].lineno}" + (f": {text}" if text else "")
-
-
-def _short(file: str) -> str:
-    """Below the working directory or an installation its own path from there, else all of it."""
-    for place in (*sysconfig.get_paths().values(), str(Path.cwd())):
-        if file.startswith(f"{place}/"):
-            return file[len(place) + 1 :]
-    return file
-
-
 def why(fault: Exception) -> str:
     """What kept a step from being had, with the line of the model's own code."""
     plain = isinstance(fault, (Unavailable, ValueError))
     cause = " ".join(str(fault).split())[:MOST_WORDS]
     cause = plain_words(cause if plain and cause else f"{type(fault).__name__}: {cause}")
     instead = f"; {ONE_BATCH}" if depends_on_data(cause) else ""
-    where = raised_at(fault)
-    return f"{cause}{f' ({where})' if where else ''}{instead}"
+    return f"{cause}{place_of_user(fault)}{instead}"
 
 
 def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:

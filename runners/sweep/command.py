@@ -17,10 +17,16 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.errors import StoreFault
+from results.records.cell import Cell
+from results.records.rows import MEASURED
+from results.store.manifest import Manifest, harness_version, utc_now
+from results.store.store import FAILED as FAILED_CELL
+from results.store.store import NOT_CONVERGED, Store, check_vacant
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering
 from runners.cli.output import say
 from runners.cli.progress import Progress, passing
@@ -55,8 +61,6 @@ from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
 
 if TYPE_CHECKING:
-    from results.records.cell import Cell, Run
-    from results.store.store import Store
     from runners.sweep.pack import Pack
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
@@ -74,7 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = made.parse_args(arguments)
     options.begun = False  # whether there is a directory that --resume goes on with
     command = shlex.join([*shlex.split("python -m runners.sweep"), *(sys.argv[1:] if arguments is None else arguments)])
-    from results.errors import StoreFault
 
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -123,8 +126,6 @@ def _what_is_left(options: argparse.Namespace) -> str:
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
-    from results.store.store import check_vacant
-
     resumed = resumed_run(options)
     options.begun = resumed
     stored = stored_options(resumed)
@@ -164,7 +165,6 @@ def _sweep_on(
     if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
         got = f"one cell's least, got {options.time_budget:g}"
         raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
-    from results.records.rows import MEASURED
     from runners.sweep import nsight, pack
 
     pack.check(options.pack)
@@ -252,22 +252,18 @@ def _collect(
 ) -> int:
     """Measure what is to do, in the session begun last; how many cells failed, or found no device. packed: the archive
     that grows with the run."""
-    from runners.sweep.session import Limits, failed
+    from runners.sweep.session import Limits
 
     limits = Limits(options.time_budget, options.cell_timeout)
     with Progress(len(todo)) as progress:
         for line in _cautions(probed, begun):
             progress.say(line)
-        rows = executor.rows(store, todo, limits, progress, _notes(probed))
-        return len(failed(_packed(rows, packed))) + executor.unmeasured
-
-
-def _packed(rows: Iterator[Run], pack: Pack | None) -> Iterator[Run]:
-    """The rows; the archive is brought up to date between two of them."""
-    for run in rows:
-        if pack is not None:
-            pack.after_cell()
-        yield run
+        failed = 0
+        for run in executor.rows(store, todo, limits, progress, _notes(probed)):
+            failed += run.status not in MEASURED
+            if packed is not None:
+                packed.after_cell()
+        return failed + executor.unmeasured
 
 
 def _cautions(probed: ProbeResult, watch: Begun) -> list[str]:
@@ -317,9 +313,6 @@ def _store(
 ) -> Store:
     """The run directory, new or gone on with. kept: options for a new one's manifest. Raises ValueError if it cannot
     be had."""
-    from results.store.manifest import Manifest, harness_version, utc_now
-    from results.store.store import Store
-
     if resumed is not None:
         return Store.resume(resumed)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
@@ -345,8 +338,6 @@ def _notes(probed: ProbeResult) -> tuple[str, ...]:
 
 def _report(path: Path, form: str, convention: str | None) -> None:
     """Derive everything from what is committed, and print it. convention: None: the table's own. Raises StoreFault."""
-    from results.store.store import FAILED as FAILED_CELL
-    from results.store.store import NOT_CONVERGED
     from runners.report.command import PAGE, rebuild, show
 
     built = rebuild(path)

@@ -4,7 +4,7 @@ The only place that joins store, workers and telemetry. A fault in one cell cost
 written, the caller's Ctrl-C, a used-up time budget and a lost device end a session, and what was committed stays.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -429,8 +429,3 @@ def trace_id(cell: Cell, torch_version: str) -> str:
         cell.layout,
     ]
     return digest([*table, torch_version, *filter(None, [cell.model_digest])])
-
-
-def failed(runs: Iterable[Run]) -> list[Run]:
-    """The rows that are no measurement."""
-    return [run for run in runs if run.status not in MEASURED]

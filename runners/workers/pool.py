@@ -181,37 +181,19 @@ GRACE_S = 5.0
 ONCE_S = 180.0
 """How long a process is waited for that is asked once."""
 
-OPEN_FILES = 64
-"""Twice of what a sweep was seen to need (28)."""
-
 
 def prepare() -> None:
     """Starts the server that forks the workers, and its imports; returns at once.
 
     It and what it forks do not hear Ctrl-C, which is the parent's to decide about: an interrupted import would print a
-    traceback. Raises OSError where the limit of open files is too low for pipes to it.
+    traceback.
     """
-    _allow_files()
     resource_tracker.ensure_running()  # else the server starts it, and unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         processes.prepare()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _allow_files() -> None:
-    """Raise the soft limit of open files as far as needed. Below it a server ends with a traceback of its own."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= OPEN_FILES:
-        return
-    if hard < OPEN_FILES:
-        raise OSError(f"expected a limit of {OPEN_FILES} open files or more, got {hard}: ulimit -n 1024")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
 
 
 class Worker:

@@ -12,8 +12,6 @@ import pytest
 
 from runners.__main__ import COMMANDS, installed
 from runners.cli.arguments import Parser, names, number, sizes
-from runners.count import command
-from runners.profile import command as profile_command
 
 ROOT = Path(__file__).parents[3]
 
@@ -124,9 +122,3 @@ def test_a_shell_is_told_how_a_line_goes_on(line: str, expected: set[str], tmp_p
     code = "from runners.__main__ import console; console()"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked, **answer}, cwd=ROOT, check=True)
     assert set((tmp_path / "answer").read_text().split()) == expected
-
-
-def test_a_command_that_takes_models_by_place_takes_them_by_name() -> None:
-    found = command.parser().parse_args(["--batch-sizes", "2", "--models", "vgg11,net.py:build", "--counter=exact"])
-    assert (found.models, found.batch_size, found.counters) == (["vgg11", "net.py:build"], 2, ("exact",))
-    assert profile_command.parser().parse_args(["--model", "vgg11", "--precisions", "fp32"]).model == "vgg11"
