@@ -3,6 +3,7 @@
 Fits of calls' times against scipy's and samples of known laws; a step put together.
 """
 
+import itertools
 import math
 import random
 import statistics
@@ -12,6 +13,7 @@ import pytest
 
 from analysis.characterize.stationarity import (
     LawFit,
+    kendall_s,
     mann_kendall,
     sen_slope,
     stationarity,
@@ -180,3 +182,11 @@ def test_what_is_no_time_is_refused():
         stationarity([0.0, 0.0])
     with pytest.raises(ValueError, match="at least one"):
         stationarity([])
+
+
+def test_the_exact_probability_is_a_count_of_all_orders():
+    series = [3.0, 1.0, 4.0, 5.0, 2.0]
+    s = abs(kendall_s(series))
+    orders = list(itertools.permutations(range(5)))
+    as_far = sum(abs(kendall_s(order)) >= s for order in orders)
+    assert mann_kendall(series) == pytest.approx(as_far / len(orders))

@@ -13,6 +13,7 @@ from analysis.devices import memory as devices_memory
 from analysis.devices import peaks
 from analysis.devices.ceilings import impossible, impossible_bandwidth, limit_of
 from analysis.devices.peaks import all_devices
+from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.devices.processors import Processor, identify, vector_units
 from analysis.profile.machine import machine_of
 from analysis.utilization.denominators import ceiling_of
@@ -154,3 +155,25 @@ def test_a_machine_has_no_roof_above_its_sheet():
     above = machine_of([row(1200e12)], "cuda", H100)
     assert above.peak_by_unit == {}
     assert above.sources["bf16"].startswith("ceiling_above_sheet: bf16 matmul")
+
+
+@pytest.mark.parametrize(
+    ("policy", "device", "unit"),
+    [("fp32", "cuda", "fp32"), ("tf32", "cuda:1", "tf32"), ("fp32", "cpu", "fp32"), ("tf32", "cpu", "fp32")],
+)
+def test_tf32_needs_the_policy_and_a_device_that_has_it(policy: str, device: str, unit: str) -> None:
+    assert unit_of("float32", PRECISIONS[policy], device) == unit
+
+
+@pytest.mark.parametrize(("cores", "clock_hz"), [(0, 1e9), (1, 0), (-1, 1e9)])
+def test_sizes_that_are_none(cores: float, clock_hz: float) -> None:
+    with pytest.raises(ValueError, match="expected cores and a clock above 0"):
+        vector_units("Zen 2")[0].peak(cores, clock_hz)
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [("NVIDIA H100 80GB HBM3", 80), ("h100 80gb hbm3", 80), ("Tesla T4", 16), ("NVIDIA H200", 141)],
+)
+def test_known_ones(name: str, gigabytes: int) -> None:
+    assert devices_memory.lookup(name).memory_bytes == gigabytes * 10**9

@@ -12,7 +12,8 @@ import pytest
 import sympy
 
 from analysis.footprint.caching_allocator import replay
-from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, footprint
+from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
+from analysis.optables.builder import Table
 from measure.operations.tracer import Trace
 from results.errors import Inconsistent
 from results.records.counts import Operation, Storage
@@ -180,3 +181,51 @@ def test_bytes_that_others_saw_allocated(model: str, batch: int) -> None:
 def test_operations_out_of_order_are_refused() -> None:
     with pytest.raises(ValueError, match="numbered from 0, got 1 at 0"):
         footprint(steps(2)[::-1], [])
+
+
+def test_two_layers_by_hand() -> None:
+    """x (2, 3) · V (3, 5) → relu → · W (5, 4), with the gradients of both weights; elements of 4 bytes.
+
+    V 60, W 80, x 24 bytes: 164 always. h = x · V: 40. r = relu(h): 40; h is needed no more. y = r · W: 32, the last
+    of the forward pass. g = ones like y: 32. dr = g · Wᵀ: 40, dW = rᵀ · g: 80, after which r and g are gone. dh = dr
+    masked by r's sign (kept by hand until there): 40, dr gone. dV = xᵀ · dh: 60.
+    """
+    table = Table()
+    x, v, w = table.input((2, 3)), table.weight((3, 5)), table.weight((5, 4))
+    with table.at(module="first"):
+        h = table.mm(x, v)
+        r = table.relu(h)
+    with table.at(module="second"):
+        y = table.mm(r, w)
+    with table.at(phase="backward"):
+        g = table.pointwise("aten.ones_like", y)
+    with table.at(module="second"):
+        dr, _dw = table.mm_backward(y, g, r, w)
+    inputs = {"grad_output": dr, "self": r}
+    with table.at(phase="backward", module="first"):
+        (dh,) = table.call("aten.threshold_backward", inputs, [(2, 5)], of=r, role="temporary")
+        turned = replace(x, shape=(3, 2))
+        table.mm(turned, dh, of=h, role="gradient")
+    done = table.done()
+    found = footprint(done.operations, done.storages)
+    assert found.total_bytes == (
+        164,  # before: V, W, x
+        164 + 40,  # h
+        164 + 40 + 40,  # h, r
+        164 + 40 + 32,  # r, y
+        164 + 40 + 32 + 32,  # r, y, g
+        164 + 40 + 32 + 40,  # y is gone: r, g, dr
+        164 + 40 + 32 + 40 + 80,  # r, g, dr, dW: the peak
+        164 + 40 + 40 + 40 + 80,  # g is gone: r, dr, dh, dW
+        164 + 40 + 80 + 60,  # dh, dW, dV
+    )
+    assert found.peak_bytes == 364
+    assert found.peak_at == StepPlace(6, "aten.threshold_backward", "first", "backward")
+    categories = {"weight": 140, "input": 24, "activation": 80, "gradient": 80, "temporary": 40}
+    assert found.by_category == dict.fromkeys(CATEGORIES, 0) | categories
+    before = StepPlace(BEFORE, "", "", "")
+    assert found.held[0] == LiveStorage(w.storage, 80, "weight", before, "second")  # who reads it first
+    assert found.held[1] == LiveStorage(
+        done.operations[5].writes[0], 80, "gradient", StepPlace(5, "aten.mm", "second", "backward"), "second"
+    )
+    assert [each.nbytes for each in found.held] == [80, 80, 60, 40, 40, 40, 24]

@@ -117,3 +117,13 @@ def test_what_is_no_plan_is_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=REFUSED[text]) as fault:
         parse_plan(text)
     assert "\n" not in str(fault.value)
+
+
+def test_the_tensor_axis_is_innermost_and_the_pipeline_outermost():
+    grid = RankGrid(dp=2, tp=4, pp=3)
+    assert grid.world == 24
+    assert grid.coordinates(0) == Coordinates(0, 0, 0)
+    assert grid.coordinates(3) == Coordinates(0, 0, 3)
+    assert grid.coordinates(4) == Coordinates(0, 1, 0)
+    assert grid.coordinates(8) == Coordinates(1, 0, 0)
+    assert [grid.rank(each.pp, each.dp, each.tp) for each in grid.places()] == list(range(24))

@@ -255,3 +255,49 @@ def test_an_operation_without_storages_is_refused() -> None:
     blank = replace(operation("aten.relu", {"self": (3,)}, [(3,)]), reads=())
     with pytest.raises(ValueError, match=r"aten.relu at index 0: expected a storage for each of 1 tensors, got 0"):
         fused([blank], [])
+
+
+def test_in_place_is_written_once_and_read_not_at_all() -> None:
+    """relu_ changes what the convolution made, inside the group: one tensor leaves, in one form."""
+    step = Step()
+    step.there(x=X, w=W)
+    step.run("convolution", "x w", {"c": Y})
+    step.run("relu_", changes="c")
+    step.keep("c")
+    assert groups(step) == [0, 0]
+    assert moved(step) == {0: x + w + y}
+
+
+def test_views_belong_to_nobody_and_hide_nothing() -> None:
+    """A flattened tensor is the tensor: what reads it joins who made it."""
+    step = Step()
+    step.there(x=X, w=W)
+    step.run("convolution", "x w", {"c": Y})
+    step.view("c", "flat", (2, 320))
+    step.run("relu", "flat", {"r": (2, 320)})
+    step.keep("r")
+    assert groups(step) == [0, None, 0]
+    assert moved(step) == {0: x + w + y}
+
+
+def test_an_expanded_tensor_has_the_bytes_of_its_storage() -> None:
+    """The gradient of a mean is one number, seen as many."""
+    step = Step()
+    step.there(number=(1,))
+    step.view("number", "many", Y)
+    step.run("mul", "many", {"out": Y})
+    step.keep("out")
+    assert moved(step) == {1: 1 * FLOAT + y}
+
+
+def test_a_sum_runs_with_the_later_of_two_branches() -> None:
+    """out = relu(b + a): a, made first, is read from memory; b never gets there."""
+    step = Step()
+    step.there(x=X, w=W, v=(5, 5, 1, 1))
+    step.run("convolution", "x w", {"a": Y})
+    step.run("convolution", "a v", {"b": Y})
+    step.run("add", "b a", {"s": Y})
+    step.run("relu", "s", {"out": Y})
+    step.keep("out")
+    assert groups(step) == [0, 1, 1, 1]
+    assert moved(step) == {0: x + w + y, 1: y + 25 * FLOAT + y}

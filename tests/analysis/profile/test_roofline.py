@@ -190,3 +190,21 @@ def test_laws_of_the_attainable_ratio(seed: int):
 def test_a_group_without_leader_is_inconsistent():
     with pytest.raises(Inconsistent, match="operation 7"):
         groups((op(0, group=7),))
+
+
+def test_left_of_the_ridge_memory_is_the_roof():
+    # 8000 FLOP and 80 bytes: 100 FLOP a byte x 4 bytes a second = 400 FLOP/s; 20 s
+    found = place(product(read_bytes=80, time_s=40.0), MACHINE)
+    assert found.roof_flop_per_s == 100 * 4.0
+    assert found.datasheet_roof_flop_per_s == 100 * 5.0
+    assert (found.attained_ratio, found.bound) == (0.5, "memory")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "unit"), [("bfloat16", "fp32"), ("float32", "fp32"), ("int64", "fp32"), ("float64", "fp64")]
+)
+def test_without_a_product_the_cores_run_it(dtype: str, unit: str):
+    found = place(op(other_flop=100, read_bytes=4, dtype=dtype), replace(MACHINE, peak_by_unit={unit: 50.0}))
+    assert (found.unit, found.flop, found.arithmetic_s) == (unit, 100, 2.0)
+    assert found.model_intensity == 0
+    assert found.intensity == 25.0

@@ -137,3 +137,44 @@ def test_only_rows_of_this_device_and_these_threads_count():
 )
 def test_figures_of_a_device(name: str, unit: str, rates: list[float]):
     assert [figure.flop_per_s for figure in ceilings.figures(name, unit)] == rates
+
+
+def test_a_module_has_what_is_below_it() -> None:
+    """body: the convolution and the normalisation, both passes."""
+    body = tree(PROFILE)["body"]
+    assert (body.forward_flop, body.backward_flop, body.other_flop) == (8000, 16000, 300)
+    assert (body.forward_time_s, body.backward_time_s) == pytest.approx((7 * MS, 14 * MS))
+    assert (body.optimizer_time_s, body.operations, body.kernels) == (None, 4, 4.0)
+    assert body.moved_bytes == 2000 + 2000 + 3000 + 4000
+    assert (body.parameters, body.counted_parameters, body.depth) == (80, 80, 1)
+    assert body.children == ("body.0", "body.1")
+    assert body.waited_s == pytest.approx(1.5 * MS)
+
+
+def test_utilization_counts_the_waits() -> None:
+    """body: 24000 / 4e6 = 6 ms of 21 and 1.5 waited; head: 6000 / 4e6 = 1.5 ms of 3; a normalisation has no product."""
+    nodes = tree(PROFILE)
+    assert nodes["body"].utilization_ratio == pytest.approx(6 / 22.5)
+    assert nodes["head"].utilization_ratio == pytest.approx(0.5)
+    assert nodes["body.1"].utilization_ratio == 0
+    assert nodes["body"].flop_per_s == pytest.approx(24_000 / (22.5 * MS))  # 1.5 ms of waits: the time of `used`, too
+
+
+def test_a_module_is_bound_by_what_takes_most_of_its_time() -> None:
+    """body: arithmetic 12 ms, memory 9, waits 1.5; the step: arithmetic 15, memory 10.5, launch 0.5."""
+    nodes = tree(PROFILE)
+    bounds = {path: nodes[path].bound for path in ("", "body", "body.0", "body.1", "head")}
+    assert bounds == {"": "arithmetic", "body": "arithmetic", "body.0": "arithmetic", "body.1": "memory"} | {
+        "head": "arithmetic"
+    }
+    assert nodes[""].time_by_bound_s["launch"] == pytest.approx(0.5 * MS)
+
+
+def test_recomputation_takes_time_and_is_no_model_flop() -> None:
+    """The convolution calculated again in the backward pass: 4 ms more, 8000 FLOP of their own."""
+    again = replace(OPERATIONS[0], index=9, phase="recompute", waited_s=0.0)
+    found = profile(operations=(*OPERATIONS, again), step_times_s=(0.032,))
+    nodes = tree(found)
+    assert (nodes["body"].backward_flop, nodes["body"].recompute_flop) == (16_000, 8000)
+    assert nodes["body"].backward_time_s == pytest.approx(18 * MS)
+    assert conservation(found, nodes).holds

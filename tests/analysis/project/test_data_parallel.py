@@ -18,7 +18,7 @@ from analysis.project import accelerator, frontier, learning_curves
 from analysis.project.accelerator import Accelerator, Group, all_reduce_s, half_s
 from analysis.project.frontier import Laws, Point
 from analysis.project.learning_curves import LearningCurve, ModelSize
-from analysis.project.ppopp2019_case_study import Product
+from analysis.project.ppopp2019_case_study import Product, time_s
 
 FAST = Link("fast", "nvlink", 100.0, 2.0)
 SLOW = Link("slow", "network", 10.0, 3.0)
@@ -271,3 +271,10 @@ def test_an_intensity_has_its_limits() -> None:
     # the batch, then the model, without end: √p · gamma/mu, and b · gamma/lambda
     assert laws.intensity(23.8e9, 1e12) == pytest.approx(math.sqrt(23.8e9) * 481 / 30784, rel=1e-3)
     assert laws.intensity(1e24, 128) == pytest.approx(128 * 481 / 1755, rel=1e-3)
+
+
+def test_products_follow_one_another_each_at_its_own_roofline() -> None:
+    wide, thin = Product(100, 100, 100), Product(1, 100, 1)
+    alone = [TARGET.step(p.flop, p.moved_bytes()).time_s for p in (wide, thin)]
+    assert TARGET.step(thin.flop, thin.moved_bytes()).bound == "memory"
+    assert time_s([wide, thin], TARGET) == pytest.approx(sum(alone))

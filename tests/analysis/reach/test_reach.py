@@ -254,3 +254,9 @@ def test_small_batches_of_inference_are_widened_on_devices_that_were_not_measure
 def test_a_device_without_a_peak_is_refused():
     with pytest.raises(Unavailable, match="no datasheet peak of fp16"):
         machine_of(lookup("Tesla P4"), "amp-fp16")
+
+
+def test_the_ratio_of_a_row_is_that_of_its_numbers():
+    rows = published_rows().dropna(subset=["model_flop", "step_time_s"])
+    again = rows["model_flop"] / rows["peak_flop_per_s"] / rows["step_time_s"]
+    assert again.to_numpy() == pytest.approx(rows["utilization_ratio"].to_numpy(), rel=1e-5)

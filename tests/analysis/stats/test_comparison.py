@@ -95,6 +95,20 @@ def test_five_processes_against_five_is_welchs_test_on_their_means() -> None:
     assert ends == [pytest.approx(-high / MEAN_S, abs=0.001), pytest.approx(-low / MEAN_S, abs=0.001)]
 
 
+def test_one_process_against_several_goes_by_blocks_of_all_of_them() -> None:
+    """Three processes of equal blocks: their mean's error is that of one ÷ √3, and what they differ by is not in it."""
+    rng = np.random.default_rng(11)
+    alone, times = [blocks(rng, 1.0, 1e-9)], blocks(rng, 1.0, 0.02)
+    scaled = [tuple(factor * time for time in times) for factor in (0.9, 1.0, 1.1)]
+    one, three = difference(alone, [times], MARGIN), difference(alone, scaled, MARGIN)
+    assert (one.basis, three.basis) == ("blocks", "blocks")
+    assert three.ratio == pytest.approx(one.ratio)
+
+    # by hand: √(0.9² + 1 + 1.1²) ÷ 3 of the error of one, and about three times its degrees of freedom
+    assert three.degrees == pytest.approx(3 * one.degrees, rel=0.03)
+    assert three.error_ratio / one.error_ratio == pytest.approx(math.sqrt(0.81 + 1 + 1.21) / 3, rel=0.01)
+
+
 def test_edges() -> None:
     single = difference([(1.0,)], [(2.0,)], MARGIN)
     assert (single.ratio, single.interval()[0], single.p_different, single.p_same) == (2.0, None, None, None)
@@ -205,6 +219,17 @@ def test_what_cannot_be_compared_is_refused_by_name(runs: dict[str, Path], other
     assert {row.verdict for row in compare_runs(a, b, across=(field,))} == {SAME}
 
 
+def test_runs_with_other_threads_say_how_both_get_as_many(tmp_path: Path) -> None:
+    made = [made_up_evidence.parts((FP32,)) for _ in "ab"]
+    for parts, threads in zip(made, (1, 2), strict=True):
+        parts.sittings = [replace(parts.sittings[0], environment={"torch_threads": threads})]
+    a, b = (
+        read_run(made_up_evidence.write(tmp_path / name, made=parts)) for name, parts in zip("ab", made, strict=True)
+    )
+    with pytest.raises(ValueError, match=r"torch_threads is '1' in A and '2' in B .*; OMP_NUM_THREADS=N before both"):
+        compare_runs(a, b)
+
+
 def test_cells_that_differ_in_precision_are_compared_only_on_demand(runs: dict[str, Path]) -> None:
     a, b = read_run(runs["fp32"]), read_run(runs["tf32"])
     with pytest.raises(ValueError, match="no cell in common: precision is 'fp32' in A and 'tf32' in B"):
@@ -262,6 +287,16 @@ def test_beside_a_ceiling_what_slows_both_is_no_difference(
         least = 100 * math.expm1(stats.t.ppf(0.975, 10) * math.log(1.03))
         assert row.reason.startswith(f"cannot tell below {least:.2g} %; one session on a side")
         assert f"cannot tell below {least:.2g} %" in " ".join(out.split())
+
+
+def test_across_precisions_times_are_compared_and_not_what_each_reaches_of_its_own_kernel(tmp_path: Path) -> None:
+    a, b = (beside_a_ceiling(1.0, 1.0) for _ in "ab")
+    for part in b.cells.values():
+        part.run = replace(part.run, precision="fp32")
+        part.samples = [replace(s, unit="fp32") if s.unit else s for s in part.samples]
+    sides = [read_run(made_up_evidence.write(tmp_path / name, made=made)) for name, made in (("a", a), ("b", b))]
+    (row,) = compare_runs(*sides, across=("precision",))
+    assert row.basis == "processes"
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

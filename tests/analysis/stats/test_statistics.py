@@ -232,3 +232,29 @@ def test_equal_blocks_have_an_interval_of_zero_width():
     assert summary.half_width_ratio == pytest.approx(0, abs=1e-12)
     assert summary.outliers == 0
     assert summary.effective_n == 7
+
+
+def test_quantiles_of_students_t() -> None:
+    # t(0.975, 2) = 4.302653
+    assert Uncertain(0.0, 1.0, 2).interval() == pytest.approx((-4.302653, 4.302653), rel=1e-6)
+    assert Uncertain(0.0, 2.0).interval() == pytest.approx((-2 * Z, 2 * Z))
+
+
+def test_a_raised_autocorrelation_by_hand():
+    # as above: r = 0.0525 of 40 values; raised by 0.5 / sqrt(40) = 0.079057: n_eff = 40 * (1 - 0.131557) / 1.131557
+    values = [11.0, 11, 9, 9] * 10
+    r = 0.0525 + 0.5 / math.sqrt(40)
+    effective = 40 * (1 - r) / (1 + r)
+    assert summarise(values, rule=LAG1_RAISED).effective_n == pytest.approx(effective)
+    # mean squared residual 1; half = t(n_eff - 1) * sqrt(1 / (n_eff - 1))
+    width = t_quantile(effective - 1) / math.sqrt(effective - 1) / 10
+    assert summarise(values, rule=LAG1_RAISED).half_width_ratio == pytest.approx(width)
+    # a negative estimate counts as 0 before it is raised: 16 blocks have r = 0.5 / 4, n_eff = 16 * 0.875 / 1.125
+    assert summarise([1.0, 3.0] * 8, rule=LAG1_RAISED).effective_n == pytest.approx(16 * 0.875 / 1.125)
+    # three blocks are effective at least, by lag1 two, and never more than there are: the step of six blocks above
+    step = [9.0, 9.0, 9.0, 11.0, 11.0, 11.0]
+    assert (
+        summarise(step, rule=LAG1_RAISED).effective_n,
+        summarise(step).effective_n,
+        summarise(step[2:4], rule=LAG1_RAISED).effective_n,
+    ) == (3, 2, 2)

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
-from reports.shared.numbers import other_ceilings, unpaired_sentence, verdict
+from reports.shared.numbers import digits, other_ceilings, unpaired_sentence, verdict
 from reports.sweep.figures import utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import to_csv, to_text
@@ -159,6 +159,33 @@ def test_no_headline_rests_on_a_cell_that_did_not_converge() -> None:
         "No interval is as narrow as asked for (vgg16 b8 fp32 ±1.0 %, vgg16 b8 fp32 ±1.0 %), because others used "
         "16 % to 40 % of the processors: end what runs there, or, if nothing does and the host of a virtual machine"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234.5, "1234"),
+        (99.96, "100"),
+        (9.996, "10.0"),
+        (1.0, "1.00"),
+        (0.07234, "0.0723"),
+        (0, "0"),
+        (-2.5, "-2.50"),
+        (123456, "123456"),
+    ],
+)
+def test_three_significant_digits_without_exponents(value: float, text: str) -> None:
+    assert digits(value) == text
+
+
+def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
+    cells = [view(fraction(0.6), intensity=10.0), view(fraction(0.2, model="vgg16"), intensity=40.0)]
+    assert "which bytes do not explain" in closing(cells).sentence
+
+
+def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
+    said = closing([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))]).sentence
+    assert said == "At fp32, batch 8, vgg16 and resnet18 cannot be distinguished: the intervals overlap."
 
 
 def test_ratios_over_ceilings_of_two_sessions_are_not_compared() -> None:

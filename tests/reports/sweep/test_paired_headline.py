@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from reports.shared.numbers import percent, used_half_width
+from reports.shared.numbers import half_width, percent, used_half_width, verdict
 from reports.sweep.table import to_text
 from runners.report import command
 from tests.support.made_up import made_up_evidence
-from tests.support.made_up.made_up_evidence import Part
+from tests.support.made_up.made_up_evidence import Part, Parts
 
 KERNEL_FLOP = 2 * 1024**3
 """FLOP/s of the kernel beside the blocks of each cell: the machine was slower during the second."""
@@ -42,6 +42,20 @@ def pair(part: Part, rate: float) -> None:
 
 
 REPEATED = tuple(("fp32", batch, repeat) for batch in (8, 16) for repeat in range(3))
+
+
+def paired(only_first: bool = False) -> Parts:
+    """Two cells on a device without a sheet, so that a measured ceiling is the headline."""
+    parts = made_up_evidence.parts(CELLS, device_name="NVIDIA H2000")
+    for key, rate in list(zip(CELLS, RATES, strict=True))[: 1 if only_first else None]:
+        pair(parts.cells[key], rate)
+    return parts
+
+
+CELLS = (("fp32", 8, 0), ("fp32", 16, 0))
+
+
+RATES = (5e12, 4e12)
 
 
 def test_repeats_are_in_the_interval_of_every_cell_that_is_shown(tmp_path: Path) -> None:
@@ -73,3 +87,37 @@ def test_repeats_are_in_the_interval_of_every_cell_that_is_shown(tmp_path: Path)
         assert interval / 2 == pytest.approx(of_mean, rel=0.01)
         (line,) = (line for line in text.splitlines() if line.split()[1:3] == [str(batch), "fp32"])
         assert percent(math.sinh(of_mean)) in line, "a line a cell, with the same ±"
+
+
+def test_the_width_is_the_ratios_own(tmp_path: Path) -> None:
+    """Every second pair twice as slow in both halves: the step time scatters, the ratio does not."""
+    parts = paired()
+    for part in parts.cells.values():
+        part.samples = [
+            replace(block, **{name: 2 * getattr(block, name) for name in ("wall_s", "device_s")})
+            if place // 2 % 2
+            else block
+            for place, block in enumerate(part.samples)
+        ]
+    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
+    for view in found.views:
+        assert view.step is not None
+        of_time, of_ratio = half_width(view.step), used_half_width(view)
+        assert of_time is not None
+        assert of_ratio is not None
+        assert of_time > 0.1
+        assert of_ratio < 0.01
+
+
+def test_the_ceiling_beside_the_steps_is_the_headline(tmp_path: Path) -> None:
+    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=paired()))
+    for view, rate in zip(found.views, RATES, strict=True):
+        row, other = view.headline, view.fraction("exact", "ceiling")
+        assert row is not None
+        assert other is not None, "the session's ceiling stays beside it"
+        assert row.denominator == "paired_ceiling"
+        step_s = made_up_evidence.step_s("fp32", view.run.batch_size)
+        assert row.utilization_ratio == pytest.approx((row.model_flop or 0) / step_s / rate, rel=1e-3)
+        assert "of the ceiling" not in verdict(view), "which would be another measured ceiling than that of the number"
+    table = pd.read_csv(tmp_path / "run" / "headline.csv")
+    assert list(table["denominator"]) == ["paired_ceiling"] * 2
