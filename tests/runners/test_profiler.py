@@ -17,6 +17,7 @@ from reports.profile.tree import tree_text
 from results.errors import Unavailable
 from runners.profiler import Profiler, profile_model
 from tests.measure.profile.left_behind import Fails, functions, state
+from tests.support.nets.step_nets import Checkpointed
 
 
 class Calls(nn.Module):
@@ -295,3 +296,30 @@ def test_frozen_attention_is_counted_whole():
     expected = tokens * width * 4 * width + 2 * tokens * tokens * width  # four projections; scores and their use
     x = torch.ones(1, tokens, width)
     assert macs(lambda model, x: model.layer(x, x, x), x, layer=model) == expected
+
+
+def test_convolutions_of_all_forms():
+    weight = torch.ones(4, 3, 4, 4)
+    strided = lambda _, x: F.conv2d(x, weight, stride=[2, 2])  # noqa: E731  DeepSpeed: TypeError
+    assert macs(strided, torch.ones(1, 3, 8, 8)) == 4 * 3 * 3 * (3 * 4 * 4)
+    unbatched = lambda _, x: F.conv2d(x, weight)  # noqa: E731  DeepSpeed: AssertionError
+    assert macs(unbatched, torch.ones(3, 8, 8)) == 4 * 5 * 5 * (3 * 4 * 4)
+    same = lambda _, x: F.conv2d(x, weight, padding="same")  # noqa: E731  DeepSpeed: 7 × 7 outputs
+    assert macs(same, torch.ones(1, 3, 8, 8)) == 4 * 8 * 8 * (3 * 4 * 4)
+
+
+@pytest.mark.parametrize("function", [F.relu6, F.hardswish, F.hardtanh])
+def test_clamping_activations_are_counted(function: Callable[[torch.Tensor], torch.Tensor]):
+    """At least one an element, in a module too. DeepSpeed: 0."""
+    assert counted(Calls(lambda _, x: function(x)), torch.ones(3, 7))[0] >= 3 * 7
+    assert counted(nn.Sequential(nn.ReLU6()), torch.ones(3, 7))[0] >= 3 * 7
+
+
+def test_a_backward_pass_with_recomputation_adds_nothing():
+    """DeepSpeed, if the profile spans it, adds the block's forward again."""
+    model = Checkpointed()
+    profiler = Profiler(model)
+    profiler.start_profile()
+    model(torch.ones(2, 8)).sum().backward()
+    profiler.stop_profile()
+    assert profiler.get_total_macs() == 3 * (2 * 8 * 8)

@@ -229,3 +229,12 @@ def test_two_layers_by_hand() -> None:
         done.operations[5].writes[0], 80, "gradient", StepPlace(5, "aten.mm", "second", "backward"), "second"
     )
     assert [each.nbytes for each in found.held] == [80, 80, 60, 40, 40, 40, 24]
+
+
+def test_a_view_is_not_added_to_in_place() -> None:
+    """Storage 0 was looked at through a view: 1 gives its place; if both were, neither."""
+    last = replace(steps(3)[2], name="aten.add", phase="backward", reads=(0, 1), writes=(2,))
+    storages = [Storage(0, 8, "temporary", 0, 2), Storage(1, 8, "temporary", 0, 2), Storage(2, 8, "temporary", 2, 2)]
+    for viewed, expected in (((0,), 16), ((0, 1), 24)):
+        view = replace(steps(2)[1], name="aten.t", kind="view", reads=viewed, writes=viewed)
+        assert footprint((steps(1)[0], view, last), storages).total_bytes[3] == expected

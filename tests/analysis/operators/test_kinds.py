@@ -122,3 +122,19 @@ def test_not_understood_is_listed_and_has_bytes_only() -> None:
     assert registry.not_understood([unknown, known, unknown]) == {"mine.secret": 2}
     assert registry.cost(unknown) == Cost(0, 0, 16, 16)
     assert registry.total([unknown, known]) == Cost(0, 4, 32, 32)
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(5, 6), nn.GRU(5, 6, 2), nn.RNN(5, 6, bidirectional=True)], ids=repr)
+def test_recurrent_layers_kept_whole_cost_their_parts(layer: nn.Module) -> None:
+    """In inference mode torch dispatches the layer; with gradients its products (or, for an LSTM, oneDNN's layer)."""
+    x = torch.randn(7, 3, 5)
+
+    def forward(mark: Any) -> None:
+        mark("forward")
+        layer(x)
+
+    parts = registry.total(trace_step(forward, model=layer, steps_before=0).operations)
+    with torch.inference_mode():
+        whole = trace_step(forward, model=layer, steps_before=0).operations
+    assert len([op for op in whole if registry.kind_of(op.name) == "recurrent"]) == 1
+    assert registry.total(whole).model_flop == parts.model_flop > 0

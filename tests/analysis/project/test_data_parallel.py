@@ -278,3 +278,12 @@ def test_products_follow_one_another_each_at_its_own_roofline() -> None:
     alone = [TARGET.step(p.flop, p.moved_bytes()).time_s for p in (wide, thin)]
     assert TARGET.step(thin.flop, thin.moved_bytes()).bound == "memory"
     assert time_s([wide, thin], TARGET) == pytest.approx(sum(alone))
+
+
+def test_a_backward_pass_has_two_products_of_as_many_flop() -> None:
+    product = Product(4, 6, 10, times=2)
+    assert product.flop == 2 * 4 * 6 * 10 * 2
+    inputs, weights = product.gradients()
+    assert (inputs.m, inputs.n) == (4, 6), "as the first matrix"
+    assert (weights.m, weights.n) == (6, 10), "as the second"
+    assert inputs.flop == weights.flop == product.flop

@@ -6,7 +6,7 @@ import math
 import pytest
 from scipy import stats
 
-from analysis.utilization.work_times import work_times
+from analysis.utilization.work_times import work_times, works_of
 from results.records.answers import WorkTime
 from results.records.cell import Run, Sample
 
@@ -151,3 +151,19 @@ def test_a_cell_that_failed_keeps_its_status_and_reason() -> None:
     run = dataclasses.replace(RUN, status="out_of_memory", reason="61 GiB")
     for row in work_times(run, PLAIN):
         assert (row.status, row.reason, row.time_s) == ("out_of_memory", "61 GiB", None)
+
+
+@pytest.mark.parametrize(
+    ("methods", "works"),
+    [
+        (("theory", "exact"), []),
+        (("one",), ["one"]),
+        (("batch", "exact"), ["batch"]),
+        (("epoch",), ["batch", "last", "epoch"]),
+        (("one", "epoch"), ["one", "batch", "last", "epoch"]),
+    ],
+)
+def test_a_row_for_each_work_that_the_methods_ask_for(methods: tuple[str, ...], works: list[str]) -> None:
+    run = dataclasses.replace(RUN, methods=methods)
+    assert [row.work for row in work_times(run, PLAIN)] == works
+    assert list(works_of(run)) == works

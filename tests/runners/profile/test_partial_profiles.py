@@ -107,3 +107,26 @@ def test_a_time_of_some_operations_is_at_least():
 
 def _read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_an_operation_without_a_rule_has_bytes_and_no_flop(recorded):
+    (own,) = [each for each in recorded.operations if each.name == "partial_profile.multiplied"]
+    assert (own.model_flop, own.other_flop, own.at_least_flop, own.understood) == (None, None, 0, False)
+    assert own.read_bytes == 4 * (4 * 8 + 8 * 8)
+    assert own.written_bytes == 4 * (4 * 8)
+    others = [each for each in recorded.operations if each is not own]
+    assert all(each.understood for each in others)
+
+
+def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
+    from measure.profile.rows import operation_rows
+    from results.records.operations import Operation
+
+    odd = Operation(
+        index=0, name="aten.addmm", kind="matmul", phase="forward", module="", sequence_nr=None, forward_index=None,
+        input_names=("self",), input_shapes=((4, 8),), input_dtypes=("float32",), output_shapes=((4, 8),),
+        output_dtypes=("float32",), attributes={}, reads=(1,), writes=(2,),
+    )  # fmt: skip
+    (row,), unknown = operation_rows([odd], [], "fp32", "cpu")
+    assert (row.model_flop, row.read_bytes, row.written_bytes) == (None, 128, 128)
+    assert unknown == {"aten.addmm": 1}

@@ -4,12 +4,14 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from tests.support.oracles.fathom_formulas import TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import entries as table
 from workloads.fathom import memnet, seq2seq, speech
 from workloads.fathom.registry import FAMILIES, get
+from workloads.fathom.seq2seq import clipped_with_noise, with_clipped_gradients
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
 CPU = torch.device("cpu")
@@ -163,3 +165,40 @@ def test_deep_speechs_recurrence_by_a_loop():
         states[2 - at] += back
     logits = model.output((states @ model.fifth.weight.t() + model.fifth.bias).clamp(0, 20))
     torch.testing.assert_close(model(sound)[:, 0], logits.log_softmax(dim=1))
+
+
+def test_gradients_are_clipped_within_the_step():
+    """Of norm 10 to 5 together: halved, and SGD of rate 1 goes that far. Each to 2: the first is left as it is."""
+    weights = [nn.Parameter(torch.zeros(1, 1)), nn.Parameter(torch.zeros(1, 1))]
+    for parameter, gradient in zip(weights, (6.0, 8.0), strict=True):
+        parameter.grad = torch.full((1, 1), gradient)
+    with_clipped_gradients(torch.optim.SGD(weights, lr=1.0), 5.0).step()
+    assert [weight.item() for weight in weights] == pytest.approx([-3, -4], rel=1e-5)
+    weights = [nn.Parameter(torch.zeros(1, 1)) for _ in range(2)]
+    for parameter, gradient in zip(weights, (1.0, 8.0), strict=True):
+        parameter.grad = torch.full((1, 1), gradient)
+    clipped_with_noise(torch.optim.SGD(weights, lr=1.0), 2.0, 0.0).step()
+    assert [weight.item() for weight in weights] == pytest.approx([-1, -2], rel=1e-5)
+
+
+def test_a_fused_reader_is_the_unrolled_one():
+    """Of the same weights. A cell's gates stand entered, new, kept, shown, and 1 is added to the third; PyTorch's
+    stand entered, kept, new, shown."""
+    hidden = QUICK["seq2seq"]["hidden"]
+    sizes = {**QUICK["seq2seq"], "layers": 2}
+    unrolled, fused = (get(f"{name}@small", **sizes) for name in ("seq2seq", "seq2seq@fused"))
+    ours, theirs = unrolled.build(**unrolled.hyper), fused.build(**fused.hyper)
+    weights = {name: value for name, value in ours.state_dict().items() if not name.startswith("reader.")}
+    for layer, cell in enumerate(ours.reader.cells):
+        first, new, kept, shown = cell.gates.weight.detach().chunk(4)
+        weight = torch.cat([first, kept, new, shown])
+        first, new, kept, shown = cell.gates.bias.detach().chunk(4)
+        weights[f"reader.weight_ih_l{layer}"], weights[f"reader.weight_hh_l{layer}"] = weight.split(hidden, dim=1)
+        weights[f"reader.bias_ih_l{layer}"] = torch.cat([first, kept + 1, new, shown])
+    theirs.load_state_dict(weights)
+    batch = unrolled.batch(unrolled.hyper, 3, CPU, seeded())
+    for mode in (True, False):
+        expected, found = (model.train(mode)(*batch.inputs)[0] for model in (ours, theirs))
+        torch.testing.assert_close(found, expected)
+    begun = fused.build(**fused.hyper).reader.bias_ih_l0
+    assert (begun[hidden : 2 * hidden] == 1).all()

@@ -5,6 +5,7 @@ Where symbols change the operations themselves: how often a step is looked at, a
 Formulas against PyTorch's own symbolic shapes: another route to the same counts, where it has one.
 """
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -223,3 +224,21 @@ def test_a_model_that_takes_one_size_alone_says_so(nets):
 def test_what_is_no_polynomial_is_refused(nets):
     with pytest.raises(Unfitted, match="no formula in steps"):
         derived(f"{nets}:grown", ["batch", "steps"])
+
+
+def test_an_image_that_strides_divide_keeps_its_rounding():
+    """resnet18 by its own architecture: a 7 × 7 at stride 2 and stages at 4, 8, 16, 32, all padded to round up."""
+    found, looked_at = derived("resnet18", ["batch", "image", "classes"], smallest={"image_size": 64})
+    side = {by: sympy.ceiling(image / by) for by in (2, 4, 8, 16, 32)}
+    forward = 7 * 7 * 3 * 64 * side[2] ** 2 + 4 * 9 * 64 * 64 * side[4] ** 2
+    for by, width in ((8, 128), (16, 256), (32, 512)):
+        forward += (9 * width * width // 2 + 3 * 9 * width * width + width * width // 2) * side[by] ** 2
+    forward += 512 * classes
+    first = 7 * 7 * 3 * 64 * side[2] ** 2  # the image needs no gradient
+    assert sympy.expand(totals(found)["model_flop"] - b * (2 * 3 * forward - 2 * first)) == 0
+    assert sympy.expand(totals(found)["parameters"] - (11_176_512 + 513 * classes)) == 0  # 11,689,512 for 1000
+    numbers = random.Random(7)
+    points = [
+        {"batch": numbers.randint(2, 40), "image": size, "classes": numbers.randint(2, 99)} for size in (33, 71, 224)
+    ]
+    agree(found, looked_at, points)
