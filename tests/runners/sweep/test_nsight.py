@@ -18,11 +18,9 @@ from measure.profiler import nsight as profiler_nsight
 from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.rows import non_default
-from runners import nvtx_step
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.pool import WorkerFault
-from tests.support.fakes.commands import refused, running
 from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives
 
@@ -177,12 +175,6 @@ def test_it_ends_when_the_process_that_wanted_it_is_gone() -> None:
     gone.wait()
     code = f"from runners import nvtx_step; nvtx_step._end_without({gone.pid})"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 1
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"model": "alexnet"}', '{"no_such": 1}'])
-def test_what_is_no_cell_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = running(nvtx_step.main, capsys)(text, "one")
-    refused(answer, "error: cell: expected the parameters of a cell as a JSON object")
 
 
 def test_an_export_comes_back_whole_and_gzipped(fake: Any, tmp_path: Path) -> None:
