@@ -271,7 +271,7 @@ class Kernel(Record):
     device: Annotated[int | None, ANY] = None
     stream: Annotated[int | None, ANY] = None
     call: int | None = None  # index of the innermost recorded call that launched it
-    link: str  # how that call was found: containment, external_id, sequence, graph, none
+    link: str  # how that call was found: containment, sequence, graph, none
     instance: int | None = None  # index of the OperationInstance it belongs to
     phase: str = ""
     module: str = ""
