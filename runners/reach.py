@@ -123,7 +123,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     if options.compile:
         notes.append("The bound is of eager and compiled steps alike; memory is that of an eager step.")
     prediction, reason = prediction_of(steps, operations, options, device, bound if is_bounded else None)
-    from analysis.reach.published_steps import nearest_steps
+    from analysis.reach.prediction import nearest_steps
 
     what, rows = nearest_steps(options.model, device, options.mode, options.compile)
     return ReachAnswer(

@@ -3,7 +3,7 @@ reader.
 
 ATen names are without "aten."; in-place forms ("add_") need no entry of their own. Names that only one device or one
 PyTorch version has are listed with the others. What costs a constant per element is in
-`analysis/operators/pointwise.py`.
+`analysis/operators/registry.py`.
 """
 
 # --- convolutions, products, attention, recurrent layers -------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 All of it is other FLOP, by the convention of `analysis/operators/products.py`. Constants are derived beside them, for
 the arithmetic as PyTorch decomposes it into elementary operations; a fused kernel may need fewer. Operations with a
-constant number of operations per element are in `analysis/operators/pointwise.py`.
+constant number of operations per element are in `analysis/operators/registry.py`.
 """
 
 import math

@@ -200,7 +200,7 @@ def euclidean_distance(rows: Size, columns: Size, width: Size, batch: Size = 1) 
     return matmul(rows, columns, width, batch) + scalars(norms + batch * rows * columns * 4)
 
 
-SIGMOID, TANH = 4, 1  # as in `analysis/operators/pointwise.py`; derivatives take 3 each
+SIGMOID, TANH = 4, 1  # as in `analysis/operators/registry.py`; derivatives take 3 each
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 `analysis/operators/nonproducts.py`.
 
 All of it is other FLOP. Integers and bools cost nothing, whatever the operation. Which name has which reader is in
-`analysis/operators/registry.py`; constants per element are in `analysis/operators/pointwise.py`.
+`analysis/operators/registry.py`; constants per element are in `analysis/operators/registry.py`.
 """
 
 from collections.abc import Callable

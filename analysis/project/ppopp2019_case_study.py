@@ -2,7 +2,7 @@
 
 A word model with a projection (`ProjectedLM` below), first at the roofline of the whole
 step, then with each operation at its own and products tiled, then on many accelerators
-(`analysis/project/accelerator.py`). Two numbers are fitted, the tile and the link's share; everything else
+(`analysis/project/domain.py`). Two numbers are fitted, the tile and the link's share; everything else
 follows.
 
 A language model of LSTM layers whose last state is projected before the output layer (section 6.1 of the paper).
@@ -30,9 +30,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.project import accelerator, ppopp2019
-from analysis.project.accelerator import Accelerator
-from analysis.project.domain import Formulas, shipped_formulas
+from analysis.project import domain as accelerator
+from analysis.project import ppopp2019
+from analysis.project.domain import Accelerator, Formulas, shipped_formulas
 from analysis.project.frontier import DAY_S
 from analysis.project.ppopp2019 import GIGA_BINARY, ROWS, Found, Inputs, Ours, samples_of, sized, tables, target_of
 

@@ -12,15 +12,26 @@ time is the same sum with each operation as a group of its own: an estimate, and
 
 Products that a faster algorithm computes with fewer multiply-adds (Winograd, FFT) may be faster than the bound, and so
 may a step whose tensors stay in a cache from one group to the next. Not claimed: that a device reaches the bound.
+
+What others measured and published: steps of this model on this device, or the nearest to them.
+
+A row is a training or inference step with its source, file and row there, our exact FLOP of the model that it names
+and the utilization of the datasheet's dense peak. Not claimed: that the rows are a fair sample of a device.
 """
 
+from __future__ import annotations
+
+import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.devices.peaks import Device
+from analysis.devices.peaks import Device, lookup
 from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes
 from analysis.reach.step_amounts import COMPILED, EAGER, GROUPED, TRANSPOSED, StepAmounts
 from analysis.reach.step_time import Machine, Setting, TimeModel, TimePart, parts_of
@@ -248,3 +259,73 @@ def step_bound(cost: StepCost, peak_by_unit: Mapping[str, float], bytes_per_s: f
         unfused_ratio=model_s / unfused_s,
         bound_by={ARITHMETIC: by_arithmetic, MEMORY: 1 - by_arithmetic},
     )
+
+
+TABLE = Path(__file__).with_name("published_steps.csv.gz")
+"""The rows (`python -m benchmarks.reach import`)."""
+
+MOST = 5
+"""Rows that are given."""
+
+OWN, FAMILY, ELSEWHERE, OTHERS = "this model", "models of its family", "this model on other devices", "other models"
+
+OTHER_NAMES: Mapping[str, str] = {
+    "vit": "vision_transformer",
+    "swin": "swin_transformer",
+    "maxvit": "maxxvit",
+    "mobilenetv2": "efficientnet",
+    "mnasnet": "efficientnet",
+    "wideresnet": "resnet",
+    "resnext": "resnet",
+    "inceptionv3": "inception_v3",
+}
+"""How a model's name begins, in lower case without underscores → the module of timm that builds such models."""
+
+
+@functools.cache
+def published_rows() -> pd.DataFrame:
+    """Every row of TABLE, in SI units. Unknown texts are empty, unknown numbers NaN."""
+    rows = pd.read_csv(TABLE, keep_default_na=False, na_values={name: [""] for name in _NUMBERS})
+    source = rows["source"] + ": " + rows["file"] + ", row " + rows["row"].astype(str)
+    return rows.assign(source_name=rows["source"], source=source)
+
+
+_NUMBERS = ("batch_size", "image_size", "step_time_s", "model_flop", "bound_time_s")
+
+
+def nearest_steps(model: str, device: Device, mode: str, only_compiled: bool = False) -> tuple[str, pd.DataFrame]:
+    """(what they are, the best row of each model, device, precision and layout, at most MOST): the first of OWN,
+    FAMILY, ELSEWHERE and OTHERS that there are rows of in this mode; all but ELSEWHERE are of this device."""
+    rows = published_rows()
+    family, own = family_of(rows, model), _same_model(rows, model)
+    rows = rows[(rows["mode"] == mode) & (rows["compiled"] | (not only_compiled))]
+    own, of_family = own[rows.index], (rows["family"] == family) & (family != "")
+    here = rows["device"].isin([name for name in rows["device"].unique() if lookup(name) == device])
+    for what, chosen in ((OWN, own & here), (FAMILY, of_family & here), (ELSEWHERE, own), (OTHERS, here)):
+        if chosen.any():
+            best = rows[chosen].sort_values("utilization_ratio", ascending=False, kind="stable")
+            return what, best.drop_duplicates(["counted_model", "device", "precision", "layout"]).head(MOST)
+    return "", rows.head(0)
+
+
+def family_of(rows: pd.DataFrame, model: str) -> str:
+    """The family of a model: of rows of it, else the one that its name begins with; empty where there is none."""
+    if len(own := rows["family"][_same_model(rows, model) & (rows["family"] != "")]):
+        return str(own.iloc[0])
+    families = set(rows["family"]) - {""}
+    names = {_plain(family): family for family in families}
+    names |= {start: family for start, family in OTHER_NAMES.items() if family in families}
+    best = max((start for start in names if _plain(model).startswith(start)), key=len, default="")
+    return str(names.get(best, ""))
+
+
+def _same_model(rows: pd.DataFrame, model: str) -> pd.Series[bool]:
+    """Rows of this model, by the name that was counted or printed, however it is spelled."""
+    wanted = _plain(model)
+    names = {name for column in ("counted_model", "model") for name in rows[column].unique() if _plain(name) == wanted}
+    return rows["counted_model"].isin(names) | rows["model"].isin(names)
+
+
+def _plain(model: str) -> str:
+    """A model's name without what it is from ("timm:"), its weights' tag (".a1_in1k") and separators."""
+    return re.sub(r"[\W_]", "", re.split(r"[:/]", model)[-1].partition(".")[0].lower())

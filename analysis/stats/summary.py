@@ -31,12 +31,22 @@ dependence. Where measuring stops at a narrow interval: `benchmarks/paired/stopp
 
 Not claimed: no correction for differences between processes (repeat the sweep for those), and none for drift, which
 is reported beside the interval. Nothing is dropped: outliers are counted and stay in the mean.
+
+Numbers as a paper prints them: what they are, and from what they may have been rounded.
+
+The line a·b + c through counts at several batches, exactly: it goes through every point or there is none.
+
+Counts are whole numbers, and a law that misses one of them by a single unit is no law: nothing is fitted. What a line
+that is missing means is for the caller to say.
 """
 
+import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -297,3 +307,74 @@ def _shares(x: Array, weights: Sequence[float] | Array | None) -> tuple[Array, A
         raise ValueError(f"expected {count} positive weights, one a block, got {np.asarray(weights).tolist()}")
     shares = w / w.sum()
     return shares, shares / shares.sum()
+
+
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+@dataclass(frozen=True)
+class Printed:
+    """text: with the digits that are printed, as in "9.4e-4"."""
+
+    text: str
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self.text)
+
+    @property
+    def half_unit(self) -> float:
+        """Half of a unit of its last digit: how far what was rounded may have been."""
+        exponent = Decimal(self.text).as_tuple().exponent
+        assert isinstance(exponent, int)  # no infinity is printed
+        return float(Decimal(5).scaleb(exponent - 1))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Of what it may have been rounded from."""
+        return self.value - self.half_unit, self.value + self.half_unit
+
+
+def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float]:
+    """The least and the most of a function that is monotone in each argument, over what they may have been."""
+    found = [function(*corner) for corner in itertools.product(*(each.ends for each in printed))]
+    return min(found), max(found)
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """Four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP".
+
+    "-" for what is unknown.
+    """
+    if value is None:
+        return "-"
+    scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), (1.0, ""))
+    digits = max(4, len(str(int(abs(value / scale)))))
+    return f"{float(f'{value / scale:.{digits}g}'):,}".removesuffix(".0") + f" {prefix}{unit}".rstrip()
+
+
+Point = tuple[int, int | float]
+"""(batch size, count); a float is taken for exactly what it holds."""
+
+
+def line(points: Iterable[Point]) -> tuple[Fraction, Fraction] | None:
+    """a and c of the line through all points; None if they are on none, or are at fewer than two batches."""
+    exact = {(x, Fraction(y)) for x, y in points}
+    if not exact:
+        return None
+    (x0, y0), (x1, y1) = min(exact), max(exact)
+    if x0 == x1:
+        return None
+    slope = (y1 - y0) / (x1 - x0)
+    constant = y0 - slope * x0
+    return (slope, constant) if all(slope * x + constant == y for x, y in exact) else None
+
+
+def affine(points: Iterable[Point], at: int) -> int | None:
+    """The value at batch `at` of the line through all points; None if there is none, or it is not whole there."""
+    law = line(points)
+    if law is None:
+        return None
+    value = law[0] * at + law[1]
+    return int(value) if value.denominator == 1 else None

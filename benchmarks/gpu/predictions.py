@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.devices.peaks import Device, lookup
-from analysis.reach.prediction import IN_PARTS, NOMINAL, step_bound, step_cost
-from analysis.reach.published_steps import published_rows
+from analysis.reach.prediction import IN_PARTS, NOMINAL, published_rows, step_bound, step_cost
 from reports.shared.layout import csv_text
 from results.errors import Inconsistent, Unavailable
 from results.garbage_collector import collector_off

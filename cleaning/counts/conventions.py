@@ -6,12 +6,49 @@ applied to its own result. It does not judge whether a counter is right, only wh
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic
 
-from analysis.stats.affine import affine
-from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS
-from cleaning.counts.steps import Outcome
+from analysis.stats.summary import affine
+from analysis.utilization.numerators import FLOP_PER_NATIVE, OPERATORS
 from results.records.counts import CleaningLog, FlopCount
-from results.records.rows import WHOLE, to_text
+from results.records.rows import WHOLE, R, to_text
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    """What a step made of its records. kept + dropped are as many records as came in, in their order."""
+
+    kept: tuple[R, ...]
+    dropped: tuple[R, ...] = ()
+    log: tuple[CleaningLog, ...] = ()
+
+
+@dataclass(frozen=True)
+class CleaningStep:
+    """One named step over the records of one raw file."""
+
+    name: str
+    file: str
+    apply: Callable[[tuple[Any, ...]], Outcome[Any]]
+
+
+def known_sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None if nothing is. What a recorder that leaves numbers out gives as its total."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def whole_sum(values: Iterable[int | None]) -> int | None:
+    """The sum; None if one of the values is unknown."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
 
 FLOP_COUNTS = "flop_counts.csv"
 

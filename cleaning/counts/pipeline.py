@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.operators.registry import PRODUCTS
-from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
-from cleaning.counts.conventions import FLOP_COUNTS, entry, extrapolation_checked, one_convention
-from cleaning.counts.steps import CleaningStep, Outcome
+from analysis.utilization.numerators import OPERATORS, kind_of_operator
+from cleaning.counts.conventions import FLOP_COUNTS, CleaningStep, Outcome, entry, extrapolation_checked, one_convention
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import CleaningLog, FlopCount

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from analysis.parallel.rank_grid import ran_all
-from analysis.stats.affine import line
+from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN
 from cleaning.gates.evidence import Evidence, Finding, TraceFacts
-from cleaning.reconcile.batch_law import ENOUGH
+from cleaning.reconcile.agreement import ENOUGH
 from results.records.cell import Run
 from results.records.counts import Agreement
 from results.records.rows import MEASURED, to_text

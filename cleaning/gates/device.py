@@ -9,7 +9,7 @@ from analysis.devices.peaks import is_stand_in
 from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
 from analysis.utilization.utilization import limits_seen
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
-from cleaning.facts.targets import BUSY_RATIO
+from cleaning.facts.values import BUSY_RATIO
 from cleaning.gates.evidence import RUN, Evidence, Finding
 from results.records.cell import Run, Sitting, Telemetry
 from results.store.layout import key_of

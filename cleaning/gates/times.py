@@ -12,7 +12,7 @@ from analysis.devices import peaks
 from analysis.devices.ceilings import FAST_ALGORITHM
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.utilization.step_times import whole_steps
-from cleaning.facts.targets import narrowness
+from cleaning.facts.values import narrowness
 from cleaning.gates.evidence import Evidence, Finding
 from cleaning.gates.integrity import units_of
 from results.records.cell import Run, Sample

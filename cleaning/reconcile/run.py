@@ -20,7 +20,7 @@ from analysis.operators import registry
 from analysis.operators.cost import NEEDS
 from analysis.operators.registry import unneeded_flop
 from analysis.parallel.rank_grid import parse_plan
-from analysis.profile.machine import machine_of
+from analysis.profile.roofline import machine_of
 from analysis.utilization import ceiling_doubts, post2021, windows
 from analysis.utilization.denominators import (
     Denominator,
@@ -48,9 +48,8 @@ from analysis.utilization.work_times import works_of
 from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
-from cleaning.reconcile.agreement import agreement
+from cleaning.reconcile.agreement import agreement, batch_laws
 from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
-from cleaning.reconcile.batch_law import batch_laws
 from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.variants import kept_apart, variants
 from cleaning.reconcile.view import Built, View

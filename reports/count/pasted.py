@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from cleaning.accounts.vocabulary.causes import CONVENTION
+from cleaning.accounts.vocabulary.items import CONVENTION
 from reports.count.references import NAMED, StepTerms, formula_of
 from reports.count.text import ModelCounts, cause_sums, native_number
 from reports.shared.layout import Hanging, Part

@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS, AttentionFlop
 from analysis.operators.registry import registration
-from cleaning.accounts.vocabulary.causes import CONVENTION
+from cleaning.accounts.vocabulary.items import CONVENTION
 from reports.count import references
 from reports.count.references import StepPeak, StepTerms
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cleaning.accounts.vocabulary.causes import CONVENTION
+from cleaning.accounts.vocabulary.items import CONVENTION
 from reports.count.text import cause_sums
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si

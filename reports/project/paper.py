@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from analysis.project.ppopp2019 import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
-from analysis.stats.printed_numbers import amount
+from analysis.stats.summary import amount
 from reports.shared.layout import WIDTH, Column, Hanging, Part, TextTable, csv_text, page, strong
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.accelerator import Accelerator, SubBatches
-from analysis.project.domain import Domain
+from analysis.project.domain import Accelerator, Domain, SubBatches
 from analysis.project.frontier import DAY_S, FirstOrderFit, ProjectionRange
 from analysis.stats.intervals import Estimate, Uncertain
-from analysis.stats.printed_numbers import amount
+from analysis.stats.summary import amount
 from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong, table_of
 from reports.shared.numbers import digits, si
 

@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
 def failed(seen: CeilingAnswer) -> int:
     """0, or 1 where a worker died or a unit but fp8, memory or launches have no number, or one that cannot be."""
     from analysis.devices.ceilings import best
-    from analysis.profile.machine import bandwidth, launch_cost
+    from analysis.profile.roofline import bandwidth, launch_cost
     from measure.ceiling.trials import FP8
 
     for threads in seen.threads:

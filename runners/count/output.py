@@ -13,8 +13,8 @@ from analysis.operators import registry
 from analysis.operators.attention_conventions import AttentionFlop, attention_flop
 from analysis.operators.registry import cost, not_understood
 from analysis.utilization.numerators import input_dtype
-from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
-from cleaning.accounts.vocabulary.causes import CAUSES
+from cleaning.accounts.account.explain import PHASES, at_least, exact, reconcile, unknown_calls
+from cleaning.accounts.vocabulary.items import CAUSES
 from measure.counters.harness.isolation import count_isolated, record_isolated
 from reports.count import pasted, text, waterfall_figure
 from reports.count.references import StepPeak, peak_of_step, step_terms

@@ -262,7 +262,7 @@ def _probe(worker: Any, options: Namespace) -> ProbeResult:
 
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
-    from analysis.profile.machine import machine_of
+    from analysis.profile.roofline import machine_of
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:

@@ -10,8 +10,7 @@ from math import prod
 from typing import Any
 
 from cleaning.accounts.vocabulary import module_hooks
-from cleaning.accounts.vocabulary.data_flow import used
-from cleaning.accounts.vocabulary.items import Counted, Item, bound, first_tensor, missed_by, other, product
+from cleaning.accounts.vocabulary.items import Counted, Item, bound, first_tensor, missed_by, other, product, used
 from cleaning.accounts.vocabulary.patched_functions import printed_flop
 from results.records.counts import APPLIED, FUNCTION, Call, CallRecording, ModuleInfo, Operation, Sized, tensors
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from cleaning.accounts.vocabulary import module_hooks
-from cleaning.accounts.vocabulary.data_flow import DataFlow
-from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
+from cleaning.accounts.vocabulary.items import Counted, DataFlow, Item, first_tensor, other, product
 from cleaning.accounts.vocabulary.module_hooks import NN
 from results.records.counts import APPLIED, MODULE, Call, CallRecording, ModuleInfo, tensors
 

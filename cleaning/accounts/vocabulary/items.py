@@ -1,4 +1,12 @@
-"""What a rule says that a counter counted: one item a call or operation, in the counter's own unit. No totals here."""
+"""What a rule says that a counter counted: one item a call or operation, in the counter's own unit. No totals here.
+
+Why a counter's number is not the exact count: a small vocabulary, shared by all counters. None is called other.
+
+What flows where in a forward pass: what follows from inputs and weights, and what the outputs follow from.
+
+Counters that read a graph see neither what is calculated from constants alone (torch.fx does that at once) nor what
+nothing uses (torch.jit leaves it out). Both are recognised by storages: a view belongs to what it is a view of.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -6,8 +14,71 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.operators.registry import kind_of, model_flop
-from cleaning.accounts.vocabulary.causes import PRODUCT
 from results.records.counts import Call, CallRecording, Operation, Sized, tensors
+
+PRODUCT = ""
+"""No cause: what the counter counts is a convolution, matrix product, attention or recurrent layer, as we do."""
+
+CONVENTION = "multiply_add_as_1"
+"""The cause that is no fault: the counter's unit."""
+
+CAUSES = {
+    CONVENTION: "a multiply-add is counted as 1, not as 2 FLOP",
+    "bias_counted": "the additions of a bias are counted",
+    "normalization_counted": "batch, layer, group or instance normalisation is counted",
+    "activation_counted": "activation functions are counted",
+    "activation_counted_twice": "an activation is counted as a module and again as the function that it calls",
+    "pooling_counted": "pooling is counted",
+    "pooling_counted_twice": "pooling is counted as a module and again as the function that it calls",
+    "softmax_counted": "softmax is counted",
+    "resizing_counted": "interpolation is counted",
+    "resizing_counted_twice": "interpolation is counted by two functions that call one another",
+    "sampling_counted": "sampling of a grid is counted",
+    "addition_counted": "elementwise additions are counted",
+    "multiplication_counted": "elementwise multiplications are counted",
+    "gates_counted": "the scalar arithmetic of recurrent gates is counted",
+    "attention_scalars_counted": "scaling and softmax inside of attention are counted",
+    "parameters_as_operations": "a module's parameters are counted once a sample, as if each were one operation",
+    "embedding_as_product": "an embedding is counted as the product with its whole table",
+    "functional_not_seen": "a function called without a module that the counter hooks",
+    "attention_not_seen": "fused attention has no rule",
+    "attention_module_not_seen": "the products inside of a multi-head attention module have no rule",
+    "recurrent_not_seen": "recurrent layers have no rule",
+    "inner_products": "of an operator without a rule the matrix products that it calls inside itself are counted",
+    "operator_without_rule": "an operator that the counter has no rule for",
+    "weight_calculation_not_seen": "products that calculate a layer's weight (a parametrization) are not counted",
+    "custom_function_not_seen": "inside of a function with a backward pass of its own nothing is seen",
+    "result_not_used": "what nothing uses is left out of the graph that is counted",
+    "constants_folded": "what is calculated from constants alone is no part of the graph that is counted",
+    "subclass_not_seen": "a module of a derived class: the counter asks for the class itself",
+    "string_padding_not_seen": "a convolution with padding in a word has no rule",
+    "not_two_dimensional": "convolutions that are not two-dimensional, or transposed, have no rule",
+    "backward_not_counted": "the backward pass of this operation has no rule",
+    "backward_as_twice_forward": "the backward pass is taken for twice what was counted forward",
+    "grouped_backward": "the weight gradient of a grouped convolution is multiplied by its groups",
+    "recompute_counted": "what checkpointing calculates again in the backward pass is counted",
+    "scores_computed_again": "fused attention calculates its scores again in the backward pass",
+    "transposed_at_output": "a transposed convolution is counted at the positions of its output",
+    "transposed_divided_by_groups": "a transposed convolution is divided by its groups twice",
+    "without_batch": "a convolution's input without a batch is read as if its channels were the batch",
+    "positions_ignored": "a linear layer is counted once a sample, whatever its positions",
+    "name_taken_for_convolution": "a module is taken for a convolution by its name",
+    "broadcast_from_first": "a product is sized by its first operand, which is broadcast",
+    "vector_as_matrix": "a product with a vector is sized as if the vector were a matrix",
+    "contraction_counted_twice": "a contraction is counted as a function and again as the one that it calls",
+    "contraction_of_one": "an einsum of one operand, which multiplies nothing, is counted",
+    "rounded_path": "the cost of a contraction is read from a rounded printout",
+    "recurrent_steps": "the steps, layers or directions of a recurrent layer are taken differently",
+    "attention_shapes": "the sizes of an attention module are taken differently",
+    "deformable_extra": "interpolation between pixels is counted as multiply-adds of a deformable convolution",
+    "even_kernel": 'the output of an even kernel with the padding "same" is taken to be smaller',
+    "complex_as_real": "a multiply-add of complex numbers is counted as one of real ones",
+    "module_used_twice": "a module with several names is counted at each of them",
+    "divided_by_batch": "what modules counted is divided by the batch, what functions counted is not",
+    "rounded": "the total is cut to a whole number",
+    "eval_graph": "what runs in evaluation and not in training, or the other way round",
+}
+"""Cause → what it says, for people. Those of the counters' rules and no other: a test holds the two together."""
 
 Native = int | Fraction
 
@@ -94,3 +165,48 @@ def in_and_out(call: Call) -> tuple[Sized, Sized]:
 def missed_by(words: Mapping[str, str], default: str) -> Callable[[Operation], str]:
     """A cause by the kind of the operation that was missed."""
     return lambda operation: words.get(kind_of(operation.name), default)
+
+
+class DataFlow:
+    """Which tensors follow from the inputs, the weights or a module that stands for itself, call by call.
+
+    Calls are asked about in their order.
+    """
+
+    def __init__(self, recording: CallRecording) -> None:
+        self._operations = recording.operations
+        self._known = set(recording.sources)
+        self._at = self._leaf_until = 0
+
+    def leaf(self, call: Call) -> None:
+        """Whatever this module gives follows from it."""
+        self._reach(call.first)
+        self._leaf_until = max(self._leaf_until, call.last)
+
+    def any_of(self, call: Call) -> bool:
+        """Whether any tensor among a call's arguments does."""
+        self._reach(call.first)
+        return any(given.storage in self._known for given in tensors((call.arguments, call.keywords)))
+
+    def first_of(self, call: Call) -> bool:
+        """Whether its first argument is a tensor that does."""
+        self._reach(call.first)
+        given = call.arguments[0] if call.arguments else None
+        return isinstance(given, Sized) and given.storage in self._known
+
+    def _reach(self, index: int) -> None:
+        while self._at < min(index, len(self._operations)):
+            operation = self._operations[self._at]
+            if self._at < self._leaf_until or not self._known.isdisjoint(operation.reads):
+                self._known.update(operation.writes)
+            self._at += 1
+
+
+def used(recording: CallRecording) -> set[int]:
+    """The indices of the forward operations whose results reach an output; views, which calculate nothing, apart."""
+    wanted, found = set(recording.results), set()
+    for operation in reversed(recording.operations):
+        if operation.phase == "forward" and operation.kind != "view" and not wanted.isdisjoint(operation.writes):
+            wanted.update(operation.reads)
+            found.add(operation.index)
+    return found

@@ -7,7 +7,7 @@ none says so; nothing is fitted. c is not 0 in models with a part that does not 
 import dataclasses
 from collections.abc import Sequence
 
-from analysis.stats.affine import affine
+from analysis.stats.summary import affine
 from results.records.counts import FlopCount
 
 Series = dict[int, FlopCount]

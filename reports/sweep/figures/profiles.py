@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.stats.affine import line
+from analysis.stats.summary import line
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import digits, fitting, scaled
 

@@ -15,7 +15,7 @@ from analysis.devices.ceilings import impossible, impossible_bandwidth, limit_of
 from analysis.devices.peaks import all_devices
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.devices.processors import Processor, identify, vector_units
-from analysis.profile.machine import machine_of
+from analysis.profile.roofline import machine_of
 from analysis.utilization.denominators import ceiling_of
 from results.errors import Unavailable
 from results.records.cell import Ceiling

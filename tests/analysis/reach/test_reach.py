@@ -17,8 +17,15 @@ import pandas as pd
 import pytest
 
 from analysis.devices.peaks import lookup
-from analysis.reach.prediction import MEASURED, interval_of, predict, step_bound, step_cost
-from analysis.reach.published_steps import nearest_steps, published_rows
+from analysis.reach.prediction import (
+    MEASURED,
+    interval_of,
+    nearest_steps,
+    predict,
+    published_rows,
+    step_bound,
+    step_cost,
+)
 from analysis.reach.step_amounts import COMPILED, EAGER, Amounts, amounts, class_of
 from analysis.reach.step_time import Setting, fitted_model, machine_of
 from results.errors import Inconsistent, Unavailable

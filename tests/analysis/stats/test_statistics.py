@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.stats.affine import affine, line
 from analysis.stats.intervals import Uncertain, answers, between
 from analysis.stats.summary import (
     BATCHES,
     LAG1_RAISED,
+    affine,
     autocorrelation,
+    line,
     log_interval,
     median_interval,
     summarise,

@@ -11,7 +11,7 @@ import pytest
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.step_times import PairedCeiling, paired_ceiling, whole_steps
 from analysis.utilization.utilization import measurement, rows
-from cleaning.facts.targets import narrowness
+from cleaning.facts.values import narrowness
 from results.errors import Unavailable
 from results.records.cell import Run, Sample
 

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.footprint.largest_batch import SMALL
-from analysis.reach.prediction import step_cost
-from analysis.reach.published_steps import published_rows
+from analysis.reach.prediction import published_rows, step_cost
 from analysis.reach.step_time import ARITHMETIC, LAUNCHES, MEMORY, Terms
 from benchmarks.reach import counting, evaluation, fitting
 from benchmarks.reach.counting import BatchCost, StepKey, count

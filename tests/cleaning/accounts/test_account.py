@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cleaning.accounts.account import explain as account_explain
-from cleaning.accounts.account.explain import FLOP_PER_UNIT, explain
-from cleaning.accounts.account.reconcile import RULES, exact, reconcile, rule_of
-from cleaning.accounts.vocabulary.causes import CAUSES, PRODUCT
-from cleaning.accounts.vocabulary.items import Item, exact_flop
+from cleaning.accounts.account.explain import FLOP_PER_UNIT, RULES, exact, explain, reconcile, rule_of
+from cleaning.accounts.vocabulary.items import CAUSES, PRODUCT, Item, exact_flop
 from measure.counters.harness.model_calls import record
 from measure.counters.harness.registry import COUNTERS
 from results.records.counts import FlopCount

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.operators.registry import kind_of
-from analysis.utilization.counter_operators import OPERATORS
-from cleaning.counts.conventions import extrapolation_checked, one_convention
+from analysis.utilization.numerators import OPERATORS
+from cleaning.counts.conventions import CleaningStep, Outcome, extrapolation_checked, one_convention
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records, model_operators
-from cleaning.counts.steps import CleaningStep, Outcome
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaning.reconcile.batch_law import batch_laws
+from cleaning.reconcile.agreement import batch_laws
 from results.records.cell import Run
 from results.records.counts import BatchLaw, FlopCount
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.profile.machine import machine_of
+from analysis.profile.roofline import machine_of
 from measure.ceiling.trials import moves, sweep
 from measure.device.environment import DeviceProperties, Environment, TorchFacts
 from results.records.cell import Ceiling

@@ -120,7 +120,7 @@ def test_an_operation_without_a_rule_has_bytes_and_no_flop(recorded):
 
 def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
     from measure.profile.rows import operation_rows
-    from results.records.operations import Operation
+    from results.records.counts import Operation
 
     odd = Operation(
         index=0, name="aten.addmm", kind="matmul", phase="forward", module="", sequence_nr=None, forward_index=None,
