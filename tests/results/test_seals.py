@@ -106,3 +106,19 @@ def test_no_edit_is_silent(tmp_path: Path) -> None:
         path.write_bytes(whole)
         reported += is_reported
     assert reported > 0.6 * EDITS
+
+
+@pytest.mark.parametrize("order", [[0, 1, 3], [0, 2, 3], [0, 2, 1, 3], [0, 1, 1, 2, 3], [0, 1, 2, 3, 1]])
+@pytest.mark.parametrize("file", ["runs.csv", "ceilings.csv"])
+def test_rows_gone_doubled_or_moved_are_told(path, order, file):
+    lines = lines_of(path / file)
+    (path / file).write_bytes(b"".join(lines[at] for at in order if at < len(lines)))
+    problems = read_run(path).problems
+    cut = file == "runs.csv" and order == [0, 1, 3]  # which has two rows
+    assert any(problem.startswith("samples.csv: 3 rows are not" if cut else f"{file}, line") for problem in problems)
+
+
+def test_a_manifest_that_was_changed_is_told(path):
+    document = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**document, "options": {"peak_tflops": 9}}))
+    assert read_run(path).problems == ["manifest.json: not as it was written: its checksum does not match"]

@@ -14,8 +14,10 @@ from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import (
     a_run,
     corrupt,
+    new_store,
     rows_of,
     run_of,
+    samples,
 )
 from tests.support.made_up.seals import reseal
 
@@ -164,3 +166,12 @@ def test_a_column_that_must_be_there(tmp_path):
     reseal(path)
     with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
         read_run(path)
+
+
+def test_an_older_intact_attempt_does_not_stand_in_for_a_damaged_one(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        store.commit(a_run("a", 1), {"samples.csv": samples("a", 1)})
+        store.commit(a_run("a", 2), {"samples.csv": samples("a", 2)})
+    corrupt(tmp_path / "run" / "samples.csv", b"a,2,1,", b"a,2,9,")
+    data = read_run(tmp_path / "run")
+    assert (data.runs, len(data.samples)) == ([], 0)

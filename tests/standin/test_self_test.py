@@ -119,3 +119,14 @@ def test_a_device_that_breaks_in_the_middle_fails_and_says_why(standin):
     assert rows["rate fp32"]["verdict"] == "ok"
     assert {"events", "sleep", "count", "intervals", *MEMORY} <= with_verdict(rows, "failed")
     assert "illegal memory access" in rows["events"]["reason"]
+
+
+@pytest.mark.slow
+def test_an_honest_device_passes(standin):
+    device = standin(**HONEST)
+    code, rows, answer = self_test(device, "--save", "attached.json")
+    assert (code, answer["verdict"]) == (0, "ok")
+    assert with_verdict(rows, "ok") == set(rows) - UNAVAILABLE["honest"]
+    assert (answer["device"], answer["stand_in"]) == ("Stand-in of NVIDIA H100 80GB HBM3", True)
+    assert answer["seconds"] < 180
+    assert json.loads((device.folder / "attached.json").read_text()) == answer

@@ -336,3 +336,18 @@ def test_mistakes(runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp
     refused(run(a, a, "--check"), "--check: expected one run, got 2")
     refused(run(a, "--across", "precision"), "expected two runs")
     refused(run(a, a, "--margin", "0"), "expected a number from 1e-06 to 10, got '0'")
+
+
+def test_what_is_too_noisy_cannot_be_told() -> None:
+    rng = np.random.default_rng(8)
+    assert set(told(rng, 1.02, 0.2, 1, 0.0, 0.0)) == {UNKNOWN}
+
+
+def test_one_process_says_different_only_beyond_the_margin() -> None:
+    steady = [(1.0, 1.001, 0.999, 1.0, 1.001, 0.999)]
+    near = [tuple(1.02 * time for time in steady[0])]
+    found = difference(steady, near, MARGIN)
+    assert found.basis == "blocks"
+    assert found.interval()[0] > 1, "their intervals do not touch"
+    assert found.p_different > 0.99
+    assert verdict(found.ratio, found.p_different, found.p_same) == SAME

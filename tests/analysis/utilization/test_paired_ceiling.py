@@ -158,3 +158,11 @@ def test_the_width_is_that_of_the_widest_unit():
     ends = alone.utilization({"fp32": 12345})
     assert math.log(ends.high / ends.low) / 2 == pytest.approx(alone.half_width_ratio)
     assert paired(interleaved([1.0], [0.01])).half_width_ratio is None
+
+
+def test_a_disturbed_block_takes_its_kernel_along() -> None:
+    """The second step is set aside: the kernels beside the others are still theirs."""
+    samples = interleaved([2.0, 8.0, 4.0, 6.0], [0.001, 0.5, 0.002, 0.003])
+    aside = [Sample(**{**vars(each), "part": "disturbed"}) if each.wall_s == 8.0 else each for each in samples]
+    assert paired(aside).step_s == (2.0, 4.0, 6.0)
+    assert paired(aside).utilization({"fp32": 1000 * FLOP}).ratio == pytest.approx(0.5)

@@ -412,3 +412,39 @@ def test_interval_of_the_ratio_is_that_of_the_time_turned_over(built: Built) -> 
         work = row.model_flop / row.peak_flop_per_s
         assert row.utilization_low_ratio == pytest.approx(work / row.time_high_s)
         assert row.utilization_high_ratio == pytest.approx(work / row.time_low_s)
+
+
+def test_recomputation_is_no_model_flop() -> None:
+    table = run_fixture.operations("resnet18", 1, "fp32")
+    assert any(operation.phase == "recompute" for operation in table)
+    assert count_table(table).model_flop == run_fixture.EXACT_FLOP["resnet18"]
+
+
+TENSOR = {"bf16": 10}
+
+
+def fraction(unit: dict[str, int], denominator: str, peak: float, **more: object) -> Utilization:
+    measured = Measurement(dataclasses.replace(RUN, **more), MeanStepTime(1.0, 0.9, 1.1, 10))
+    (row,) = rows(measured, [Numerator("exact", "us", unit)], [Denominator(denominator, dict.fromkeys(unit, peak))])
+    return row
+
+
+def test_above_one_is_kept_and_explained() -> None:
+    tensor, cores = fraction(TENSOR, "datasheet", 8.0), fraction(FP32, "datasheet", 8.0)
+    assert (tensor.utilization_ratio, cores.utilization_ratio) == (1.25, 1.25)  # 10 FLOP in 1 s of 8: never clamped
+    assert "error in numerator or denominator" in tensor.warnings[0]
+    assert "Winograd" in cores.warnings[0]
+    assert fraction(FP32, "ceiling", 8.0).warnings[0].startswith("ceiling_too_low")
+    assert fraction(TENSOR, "ceiling", 8.0).warnings[0].startswith("ceiling_too_low")
+    assert fraction(FP32, "datasheet", 10.0).warnings == ()  # exactly 1 is not above 1
+
+
+def test_telemetry_outside_the_window_is_not_observed() -> None:
+    def poll(time_s: float, clock: int) -> Telemetry:
+        return Telemetry(cell_id="c", attempt=1, time_s=time_s, sm_clock_hz=clock, power_w=100.0)
+
+    run = dataclasses.replace(RUN, window_start_s=10.0, window_end_s=12.0)
+    found = measurement(run, [block()], [poll(0, 1), poll(10, 2000), poll(11, 2000), poll(12, 2000), poll(20, 1)])
+    assert found.clock_hz == pytest.approx(2000)
+    assert found.power_w == pytest.approx(100)  # polled; the row itself has no energy
+    assert measurement(RUN, [block()], [poll(10, 2000)]).clock_hz is None

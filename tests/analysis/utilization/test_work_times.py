@@ -167,3 +167,9 @@ def test_a_row_for_each_work_that_the_methods_ask_for(methods: tuple[str, ...], 
     run = dataclasses.replace(RUN, methods=methods)
     assert [row.work for row in work_times(run, PLAIN)] == works
     assert list(works_of(run)) == works
+
+
+def test_a_torn_real_epoch_is_none() -> None:
+    row = by_work([*PLAIN, block(20.0, "epoch", steps=100)])["epoch"]
+    assert (row.real_time_s, row.agrees) == (None, None)
+    assert row.time_s is not None

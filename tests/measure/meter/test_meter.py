@@ -366,3 +366,28 @@ def test_the_model_that_the_loop_does_not_call_is_named():
     found = measured(net(), lambda _number: model(samples()).sum().backward())
     assert found.model_flop_per_step is None
     assert any("is it the model that is called" in warning for warning in found.warnings)
+
+
+def test_a_forward_pass_without_a_backward_pass_counts_as_such():
+    model = net()
+
+    def step(_number):
+        model(samples())  # its gradient is never asked for
+        with torch.no_grad():
+            model(samples())
+        model(samples()).sum().backward()
+
+    assert measured(model, step).model_flop_per_step == (3 + 3 + 8) * LAYER
+
+
+def test_an_output_without_a_tensor_leaves_no_number():
+    """Its backward pass cannot be seen: forward passes alone would be a third of the step, and look like all of it."""
+    model = Calls(lambda m, x: setattr(m, "loss", m.body(x).sum()), body=net())
+
+    def step(_number):
+        model(samples())
+        model.loss.backward()
+
+    found = measured(model, step, loss_of=lambda _output: model.loss)
+    assert found.model_flop_per_step is None
+    assert any("its backward pass is not seen" in warning for warning in found.warnings)

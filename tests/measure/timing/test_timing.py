@@ -288,3 +288,13 @@ def test_cuda_events_agree_with_the_wall_over_a_long_block():
 def test_impossible_rules_are_refused(options):
     with pytest.raises(ValueError, match="expected a"):
         Protocol.for_device("cpu", **options)
+
+
+def test_without_device_time_the_wall_is_the_time():
+    timing = timed((0.0, 0.5), step_s=0.5, protocol=CPU, has_device=False)
+    block = timing.blocks[0]
+    assert (block.steps, block.device_s, block.sync_wait_s) == (1, None, None)
+    assert block.wall_s == pytest.approx(0.5)
+    assert step_time_s(block) == block.wall_s
+    assert (timing.sync_wait_ratio, timing.host_bound) == (None, None)
+    assert timing.status == "ok"

@@ -246,3 +246,12 @@ def test_the_binary_report_is_no_export_and_is_told_as_such(tmp_path: Path) -> N
     binary(tmp_path / "report.nsys-rep")
     with pytest.raises(ValueError, match=r"not its export; record: nsys profile .* nsys export --type=sqlite"):
         detect(tmp_path / "report.nsys-rep")
+
+
+def test_markers_are_literals_and_never_run(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    assert nvtx_ranges.parse_marker(f"{{'mod': open({str(ran)!r}, 'w'), 'op': 'x', 'args': []}}") is None
+    assert not ran.exists()
+    assert nvtx_ranges.parse_marker("{'mod': 'm', 'op': 'x'}") == {"mod": "m", "op": "x"}
+    assert nvtx_ranges.parse_marker("{'cut': ") is None
+    assert nvtx_ranges.parse_marker("forward") is None

@@ -18,7 +18,7 @@ from measure.trace.readers import pyprof, pyprof_arguments
 from measure.trace.readers.read import detect
 from results.errors import Unavailable
 from results.records.counts import ProfiledOperation
-from tests.measure.trace.made_up_dicts import DICT_LINES, FUNCTIONAL
+from tests.measure.trace.made_up_dicts import DICT_LINES, FIRST, FUNCTIONAL, line
 
 HEADER = """
     Idx SeqId AltSeqId TId Layer Trace Direction Sub Module Op Kernel Params Sil(ns) TC Device Stream Grid Block FLOPs
@@ -313,3 +313,15 @@ def test_a_missing_column_is_named(tmp_path: Path, columns: str, match: str) -> 
     path = tmp_path / "pyprof.csv"
     path.write_text(table(STEP_ROWS, columns.split()))
     refused(path, match)
+
+
+def test_no_text_is_ever_run(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    run = f"open({str(ran)!r}, 'w')"
+    path = tmp_path / "net.dict"
+    path.write_text(DICT_LINES + f"{{'kShortName': {run}, 'op': []}}\n")
+    with pytest.raises(ValueError, match=r"line 6 is cut or no dict"):
+        pyprof.read(path)
+    path.write_text(line("conv_a", [1], "fprop", FIRST.replace("'conv2d'", run)))
+    assert len(pyprof.read(path).kernels) == 1
+    assert not ran.exists()

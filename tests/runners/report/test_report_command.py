@@ -3,10 +3,10 @@
 import csv
 import gzip
 import io
+import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,8 @@ from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.rows import header
 from runners.report import command as report_command
-from runners.report import derived
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up import run_fixture
-
-
-class KilledPool:
-    """Processes of which one is killed after it did two tasks."""
-
-    def map(self, do: Any, given: list[int], chunksize: int) -> Any:
-        yield from map(do, given[:2])
-        raise BrokenProcessPool("a process was killed")
-
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
@@ -201,8 +191,21 @@ def test_mistakes_of_the_command_line(arguments: list[object], said: str, capsys
     refused(running(report_command.main, capsys)(*arguments), said)
 
 
-# Operation tables in processes of their own
+def test_a_damaged_cell_is_left_out_and_named(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
+    path = copy / "samples.csv"
+    text = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(text[:3] + text[4:]), encoding="utf-8")  # a row of the first cell is gone
+    assert report_command.main([str(copy)]) == 0
+    out = capsys.readouterr().out
+    assert "left out: not what was committed in samples.csv" in re.sub(r"\s+", " ", out)
+    with (copy / "utilization.csv").open(encoding="utf-8", newline="") as file:
+        assert len({row["cell_id"] for row in csv.DictReader(file)}) == 8
 
 
-def test_what_a_killed_process_leaves_is_done_here() -> None:
-    assert list(derived._each(KilledPool(), abs, [-1, -2, -3, -4])) == [1, 2, 3, 4]  # type: ignore[arg-type]
+def test_a_torn_last_line_is_a_note_and_the_rest_is_reported(
+    copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None
+) -> None:
+    with (copy / "samples.csv").open("ab") as file:
+        file.write(b"0123456789abcdef,1,0,meas")
+    assert report_command.main([str(copy)]) == 0
+    assert "torn last line" in capsys.readouterr().out

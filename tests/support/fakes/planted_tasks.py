@@ -22,13 +22,6 @@ def nothing():
     return None
 
 
-def shout(text):
-    """On both streams, from Python and from below it."""
-    print(f"{text} out")
-    print(f"{text} err", file=sys.stderr)
-    os.system(f"echo {text} child")
-
-
 def fail(name, text):
     """Raises a built-in exception."""
     raise {"ValueError": ValueError, "RuntimeError": RuntimeError, "MemoryError": MemoryError}[name](text)

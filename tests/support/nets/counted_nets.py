@@ -5,9 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.adapters.wrapped_functions import FunctionListener, _names
-from measure.model.module_paths import ModulePaths
-
 IMAGES = (2, 3, 10, 10)
 PARAMETERS = 224 + 72 + 16 + 132 + 30
 """Of the parts of `Small` that are called; `unused` has 20 more, `depthwise`, 72, is frozen."""
@@ -153,20 +150,3 @@ def raises_and_leaves_nothing(count, patched=tuple):
     assert left_alone(model)
     assert set(model.state_dict()) == saved
     assert patched() == before
-
-
-def replaced_functions(counter, owners, patches):
-    """Names of the functions that a counter replaces: counter is its module with `wrapFunc`, patches replace them.
-
-    owners: prefix of a name → module or class that holds the functions.
-    """
-    names, replaced, model = _names(owners), [], nn.Identity()
-    with (
-        ModulePaths(model) as paths,
-        FunctionListener(counter, model, paths, owners).listening(),
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(counter, "wrapFunc", lambda function, *_: replaced.append(function) or function)
-        for each in patches:
-            each()
-    return {names[id(function)] for function in replaced}

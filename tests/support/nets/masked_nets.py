@@ -1,7 +1,5 @@
 """A module with attention under a mask that is learnt; and one around such a model."""
 
-from typing import Any
-
 import torch
 
 
@@ -21,14 +19,3 @@ class Biased(torch.nn.Module):
 def build() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
     """The first model and a batch of 2."""
     return Biased(), (torch.randn(2, 8, 16),)
-
-
-class Configured(torch.nn.Module):
-    """One with a config of its own, which is none of transformers', around a model."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model, self.config = model, {"name": "mine"}
-
-    def forward(self, **given: Any) -> Any:
-        return self.model(**given)

@@ -104,3 +104,22 @@ def test_without_a_slot_the_rest_is_not_started_and_it_is_said(sweep: Any) -> No
     assert len(runs) == 2
     assert made.remote.unmeasured == 4
     assert "no device is left (b on two: its node died): 4 cells not started; --resume goes on" in made.said.getvalue()
+
+
+def test_rows_that_cannot_be_kept_cost_their_cell(sweep: Any) -> None:
+    made = sweep(two()[0])
+    honest = made.slots.measure
+
+    def measure(slot: str, order: Any) -> None:
+        honest(slot, order)
+        if order.cell == SIX[1]:
+            answer = made.slots.events[-1]
+            answer.result.rows["samples.csv"][0] = answer.result.rows["samples.csv"][0].__class__(
+                part="measure", steps=1, start_s=0.0, wall_s=0.0, cell_id="another"
+            )
+
+    made.slots.measure = measure
+    runs = made.rows(SIX[:3])
+    assert [run.status for run in runs] == ["ok", "crashed", "ok"]
+    assert runs[1].reason.startswith("its rows cannot be kept: samples.csv")
+    assert read_run(made.store.path).problems == []

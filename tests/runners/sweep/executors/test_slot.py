@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from runners.sweep import options as sweep_options
 from runners.sweep.executors import ray_slots
 from runners.sweep.executors import ray_slots as executors_slot
 from runners.sweep.executors.choice import check_executor
-from runners.sweep.executors.ray_slots import Slot, check_single_device
+from runners.sweep.executors.ray_slots import Slot, check_single_device, hold
 from runners.sweep.findings import Order, SlotSettings, keep
 from runners.workers.pool import WorkerFault
 from tests.support.cluster.fake_slots import place
@@ -165,3 +166,12 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
     words = "--executor ray: ray is not installed: python -m pip install 'ray>="
     refused(running(main, capsys)("--executor", "ray"), words)
+
+
+def test_a_device_is_held_by_one_slot_at_a_time(tmp_path: Path) -> None:
+    held = hold("cpu", tmp_path)
+    with pytest.raises(ValueError, match=r"for this slot alone, got .*flopledger-cpu.lock held by another"):
+        hold("cpu", tmp_path)
+    os.close(hold("gpu", tmp_path))
+    os.close(held)
+    os.close(hold("cpu", tmp_path))
