@@ -7,7 +7,6 @@ none says so; nothing is fitted. c is not 0 in models with a part that does not 
 import dataclasses
 from collections.abc import Sequence
 
-from analysis.stats.summary import affine
 from results.records.counts import FlopCount
 
 Series = dict[int, FlopCount]
@@ -69,6 +68,8 @@ def _law(series: Series, column: str, batch_size: int) -> int | None:
     values = [(size, getattr(series[size], column)) for size in sorted(series)]
     if any(value is None for _, value in values):
         return None
+    from analysis.stats.summary import affine
+
     return affine(values, batch_size)
 
 
