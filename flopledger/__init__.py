@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
     from measure.native.malloc import retain_freed_memory
     from measure.profile.step_profile import profile_step
-    from measure.step.ceilings import ceilings
     from measure.step.count import StepCount, count
-    from measure.step.footprint import footprint
-    from measure.step.register import register
+    from measure.step.register import ceilings, footprint, register
     from measure.trace.readers.read import read as read_trace
     from results.errors import Inconsistent, Unavailable
     from results.store.reading import read_run as load_run
@@ -68,9 +66,9 @@ _PLACES = {
     "StepFormulas": "runners.formula.step_formulas:StepFormulas",
     "Unavailable": "results.errors:Unavailable",
     "UtilizationMeter": "measure.meter.meter:UtilizationMeter",
-    "ceilings": "measure.step.ceilings:ceilings",
+    "ceilings": "measure.step.register:ceilings",
     "count": "measure.step.count:count",
-    "footprint": "measure.step.footprint:footprint",
+    "footprint": "measure.step.register:footprint",
     "formula": "runners.formula.step_formulas:formula",
     "load_run": "results.store.reading:read_run",
     "mixed_peak": "analysis.devices.device_peak:mixed_peak",

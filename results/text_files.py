@@ -2,13 +2,20 @@
 
 Python's readers raise five kinds of exceptions for damaged text (csv.Error, RecursionError, UnicodeDecodeError, zlib's
 and gzip's), wait for pipes, and unpack whatever they are given. Not claimed: that the content makes sense.
+
+Digests that stand for what must not be written down.
+
+Names that look like one that is not known; a number with the name of what it counts.
 """
 
 import csv
+import difflib
+import hashlib
 import io
 import json
 import tomllib
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +82,25 @@ def toml_tables(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError as fault:
         raise ValueError("TOML that is nested too deeply") from fault
+
+
+def hashed(identity: str) -> str:
+    """16 hex digits that stand for a serial number or uuid: equal for the same card, and not the card's own.
+
+    NVML writes "GPU-" before a uuid and torch does not; both give the same digits.
+    """
+    return hashlib.sha256(identity.removeprefix("GPU-").casefold().encode()).hexdigest()[:16]
+
+
+def nearest(got: str, valid: Sequence[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Up to n valid names that look like `got`, best first; letter case does not count.
+
+    cutoff: how alike they must be, from 0 to 1, as in `difflib.get_close_matches`.
+    """
+    by_folded = {name.casefold(): name for name in reversed(valid)}
+    return [by_folded[name] for name in difflib.get_close_matches(got.casefold(), list(by_folded), n, cutoff)]
+
+
+def counted(number: int, name: str) -> str:
+    """A number of things: 1, "event" → "1 event"; 2, "event" → "2 events"."""
+    return f"{number} {name}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from analysis.profile.module_tree import tree
-from measure.model.run import evaluating
+from measure.model.state_snapshot import evaluating
 from measure.profile.step_profile import expect_module, profile_step
 from measure.profile.watch import ForwardWatch
 from reports.profile.tree import aggregated_text, tree_text

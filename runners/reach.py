@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from results.garbage_collector import collector_off
+    from results.limits import collector_off
 
     check_models([options.model], options)
     with as_mistake(ValueError, about="--device: "):
@@ -177,8 +177,7 @@ def prediction_of(
 ) -> tuple[Prediction | None, str]:
     """The predicted time of the step, or why there is none."""
     from analysis.reach.prediction import predict
-    from analysis.reach.step_amounts import amounts
-    from analysis.reach.step_time import Setting, fitted_model, machine_of
+    from analysis.reach.step_time import Setting, amounts, fitted_model, machine_of
 
     setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
     try:

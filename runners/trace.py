@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from analysis.devices import peaks
 from results.errors import Inconsistent, StoreFault
-from results.names import nearest
 from results.records.counts import OperationInstance
+from results.text_files import nearest
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of, read_recording
 from runners.cli.output import json_text, put, reserve, say, show_answer, show_page

@@ -33,8 +33,18 @@ from numpy.typing import NDArray
 
 from analysis.devices.peaks import Device, lookup
 from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes
-from analysis.reach.step_amounts import COMPILED, EAGER, GROUPED, TRANSPOSED, StepAmounts
-from analysis.reach.step_time import Machine, Setting, TimeModel, TimePart, parts_of
+from analysis.reach.step_time import (
+    COMPILED,
+    EAGER,
+    GROUPED,
+    TRANSPOSED,
+    Machine,
+    Setting,
+    StepAmounts,
+    TimeModel,
+    TimePart,
+    parts_of,
+)
 from results.errors import Unavailable
 from results.records.answers import StepOperation
 

@@ -18,10 +18,10 @@ import numpy as np
 from analysis.devices.peaks import lookup
 from analysis.footprint.largest_batch import SMALL
 from analysis.reach.prediction import IN_PARTS, StepCost, step_bound, step_cost
-from analysis.reach.step_amounts import Amounts, StepAmounts, amounts
+from analysis.reach.step_time import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row
 from results.errors import Inconsistent, Unavailable, one_line
-from results.garbage_collector import collector_off
+from results.limits import collector_off
 from runners.footprint.step import StepOptions, trace_batch
 from runners.reach import operations_of, trace_forward
 

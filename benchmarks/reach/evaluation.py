@@ -21,8 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.reach.prediction import NOMINAL, ground_of
-from analysis.reach.step_amounts import COMPILED, EAGER
-from analysis.reach.step_time import Setting, parts_of
+from analysis.reach.step_time import COMPILED, EAGER, Setting, parts_of
 from benchmarks.reach.fitting import Numbers, Sample, Steps, fit_settings, keys_of, row_machine, sample
 
 RUNS = (EAGER, COMPILED)

@@ -15,8 +15,18 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
 from analysis.devices.peaks import lookup
-from analysis.reach.step_amounts import COMPILED, StepAmounts
-from analysis.reach.step_time import ARITHMETIC, LAUNCHES, MEMORY, Machine, Setting, Terms, kind_of_class, machine_of
+from analysis.reach.step_time import (
+    ARITHMETIC,
+    COMPILED,
+    LAUNCHES,
+    MEMORY,
+    Machine,
+    Setting,
+    StepAmounts,
+    Terms,
+    kind_of_class,
+    machine_of,
+)
 from benchmarks.reach.counting import StepKey
 
 Numbers = NDArray[np.float64]

@@ -51,10 +51,9 @@ from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, batch_laws
 from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
 from cleaning.reconcile.parallel_steps import parallel_steps
-from cleaning.reconcile.variants import kept_apart, variants
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.variants import Built, View, kept_apart, variants
 from results.errors import Inconsistent, Unavailable
-from results.garbage_collector import collector_off
+from results.limits import collector_off
 from results.printable import shortened
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
 from results.records.cell import RankCollective, RankRow, Run, Sample, Telemetry

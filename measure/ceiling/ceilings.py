@@ -15,6 +15,12 @@ the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks
 
 Not claimed: the device's limit. More shapes, or libraries that are not torch's, may be faster; and on a machine that
 others use the ceiling is as low as their load is high.
+
+The kernels of a convolution that is above its unit's sheet, by their names as torch.profiler records them.
+
+A rate above the sheet's of a vector unit is either such an algorithm (Winograd, FFT: fewer multiplications than the
+direct count) or wrong. Asked after everything was timed, and only of kernels that are above the sheet. Not claimed:
+that a kernel of an unknown name is none.
 """
 
 from __future__ import annotations
@@ -27,23 +33,46 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
+from analysis.devices import peaks
 from analysis.devices.ceilings import SUSTAINED, best
-from analysis.devices.precisions import PRECISIONS, Precision
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, Precision
 from analysis.devices.telemetry import Reading
 from analysis.trace.kernel_names import fast_algorithm
 from analysis.utilization.ceiling_doubts import loaded
 from analysis.utilization.step_times import DISTURBED_RATIO, same_placement
-from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import apply_precision
-from measure.device.cpu_contention import Neighbours, Used, ratio_of, warning
+from measure.device.cpu_identity import Neighbours, Used, ratio_of, warning
 from measure.device.telemetry import DeviceTelemetry, open_device
-from measure.timing.ceiling_blocks import CeilingKernel
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, run_wait_s
+from measure.timing.rank_blocks import CeilingKernel
 from results.errors import Unavailable
 from results.records.cell import Ceiling
+
+
+def above_sheet(row: Ceiling, device_name: str) -> bool:
+    """Whether a convolution on units that are no tensor units is faster than the dense peak of its device."""
+    known = peaks.lookup(device_name)
+    sheet = known.peaks.get(row.unit) if known is not None else None
+    mine = row.operation == "convolution" and row.unit not in TENSOR_UNITS
+    return mine and sheet is not None and (row.flop_per_s or 0.0) > sheet
+
+
+def kernel_names(call: Callable[[], Any]) -> list[str]:
+    """Names of the kernels that a call launches; none where the device's profiler does not run."""
+    try:
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+            call()
+            torch.cuda.synchronize()
+    except RuntimeError as fault:
+        if isinstance(fault, torch.AcceleratorError):  # the context is broken: the worker must be replaced
+            raise
+        return []
+    return [event.name for event in recorded.events() or () if event.device_type == torch._C._autograd.DeviceType.CUDA]
+
 
 Call = Callable[[], Any]
 

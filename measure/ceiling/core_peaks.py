@@ -22,8 +22,7 @@ from analysis.devices.processors import (
     identify,
     vector_units,
 )
-from measure.device.cpu_contention import Neighbours, warning
-from measure.device.cpu_identity import Allowance, allowance, processor
+from measure.device.cpu_identity import Allowance, Neighbours, allowance, processor, warning
 from measure.native.kernels import compiled_program, issue_rate
 from results.errors import Unavailable
 from results.records.cell import Ceiling

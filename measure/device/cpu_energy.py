@@ -101,7 +101,7 @@ class Cpu:
         return Reading(time_s=time_s, energy_j=self._energy_j(time_s), temperature_c=self._temperature_c())
 
     def processes(self) -> Processes | None:
-        """None: whose work the processor did is `measure/device/cpu_contention.py`."""
+        """None: whose work the processor did is `measure/device/cpu_identity.py`."""
         return None
 
     def preflight(self, baseline: Processes | None = None) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from typing import Any
 
 from analysis.devices.peaks import is_stand_in
 from measure.device.torch_build import torch_build
-from results.digests import hashed
 from results.errors import Unavailable, one_line
+from results.text_files import hashed
 
 ROOT = Path("/")
 """Where /proc, /sys and /etc are read; tests point it elsewhere."""

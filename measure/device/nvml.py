@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from analysis.devices.telemetry import Reading
 from measure.device.telemetry import DeviceFacts, Processes, state_before
-from results.digests import hashed
 from results.errors import DeviceLost, Unavailable
+from results.text_files import hashed
 
 PERMANENT = frozenset((2, 3, 4, 13, 25, 26))
 """nvmlReturn_t after which a field is not asked for again: invalid argument, not supported, no permission, function not

@@ -7,13 +7,21 @@ whose schema says that they write nothing and return new tensors (`Plan.again`),
 (`Plan.returns_self`). Not kept: what depends on values, what shares memory with an argument or another output, what
 another device holds. A signature is had of plain fake CPU tensors of one mode alone: tensors with a known value, sparse
 and real tensors and subclasses have none.
+
+Models without weights: what their modules hold has sizes and dtypes, and takes no memory.
+
+Not claimed: a model whose construction reads values of its tensors, which is built with them.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 from measure.dispatch.schemas import Plan
 
@@ -181,3 +189,33 @@ def _extent(tensor: torch.Tensor) -> int:
     if tensor.numel() == 0:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def built_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """The model that `build` makes, without values if it can be built so."""
+    try:
+        with torch.device("meta"):
+            return build()
+    except Exception:  # noqa: BLE001  code of others, which reads values
+        return build()
+
+
+class modules_on_meta(TorchFunctionMode):
+    """Tensors that modules make when they are built are on meta; all others, such as inputs, have their values."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _device_constructors() and kwargs.get("device") is None and _is_in_module():
+            kwargs = {**kwargs, "device": "meta"}
+        return func(*args, **kwargs)
+
+
+def _is_in_module() -> bool:
+    """Whether a module is being built."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__init__" and isinstance(frame.f_locals.get(code.co_varnames[0]), torch.nn.Module):
+            return True
+        frame = frame.f_back
+    return False

@@ -25,8 +25,8 @@ from analysis.operators.attention_conventions import BY_RULE, attention_flop, ke
 from measure.fake.mode import copy_with, meta_like
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
+from measure.meter.model_state import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.meter.product_dtypes import dtype_at
-from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model.state_snapshot import kept_random
 from measure.operations.model_trace import DREW, trace_model
 from measure.operations.tracer import Trace

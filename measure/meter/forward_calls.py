@@ -31,7 +31,7 @@ from measure.meter.calls import (
     signature,
 )
 from measure.meter.model_state import ModelState
-from measure.model.run import tensors
+from measure.model.state_snapshot import tensors
 
 _graph_task = torch._C._current_graph_task_id
 _any_autocast = torch._C._is_any_autocast_enabled

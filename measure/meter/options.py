@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from analysis.devices.precisions import UNITS
-from results.names import nearest
 from results.records.cell import Ceiling
+from results.text_files import nearest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,13 +16,12 @@ from torch.utils._pytree import tree_leaves
 
 from measure.fake.mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.model.attention_masks import has_masks
-from measure.model.run import check_outputs, summed
-from measure.model.state_snapshot import kept_random
+from measure.model.state_snapshot import check_outputs, kept_random, summed
 from measure.operations.flex_attention import MODULE as FLEX
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line
-from results.kernel import free_bytes
-from results.library_words import plain_words
+from results.limits import free_bytes
+from results.printable import plain_words
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 

@@ -18,12 +18,11 @@ from torch.distributed.tensor import DTensor
 
 from analysis.parallel.rank_trace import LocalParameter, RankTrace
 from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet, to_fake
-from measure.model.run import check_outputs, summed
+from measure.model.state_snapshot import check_outputs, summed
 from measure.operations.tracer import trace_step
 from measure.parallel.context import ring_attention, sequence_part
-from measure.parallel.experts import apply_experts, spread_evenly
-from measure.parallel.fake_group import copies_mesh, expert_mesh, fake_mesh, group_axes, no_global_shapes
-from measure.parallel.styles import apply_plan, outermost_elements, shard_weights
+from measure.parallel.real_group import copies_mesh, expert_mesh, fake_mesh, group_axes, no_global_shapes
+from measure.parallel.styles import apply_experts, apply_plan, outermost_elements, shard_weights, spread_evenly
 from results.errors import Unavailable, one_line
 
 if TYPE_CHECKING:

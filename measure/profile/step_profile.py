@@ -21,16 +21,16 @@ from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
 from analysis.profile.fusion import fused
 from measure.device import apply_precision
-from measure.model.run import arguments, tensors
+from measure.model.state_snapshot import arguments, tensors
 from measure.operations.tracer import Trace, trace_step
 from measure.profile.operation_times import read
 from measure.profile.rows import between, in_groups, module_rows, operation_rows
 from measure.profile.step_kinds import MODES, ModelStep, naming_faults, paths_below, preserve_state, traced_on_fakes
-from measure.profiler.module_ranges import is_compiled
+from measure.profiler.nsight import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import Ranges, unheard
-from results.garbage_collector import collector_off
+from results.limits import collector_off
 from results.records.answers import StepProfile
 from results.records.counts import Operation
 

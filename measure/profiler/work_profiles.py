@@ -26,12 +26,12 @@ from typing import Any
 import torch
 
 from measure.profiler.events import to_operations
-from measure.profiler.module_ranges import ModuleRanges
+from measure.profiler.nsight import ModuleRanges
 from measure.timing.blocks import block_of
 from measure.timing.clocks import Clock
 from measure.timing.profiler_ranges import Mark, Ranges, unheard
 from results.errors import Unavailable
-from results.garbage_collector import collector_off
+from results.limits import collector_off
 from results.records.cell import Sample
 from results.records.counts import ProfiledOperation
 

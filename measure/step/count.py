@@ -15,7 +15,7 @@ from analysis.operators import registry
 from analysis.operators.attention_conventions import AttentionFlop, attention_flop
 from measure.model.mixture import MixtureFlop, step_mixture
 from measure.operations.tracer import Trace
-from measure.step.step_trace import Optimizer, step_trace
+from measure.step.register import Optimizer, step_trace
 
 PHASES = ("forward", "backward", "recompute")
 

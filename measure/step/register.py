@@ -2,17 +2,78 @@
 
 The rule is of this process; a command learns it from the model's file, which registers it when it is imported. Not
 claimed: that the formula is right, and anything of an operation that no dispatcher sees.
+
+What can the device at hand really do? Its fastest products and convolutions, from Python in one call.
+
+`python -m runners.ceiling` asks the same, with copies and launches. Not claimed: more than the best of what was tried.
+
+How much memory does a step of this model need, and what fills it? From Python in one call.
+
+`python -m runners.footprint` asks the same, with allocators and the largest batch. Not claimed: workspaces and
+fragmentation, which are the device's (`docs/footprint.md`).
+
+The exact trace of a step of any model, with its optimizer: what `count` and `footprint` read.
+
+On fake tensors: no memory, no device, and the caller's model is left as it is. A model whose course depends on values
+runs as a copy with values, and the notes say so.
 """
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
+
+from analysis.devices.precisions import PRECISIONS
+from analysis.footprint import live_bytes
+from analysis.footprint.live_bytes import Footprint
 from analysis.operators import registry
 from analysis.operators.cost import STORED, Cost
+from measure.ceiling.ceilings import ceilings_by_precision
+from measure.device.environment import device_facts
 from measure.dispatch import schemas
+from measure.model.state_snapshot import arguments
+from measure.operations.model_trace import MakeOptimizer, trace_any
+from measure.operations.tracer import Trace
+from measure.timing.clocks import clock_for
+from results.records.cell import Ceiling
 from results.records.counts import Operation
+
+Optimizer = torch.optim.Optimizer | type[torch.optim.Optimizer] | MakeOptimizer
+
+
+def step_trace(
+    model: torch.nn.Module,
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+    optimizer: Optimizer | None,
+    loss_of: Callable[[Any], Any] | None,
+    train: bool | None = None,
+) -> Trace:
+    """The operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
+
+    inputs: a tensor, or a tuple or list of arguments. optimizer: one that exists (another of its class and defaults is
+    made for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in;
+    None: each module in its own. Raises ValueError for what is no model, Unavailable with the cause where the step
+    cannot be run.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
+    make = None if optimizer is None else _maker(optimizer)
+    return trace_any(model, arguments(inputs), kwargs or {}, train=train, loss_of=loss_of, make_optimizer=make)
+
+
+def _maker(optimizer: Optimizer) -> MakeOptimizer:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        kind: Any = type(optimizer)
+        defaults = dict(optimizer.defaults)
+        return lambda parameters: kind(parameters, **defaults)
+    if callable(optimizer):
+        return optimizer
+    raise ValueError(f"expected an optimizer, its class or a function that makes one, got {type(optimizer).__name__}")
+
 
 Formula = Callable[..., int]
 
@@ -70,3 +131,37 @@ class _Reader:
         except Exception as fault:
             sizes = ", ".join(map(str, operation.input_shapes))
             raise ValueError(f"the formula of {self._operation} failed for inputs of {sizes}: {fault}") from fault
+
+
+def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_s: float = 20.0) -> list[Ceiling]:
+    """Measure the device for `budget_s` seconds: a row for each kernel that was tried.
+
+    precisions: of fp32, tf32, amp-bf16, amp-fp16; what this device refuses is a row with its reason. What they give is
+    what `UtilizationMeter(ceilings=…)` divides by. Raises ValueError for an unknown precision or a budget that is not
+    above 0.
+    """
+    unknown = [name for name in precisions if name not in PRECISIONS]
+    if unknown or not precisions:
+        raise ValueError(f"expected precisions of {', '.join(PRECISIONS)}, got {', '.join(unknown) or 'none'}")
+    name = str(device_facts(device).name or "")
+    rows = ceilings_by_precision(device, precisions, clock_for(device), budget_s)
+    return [replace(row, device_name=name) for row in rows]
+
+
+def footprint(
+    model: torch.nn.Module,
+    inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    optimizer: Optimizer | None = None,
+    loss_of: Callable[[Any], Any] | None = None,
+) -> Footprint:
+    """Bytes alive at each operation of one eager step, by what they are for. Arguments and errors as `count`.
+
+    >>> import torch, flopledger
+    >>> found = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
+    >>> found.by_category["weight"]  # 8 × 4 + 4 numbers of 4 bytes
+    144
+    """
+    trace = step_trace(model, inputs, kwargs, optimizer, loss_of)
+    return live_bytes.footprint(trace.operations, trace.storages)

@@ -129,7 +129,7 @@ def measure_blocks(
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
     beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
-    with them (`measure/timing/ceiling_blocks.py`). The rule for the interval then holds for the ratio to it: a step
+    with them (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step
     whose machine is slower and faster by turns has no narrow time of its own. report: is called after each block
     with how wide the interval still is.
     """

@@ -6,8 +6,8 @@
 * Throttling is time that the process's control group had used up its quota.
 * Pressure is time in which some task waited for a processor (docs.kernel.org, "PSI - Pressure Stall Information"): any
   task of the machine (`/proc/pressure/cpu`), any of the control group (`cpu.pressure`, version 2 alone).
-* Clock of the core (`measure/native/core_clock.py`), temperature of the processor and the time of a cache line between
-  two processors (`measure/native/core_clock.py`) are those right after a block.
+* Clock of the core (`measure/native/kernels.py`), temperature of the processor and the time of a cache line between
+  two processors (`measure/native/kernels.py`) are those right after a block.
 * Page faults and the system's part of the processor time are of all threads of this process (getrusage(2)): what a step
   pays for memory that an earlier one gave back.
 
@@ -41,7 +41,7 @@ from types import FrameType
 from typing import Self
 
 from measure.device.cpu_energy import package_temperature_c
-from measure.native.core_clock import core_clock_hz, round_trip_s
+from measure.native.kernels import core_clock_hz, round_trip_s
 from results.errors import Unavailable
 from results.records.rows import RETAIN
 

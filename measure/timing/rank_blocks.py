@@ -5,17 +5,32 @@ each decided for itself, they would wait in collectives for each other for ever.
 `measure_blocks`, `measure_phases` with `announce`), and tells the others before each block.
 
 Not claimed: that ranks begin a block at one moment. They leave one barrier, which is some tens of microseconds.
+
+Blocks of a ceiling's kernels between the blocks of a step: C S, S C, C S, …, so that drift meets both alike.
+
+A machine whose clock falls, or that a neighbour slows down, is slower for both; their ratio is not. Each kernel gets a
+block of BLOCK_SHARE of a step's block, one call at least, beside each of these. LEAD_IN_CALLS before it are not timed:
+the step has filled the caches with its own data. (After ResNet-18's step, batch 4, on an Intel Xeon, a block of seven
+calls was 16 % slower than the next one, and 4 % with one call before it.)
+
+A kernel's block is the shorter one and scatters more: with 40 ms beside steps of seconds it was most of the ratio's
+interval. More than a fifth costs as much time as it saves, and so does a share that follows from the scatter of both.
+
+Not claimed: that a neighbour slows down one kernel as much as a step of many. On few shared processors it does not: the
+threads of a step wait for each other at each of its operations.
 """
 
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from analysis.utilization.step_times import ASIDE
-from measure.timing.blocks import Step, block_of, collector_off, phase_block
+from analysis.utilization.step_times import ASIDE, paired_ceiling
+from measure.timing.blocks import BlockTimer, Step, block_of, collector_off, phase_block, steps_for
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import SUSPENDED, SuspensionWatch, disturbance
-from measure.timing.stopping import step_time_s
+from measure.timing.protocols import Protocol
+from measure.timing.stopping import Timing, step_time_s
 from results.errors import Inconsistent
 from results.records.cell import Sample
 
@@ -96,3 +111,83 @@ def _whole_steps(
         if [block.steps for block in blocks] != [block.steps for block in own]:
             raise Inconsistent(f"expected {len(own)} blocks of equal steps on all ranks, got {len(blocks)} on another")
     return own, beside
+
+
+CEILING = "ceiling"
+"""The part of a block of a ceiling's kernel."""
+
+BLOCK_SHARE = 0.2
+"""Of the time of a step's block that a kernel's block has."""
+
+LEAD_IN_CALLS = 1
+"""Calls of a kernel before each of its blocks, which fill the caches."""
+
+
+@dataclass(frozen=True)
+class CeilingKernel:
+    """One kernel: its unit, what was run (as `Ceiling` names it), the FLOP of one call."""
+
+    unit: str
+    name: str
+    flop: int
+    call: Callable[[], Any]
+
+
+class CeilingBlocks:
+    """Blocks of kernels, made while it is entered. samples: all of them, in order; `steps` are calls.
+
+    protocol: the rules of the steps that they are timed beside. share: of a step's block that a kernel's block has.
+    """
+
+    def __init__(
+        self, kernels: Sequence[CeilingKernel], clock: Clock, protocol: Protocol, share: float = BLOCK_SHARE
+    ) -> None:
+        self._kernels, self._protocol, self._share = kernels, protocol, share
+        self._timers = [BlockTimer(kernel.call, clock) for kernel in kernels]
+        self._calls_s: list[float] = []
+        self.samples: list[Sample] = []
+
+    def __enter__(self) -> Self:
+        for timer in self._timers:
+            timer.__enter__()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        for timer in reversed(self._timers):
+            timer.__exit__(*fault)
+
+    def warm_up(self) -> None:
+        """Two calls of each kernel, in no sample: the first may search algorithms, the second one's time is used."""
+        for timer in self._timers:
+            timer.block(1, CEILING)
+        self._calls_s = [step_time_s(timer.block(1, CEILING)) for timer in self._timers]
+
+    def run(self, block_s: float) -> None:
+        """One block of each kernel. block_s: what the step's block beside these takes, s."""
+        if not self._calls_s:
+            self.warm_up()
+        for n, (kernel, timer) in enumerate(zip(self._kernels, self._timers, strict=True)):
+            block = timer.block(steps_for(self._share * block_s, self._calls_s[n]), CEILING, LEAD_IN_CALLS)
+            self._calls_s[n] = step_time_s(block)
+            self.samples.append(replace(block, unit=kernel.unit, kernel=kernel.name, flop=block.steps * kernel.flop))
+
+    def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
+        """Half of the 95 % interval of the paired utilization, on a logarithmic scale. None without two pairs.
+
+        blocks: those of the step that these kernels were timed beside.
+        """
+        paired = paired_ceiling((*blocks, *self.samples), self._protocol.interval_rule)
+        return None if paired is None else paired.half_width_ratio
+
+
+def step_time_warning(timing: Timing, protocol: Protocol) -> str:
+    """What to say of a cell whose ratio to the kernels is known as well as was asked for, and whose step time is not;
+    empty elsewhere."""
+    width = timing.summary.half_width_ratio
+    if timing.status != "ok" or (width is not None and width <= protocol.target_ci_ratio):
+        return ""
+    shown = "unknown" if width is None else f"±{width:.2%}"
+    return (
+        f"step_time: its own interval is {shown}, wider than ±{protocol.target_ci_ratio:.2%}, and that of the paired "
+        "utilization is not: the machine was slower and faster by turns, for the ceiling's kernels, too"
+    )

@@ -28,7 +28,7 @@ from measure.trace.attribution.nesting import Ints, ints
 from measure.trace.attribution.phases import steps as marked_steps
 from measure.trace.attribution.recording import Recording, of_process
 from measure.trace.readers.read import read
-from results.names import counted
+from results.text_files import counted
 
 HOW_TO_RECORD = (
     "record each rank: torchrun … --no-python nsys profile --trace=cuda,nvtx --output=rank%q{RANK} python train.py"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis.stats.comparison import SESSIONS
-from cleaning.reconcile.view import View
+from cleaning.reconcile.variants import View
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style, html
 from reports.shared.html import Block, PageVerdict, Part, Section, document, picture

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from cleaning.reconcile.view import View
+from cleaning.reconcile.variants import View
 from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, cell_name, shared_variant
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.devices.precisions import PRECISIONS
-from cleaning.reconcile.view import View
+from cleaning.reconcile.variants import View
 from results.records.answers import Utilization
 from results.records.cell import Run
 

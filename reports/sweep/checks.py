@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.variants import Built, View
 from reports.shared.layout import WIDTH, Hanging, Part, page, strong, table_of
 from reports.shared.numbers import DASH, si_time
 from results.records.answers import FAIL, OPEN, PASS, Verdict

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.variants import Built, View
 from reports.shared.html_tables import span
 from reports.shared.numbers import (
     OF_WHAT,
@@ -34,7 +34,7 @@ from reports.shared.numbers import (
     verdict,
 )
 from reports.sweep.repeats import Repeats, name_of, one_a_cell, repeats_by_cell
-from results.garbage_collector import collector_off
+from results.limits import collector_off
 from results.records.answers import Headline, Utilization
 from results.records.cell import identity
 from results.store.layout import key_of

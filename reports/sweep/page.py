@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleaning.reconcile.variants import devices_sentence
-from cleaning.reconcile.view import Built
+from cleaning.reconcile.variants import Built, devices_sentence
 from reports.shared import html
 from reports.shared.html import MOST_ROWS, Block, PageVerdict, Part, Section, document, picture
 from reports.shared.html_tables import Names, in_order, page_table
@@ -21,7 +20,7 @@ from reports.sweep import page_tables
 from reports.sweep.headline import basis, closing
 from reports.sweep.repeats import one_a_cell, repeat_lines, variant_table
 from reports.sweep.table import heading, methods_table, methods_text, peak_lines
-from results.garbage_collector import collector_off
+from results.limits import collector_off
 
 if TYPE_CHECKING:
     from results.store.manifest import Manifest

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.utilization.numerators import PROFILER
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.variants import Built, View
 from reports.shared.html_tables import Cells, Names, Table, grouped, in_order, natural, span
 from reports.shared.layout import Styled
 from reports.shared.numbers import (

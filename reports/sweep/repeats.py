@@ -15,8 +15,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from analysis.utilization import windows
-from cleaning.reconcile.variants import Variant
-from cleaning.reconcile.view import View
+from cleaning.reconcile.variants import Variant, View
 from reports.shared.html_tables import Table, page_table
 from reports.shared.layout import Column, Part, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant, source_name

@@ -13,8 +13,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from cleaning.reconcile.variants import devices_sentence
-from cleaning.reconcile.view import RECORDED_METHODS, Built, View
+from cleaning.reconcile.variants import RECORDED_METHODS, Built, View, devices_sentence
 from reports.shared.html_tables import span
 from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import (
@@ -40,7 +39,7 @@ from reports.shared.numbers import (
 )
 from reports.sweep.headline import closing, intervals
 from reports.sweep.repeats import one_a_cell, parallel_parts, repeat_lines, variant_parts
-from results.garbage_collector import collector_off
+from results.limits import collector_off
 from results.records.answers import Utilization, WorkTime
 from results.records.rows import Record, header, to_values
 from results.store.layout import key_of

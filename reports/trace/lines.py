@@ -12,8 +12,8 @@ from cleaning.trace.totals import WITHOUT_COUNT, Outside, PhaseTotal
 from reports.shared.numbers import fitting, percent, si, si_time
 from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, rates, time_ratios, utilization
 from reports.trace.timeline import Timeline, Trace, kernel_counts
-from results.names import counted
 from results.records.counts import OperationInstance
+from results.text_files import counted
 
 _KERNEL_LETTERS = 70
 _LEAST_UNNAMED = 0.001

@@ -32,10 +32,10 @@ from reports.trace.lines import (
 from reports.trace.lines import impossible as impossible
 from reports.trace.rates import GROUPS, rates, time_document, time_ratios, time_shares, utilization
 from reports.trace.timeline import Timeline, Trace, has_states, kernel_counts, kernel_words, sentence, timeline
-from results.names import counted
 from results.records import rows as records_rows
 from results.records.counts import Kernel, OperationInstance
 from results.records.rows import header
+from results.text_files import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -220,7 +220,7 @@ def run_collectives(options: argparse.Namespace) -> int:
 
 def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | WorkerFault:
     """The rows of this rank's worker, which are those of all."""
-    from measure.parallel.fake_group import GroupMember
+    from measure.parallel.real_group import GroupMember
 
     kind = devices.probed_device(worker, asked).device.partition(":")[0]
     member = GroupMember(

@@ -24,7 +24,7 @@ from runners.workers.pool import Stopwatch, Worker, WorkerFault
 if TYPE_CHECKING:
     from analysis.devices.ceilings import CollectiveRate
     from measure.ceiling.ceilings import Bench
-    from measure.parallel.fake_group import GroupMember
+    from measure.parallel.real_group import GroupMember
 
 
 TASKS = __name__

@@ -20,11 +20,17 @@ from analysis.footprint.live_bytes import footprint
 from measure.device import apply_precision
 from measure.device.telemetry import open_device
 from measure.operations.tracer import trace_step
-from measure.profile import step_series
+from measure.profile import step_kinds
 from measure.profile.operation_times import tags_of, typed_steps
-from measure.profile.step_kinds import ModelStep, naming_faults, traced_on_fakes
+from measure.profile.step_kinds import (
+    ModelStep,
+    RecordedSteps,
+    StepTiming,
+    naming_faults,
+    time_operations,
+    traced_on_fakes,
+)
 from measure.profile.step_profile import StepDescription, table_of
-from measure.profile.step_series import RecordedSteps, StepTiming, time_operations
 from results.errors import Unavailable
 from results.records.characterization import (
     PLAIN,
@@ -66,7 +72,7 @@ def record(request: RecordingRequest) -> Characterization:
         traced, live_bytes, why = _trace_step(step) if request.costs else (None, None, "")
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        found = step_series.record(
+        found = step_kinds.record(
             step,
             asked.device,
             warm_up=request.warm_up,

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from results.limits import stated
-from results.names import nearest
 from results.printable import printable
+from results.text_files import nearest
 from runners.cli.exits import MISTAKE, instructed
 from runners.cli.output import say
 

@@ -133,7 +133,7 @@ def _single_flop(step: RankStep) -> int:
     import torch
 
     from measure.step.count import count_of
-    from measure.step.step_trace import step_trace
+    from measure.step.register import step_trace
 
     with torch.device("meta"):
         model = step.build()
@@ -150,7 +150,7 @@ def _planned(step: RankStep, workload: Workload, options: Namespace) -> RankStep
     """
     import torch
 
-    from measure.parallel.experts import plans_of, plans_of_file
+    from measure.parallel.styles import plans_of, plans_of_file
 
     grid: RankGrid = options.grid
     if grid.tp == 1 and grid.ep == 1:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from results.library_words import plain_words
-from results.names import nearest
+from results.printable import plain_words
+from results.text_files import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of

@@ -18,7 +18,7 @@ from analysis.footprint.caching_allocator import allowance, replay, tensors_peak
 from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_fits
 from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable
-from results.library_words import plain_words
+from results.printable import plain_words
 from results.records.counts import Operation, Storage
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import NONE

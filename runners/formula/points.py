@@ -9,7 +9,7 @@ none, the reason names the line of a user's own code.
 
 Many small tables are made one after the other, and all of them are kept: Python's collector of cycles would look
 through all of them, and all of torch and sympy, again and again, for a fifth of the time. So the command works without
-it (`results/garbage_collector.py`), and `tidied` collects now and then.
+it (`results/limits.py`), and `tidied` collects now and then.
 """
 
 import gc
@@ -22,7 +22,7 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.formula.derivation.interpolate import Point, point_text
 from analysis.formula.derivation.sampling import Axis, NoSample, SizeSample, spread
 from results.errors import Unavailable
-from results.library_words import depends_on_data, plain_words
+from results.printable import depends_on_data, plain_words
 from runners.workers.pool import place_of_user
 from workloads.catalogue.catalogue import ENTRIES
 

@@ -27,7 +27,7 @@ from runners.report.derived import HEADLINE, UTILIZATION, derived_tables, record
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from cleaning.reconcile.view import Built
+    from cleaning.reconcile.variants import Built
     from reports.sweep.checks import Predictions
     from results.store.manifest import Manifest
 

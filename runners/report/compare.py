@@ -17,7 +17,7 @@ from cleaning.facts.values import faults
 from cleaning.gates import gates
 from cleaning.gates.evidence import Evidence, TraceFacts, all_facts, facts_or_fault
 from cleaning.reconcile.run import build
-from cleaning.reconcile.view import Built
+from cleaning.reconcile.variants import Built
 from reports.compare import cells, page
 from reports.compare.gate import Condition, fails, gate_markdown, gate_summary, gate_text, judge
 from reports.compare.page import Side

@@ -12,7 +12,7 @@ from runners.cli.output import Page, show_answer
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from cleaning.reconcile.view import Built
+    from cleaning.reconcile.variants import Built
 
 
 HEADLINE = "headline.csv"

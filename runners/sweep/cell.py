@@ -24,16 +24,16 @@ from analysis.utilization.step_times import paired_ceiling
 from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
 from measure.ceiling.core_peaks import issue_rows
 from measure.ceiling.machine import copies_and_launches
-from measure.device import apply_precision, cpu_contention, product_instructions
+from measure.device import apply_precision, cpu_identity, product_instructions
 from measure.device.product_instructions import Log
 from measure.native.malloc import extend_heap, retain_freed_memory
 from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
-from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.clocks import clock_for
 from measure.timing.disturbance import SUSPENDED, WARNING, page_fault_warning
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
+from measure.timing.rank_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, step_time_s
 from results.errors import Unavailable
 from results.records.cell import Ceiling, Cell, Parameters, Run, Sample
@@ -330,7 +330,7 @@ def time_cell(
         kernels_beside = ceiling if kernels else None
         warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
         retries = _allocation_retries(cell.device)
-        others, before = cpu_contention.Neighbours(), getrusage(RUSAGE_SELF)
+        others, before = cpu_identity.Neighbours(), getrusage(RUSAGE_SELF)
         timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, send_message)
         others_ratio, after = others.used_ratio() if announce is None else None, getrusage(RUSAGE_SELF)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
@@ -344,7 +344,7 @@ def time_cell(
         [
             "" if warm.steady else f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s",
             "allocation_retries: the caching allocator freed and asked again while timing" * (retried > retries),
-            cpu_contention.warning(others_ratio),
+            cpu_identity.warning(others_ratio),
             disturbance_warning(timing),
             placement_warning(timing),
             step_time_warning(timing, protocol) if kernels else "",

@@ -102,7 +102,7 @@ def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list
 
 
 def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> list[str]:
-    from results.names import nearest
+    from results.text_files import nearest
 
     inside = f"{pattern}.*" if what == "parameter" else pattern
     found = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
@@ -126,7 +126,7 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     """
     from analysis.operators.attention_conventions import attention_flop
     from measure.step.count import count_of
-    from measure.step.step_trace import step_trace
+    from measure.step.register import step_trace
 
     trace = step_trace(model, inputs, None, None, None, train=True)
     found = count_of(trace, model)
@@ -167,7 +167,7 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
     import torch
 
-    from measure.fake.building import built_on_meta
+    from measure.fake.cache import built_on_meta
     from measure.fake.mode import to_fake
     from measure.operations.tracer import StepParts
     from workloads.training.step import OPTIMIZERS, TrainingStep

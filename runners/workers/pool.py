@@ -32,7 +32,7 @@ from typing import Any
 from measure.device import processes
 from measure.device.processes import end_with, redirect
 from results.errors import Inconsistent, Unavailable, one_line
-from results.library_words import plain_words
+from results.printable import plain_words
 from results.store.manifest import PACKAGES
 from runners.cli.exits import debugging
 

@@ -29,7 +29,7 @@ def test_importing_loads_no_library():
 WITH_EXAMPLES = (
     "measure.meter.meter",
     "measure.step.count",
-    "measure.step.footprint",
+    "measure.step.register",
     "measure.step.register",
     "analysis.devices.device_peak",
     "runners.formula.step_formulas",

@@ -37,7 +37,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from results.errors import Unavailable
-from results.library_words import plain_words
+from results.printable import plain_words
 from workloads.catalogue.base import Batch, Workload, tensors
 from workloads.catalogue.model_names import Shape, nearest
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import sympy
 
 from results.limits import beyond, limit
-from results.names import nearest
+from results.text_files import nearest
 
 Expr = Any
 """A sympy expression, or an int."""

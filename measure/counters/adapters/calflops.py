@@ -24,7 +24,7 @@ from calflops import calculate_flops, calculate_pipline, flops_counter, pytorch_
 from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, note_of, visited
 from measure.counters.harness.rows import merged, rows
 from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating
+from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 

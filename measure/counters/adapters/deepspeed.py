@@ -25,7 +25,7 @@ from deepspeed.profiling.flops_profiler import profiler
 from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, note_of
 from measure.counters.harness.rows import merged, rows
 from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating
+from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from measure.counters.harness.rows import rows, uncounted
-from measure.model.run import evaluating, summed
+from measure.model.state_snapshot import evaluating, summed
 from results.records.counts import FlopCount
 
 NAME = "flop_counter_mode"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from measure.counters.harness.rows import Counted, rows
-from measure.model.run import evaluating, tensors
+from measure.model.state_snapshot import evaluating, tensors
 from results.records.counts import FlopCount
 
 with warnings.catch_warnings():

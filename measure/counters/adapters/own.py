@@ -18,7 +18,7 @@ from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
 from measure.counters.harness.rows import rows
 from measure.model.mixture import step_mixture
-from measure.model.run import evaluating
+from measure.model.state_snapshot import evaluating
 from measure.operations.model_trace import ON_VALUES, trace_any
 from results.records.counts import FlopCount, Operation
 

@@ -26,7 +26,7 @@ from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
 from measure.counters.harness.rows import Counted, recurrent_multiply_adds, rows
-from measure.model.run import evaluating
+from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent, one_line
 from results.records.counts import FlopCount
 

@@ -23,7 +23,7 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
 from measure.counters.harness.rows import rows
-from measure.model.run import evaluating, preserve_state
+from measure.model.state_snapshot import evaluating, preserve_state
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 

@@ -26,7 +26,7 @@ from torch.fx import Node
 
 from analysis.operators.registry import bucket_of
 from measure.counters.harness.rows import rows
-from measure.model.run import evaluating, tensors
+from measure.model.state_snapshot import evaluating, tensors
 from results.errors import Inconsistent, Unavailable
 from results.records.counts import FlopCount
 

@@ -30,7 +30,7 @@ with warnings.catch_warnings():
 from measure.counters.adapters.ptflops import NO_ARITHMETIC
 from measure.counters.harness.rows import UncountedCalls, merged, rows, uncounted
 from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating, preserve_state
+from measure.model.state_snapshot import evaluating, preserve_state
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
 from measure.counters.harness.rows import rows
-from measure.model.run import evaluating, summed
+from measure.model.state_snapshot import evaluating, summed
 from results.records.counts import FlopCount
 
 NAME = "torch_profiler"

@@ -24,7 +24,7 @@ from torchinfo.layer_info import LayerInfo
 
 from measure.counters.harness.rows import UncountedCalls, rows, uncounted
 from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating
+from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 

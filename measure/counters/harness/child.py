@@ -22,7 +22,7 @@ from typing import Any
 from measure.counters.harness.registry import install_line
 from measure.device.processes import LAST_WORDS, accept_interrupts, end_with, redirect
 from results.errors import Inconsistent, Unavailable
-from results.kernel import free_bytes
+from results.limits import free_bytes
 from results.records.counts import CallRecording, FlopCount, PlainCall
 
 THREADS = 1
@@ -100,7 +100,7 @@ def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes:
 
 def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
     """The workload and its model in evaluation. has_weights: else what modules hold has sizes and no values."""
-    from measure.fake.building import built_on_meta, modules_on_meta
+    from measure.fake.cache import built_on_meta, modules_on_meta
 
     with contextlib.nullcontext() if has_weights else modules_on_meta():
         workload = _load(task.factory)(task.workload, **task.hyper)

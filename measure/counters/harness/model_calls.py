@@ -19,11 +19,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.model.attention_masks import mask_rules
-from measure.model.run import evaluating, summed, tensors
+from measure.model.state_snapshot import evaluating, summed, tensors
 from measure.operations.tracer import Recorder
 from measure.profile.unseen_operations import plain_calls
 from results.errors import Unavailable, one_line
-from results.library_words import plain_words
+from results.printable import plain_words
 from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
 
 FUNCTIONAL = (

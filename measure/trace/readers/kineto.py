@@ -36,10 +36,19 @@ from measure.trace.attribution.recording import (
     table,
 )
 from measure.trace.readers.collectives import ARGUMENTS, NAMED, ON_HOST, Collective, collective_of
-from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, Decode, events, gaps, is_numbered, to_ns
-from measure.trace.readers.kernel_launches import by_launch, launch_rows
-from results.garbage_collector import collector_off
-from results.names import counted
+from measure.trace.readers.json_events import (
+    HOW_TO_RECORD,
+    MORE,
+    Decode,
+    by_launch,
+    events,
+    gaps,
+    is_numbered,
+    launch_rows,
+    to_ns,
+)
+from results.limits import collector_off
+from results.text_files import counted
 
 msgspec: Any = importlib.import_module("msgspec") if importlib.util.find_spec("msgspec") else None
 RAW: Any = None if msgspec is None else msgspec.Raw

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from measure.trace.attribution.nesting import Ints
 from measure.trace.attribution.recording import Recording, kernels_table, objects
 from measure.trace.readers.collectives import collective_of
-from measure.trace.readers.kernel_launches import by_launch, launch_rows
+from measure.trace.readers.json_events import by_launch, launch_rows
 from measure.trace.readers.nsys_tables import Tables
 from measure.trace.readers.nvtx_ranges import (
     COLUMNS,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis.devices.peaks import STAND_IN_MARK
-from cleaning.reconcile.view import RECORDED_METHODS
+from cleaning.reconcile.variants import RECORDED_METHODS
 from reports.shared import figure_style
 from reports.sweep.figures import backward_ratio, epoch_times, utilization
 from reports.sweep.figures import methods as figures_methods
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from cleaning.reconcile.view import Built
+    from cleaning.reconcile.variants import Built
 
 NO_HARDWARE = "on a stand-in device: no hardware was measured"
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cleaning.reconcile.view import HEADLINES, METHODS
+from cleaning.reconcile.variants import HEADLINES, METHODS
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import OF_WHAT, ceiling_name, si
 

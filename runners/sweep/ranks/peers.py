@@ -24,7 +24,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.telemetry import Reading
-from results.kernel import die_with_parent
+from results.limits import die_with_parent
 from results.records.cell import Cell
 from runners.workers.devices import Place, ProbeResult, TelemetryWatch
 from runners.workers.pool import Worker, WorkerFault
@@ -318,7 +318,7 @@ class RankPeers:
 
 def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:
     """What a rank's worker is to be called with."""
-    from measure.parallel.fake_group import GroupMember
+    from measure.parallel.real_group import GroupMember
 
     device = peers.probed.device
     if isinstance(order, CeilingOrder):

@@ -15,11 +15,9 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from analysis.parallel.rank_trace import is_causal, stage_starts
 from measure.parallel.context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
-from measure.parallel.fake_group import GroupMember, rank_mesh
-from measure.parallel.model_split import held_parameters, record_steps, split_model
-from measure.parallel.pipeline import first_microbatch, pipeline_stage
+from measure.parallel.pipeline import first_microbatch, held_parameters, pipeline_stage, record_steps, split_model
 from measure.parallel.rank_trace import RankStep, trace_single
-from measure.parallel.real_group import RankGroup, rank_group
+from measure.parallel.real_group import GroupMember, RankGroup, rank_group, rank_mesh
 from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import END, follow_orders
 from measure.timing.stopping import step_time_s

@@ -26,8 +26,7 @@ from analysis.reach.prediction import (
     step_bound,
     step_cost,
 )
-from analysis.reach.step_amounts import COMPILED, EAGER, Amounts, amounts, class_of
-from analysis.reach.step_time import Setting, fitted_model, machine_of
+from analysis.reach.step_time import COMPILED, EAGER, Amounts, Setting, amounts, class_of, fitted_model, machine_of
 from results.errors import Inconsistent, Unavailable
 from results.records.answers import StepOperation
 

@@ -12,7 +12,7 @@ from analysis.utilization.numerators import Numerator
 from analysis.utilization.post2021 import fp32_peak
 from analysis.utilization.utilization import MeanStepTime, Measurement
 from cleaning.reconcile.run import build
-from cleaning.reconcile.view import Built
+from cleaning.reconcile.variants import Built
 from results.records.answers import Utilization
 from results.records.cell import Ceiling, Run
 from results.store.store import read_operations, read_profile, read_run

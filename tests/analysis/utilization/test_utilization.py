@@ -30,7 +30,7 @@ from analysis.utilization.utilization import (
 from cleaning.counts.conventions import one_convention
 from cleaning.counts.pipeline import model_operators
 from cleaning.reconcile.run import build
-from cleaning.reconcile.view import Built
+from cleaning.reconcile.variants import Built
 from results.errors import Unavailable
 from results.records.answers import Utilization
 from results.records.cell import Run, Sample, Telemetry

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.utilization.numerators import profiled
 from cleaning.reconcile.run import build
-from cleaning.reconcile.view import Built
+from cleaning.reconcile.variants import Built
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run

@@ -10,8 +10,7 @@ from analysis.devices.ceilings import best
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling import ceilings as ceiling_ceilings
 from measure.ceiling import trials
-from measure.ceiling.algorithms import above_sheet, kernel_names
-from measure.ceiling.ceilings import Bench, measure_ceilings
+from measure.ceiling.ceilings import Bench, above_sheet, kernel_names, measure_ceilings
 from measure.ceiling.trials import Trial
 from measure.device.apply_precision import read_flags
 from measure.timing.clocks import CpuClock

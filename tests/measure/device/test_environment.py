@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from measure.device import environment
-from results.digests import hashed
 from results.errors import Unavailable
+from results.text_files import hashed
 
 XEON = """processor\t: {0}
 model name\t: Intel(R) Xeon(R)   Platinum 8480+

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.device.cpu_contention import Neighbours, Used, ratio_of, warning
+from measure.device.cpu_identity import Neighbours, Used, ratio_of, warning
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.dispatch.schemas import plan_of
-from measure.fake.building import built_on_meta, modules_on_meta
-from measure.fake.cache import SELF
+from measure.fake.cache import SELF, built_on_meta, modules_on_meta
 from measure.fake.mode import FakeMode, fake_mode
 from measure.operations.tracer import clear_cache
 from results.errors import Unavailable

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from measure.native import kernels
-from measure.native.core_clock import (
+from measure.native.kernels import (
     ADDITIONS,
     LONG,
     MOST_LOOKS,
@@ -22,11 +22,12 @@ from measure.native.core_clock import (
     SHORT,
     chain_code,
     chain_hz,
+    compiled_program,
+    issue_rate,
     ping_code,
     pong_code,
     round_trip_s,
 )
-from measure.native.kernels import compiled_program, issue_rate
 from results.errors import Unavailable
 
 HERE = pytest.mark.skipif(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
-from measure.parallel.experts import own_expert_plan
+from measure.parallel.styles import own_expert_plan
 from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
 from tests.support.nets.parallel_nets import executed_flop

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from measure.parallel.model_split import record_steps
+from measure.parallel.pipeline import record_steps
 from measure.parallel.real_group import LOOPBACK
 from runners.workers.pool import Worker
 

@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from measure.fake.mode import fake_copy, fake_mode
-from measure.model.run import summed
+from measure.model.state_snapshot import summed
 from measure.operations.tracer import trace_step
 from measure.profile import alignment, rows
 from measure.profile.alignment import bare, common, join
 from measure.profile.operation_times import shares
 from measure.profile.rows import StepTimes
 from measure.profiler.events import Frame, step_frames
-from measure.profiler.module_ranges import ModuleRanges
+from measure.profiler.nsight import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
 from results.records.counts import Operation
 from tests.support.nets.step_nets import NETS, Net

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from measure.profile.operation_times import Typed, typed_steps
-from measure.profile.step_series import record
+from measure.profile.step_kinds import record
 from tests.support.nets.small_steps import Calls
 
 

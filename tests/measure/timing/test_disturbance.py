@@ -87,7 +87,7 @@ def test_a_group_that_keeps_no_pressure_is_not_given_that_of_all(root: Path) -> 
 
 def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
-    monkeypatch.setattr("measure.native.core_clock._loaded", lambda _code: (None, "no code"))
+    monkeypatch.setattr("measure.native.kernels._loaded", lambda _code: (None, "no code"))
     of_process = {"involuntary_switches": 0, "page_faults": 0, "system_s": 0.0}  # getrusage(2) is on every system
     assert vars(disturbance()) | of_process == {
         "run_wait_s": None, "steal_s": None, "throttled_s": None, "pressure_s": None, "group_pressure_s": None,

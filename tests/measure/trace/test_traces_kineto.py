@@ -15,7 +15,7 @@ import pytest
 
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS
 from measure.trace.readers import json_events, kineto
-from measure.trace.readers.kernel_launches import launch_of, one_each
+from measure.trace.readers.json_events import launch_of, one_each
 from measure.trace.readers.read import READERS, detect
 from tests.measure.trace.made_up_files import cuda_trace, event, write
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from reports.shared.layout import Column, Hanging, Styled, TextTable, csv_of, page, strong
-from results.digests import hashed
 from results.errors import one_line
 from results.printable import pieces
+from results.text_files import hashed
 
 WORDS = ("of", "step", "takes", "while", "memory", "waits", "arithmetic", "unavailable", "utilization")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.utilization.numerators import TableCount
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.variants import Built, View
 from reports.shared.numbers import digits, other_ceilings, unpaired_sentence, verdict
 from reports.sweep.figures import utilization
 from reports.sweep.headline import closing

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from analysis.devices.peaks import stand_in_warning
 from cleaning.reconcile.run import build
-from cleaning.reconcile.view import Built
+from cleaning.reconcile.variants import Built
 from reports.shared import figure_style
 from reports.sweep.figures import backward_ratio, epoch_times, gallery
 from reports.sweep.figures import methods as figures_methods

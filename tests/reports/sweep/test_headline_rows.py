@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from cleaning.reconcile.run import build
-from cleaning.reconcile.view import Built
+from cleaning.reconcile.variants import Built
 from reports.shared.numbers import percent
 from reports.sweep.headline import headline_rows
 from reports.sweep.table import to_csv, to_text

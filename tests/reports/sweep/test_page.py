@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.variants import Built, View
 from reports.shared.html_tables import Names, Table, page_table
 from reports.shared.layout import Column, TextTable
 from reports.shared.numbers import merged, skeleton

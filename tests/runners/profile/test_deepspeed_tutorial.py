@@ -26,7 +26,7 @@ def tables(model: nn.Module, *inputs: torch.Tensor) -> tuple[tuple[StepOperation
     assert trace is not None, why
     rows, unknown = operation_rows(trace.operations, (), "fp32", "cpu")
     assert not unknown
-    return rows, module_rows(model, frozenset())
+    return rows, tuple(module_rows(model, frozenset()))
 
 
 def macs_of(rows: tuple[StepOperation, ...]) -> Counter[str]:

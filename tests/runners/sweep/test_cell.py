@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analysis.utilization.step_times import ASIDE
-from measure.device import cpu_contention
+from measure.device import cpu_identity
 from measure.profiler import work_profiles
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records.cell import Cell
@@ -171,7 +171,7 @@ class TestMeasureOnASimulatedGpu:
     ):
         alone(monkeypatch)
         self.cuda = FakeCuda(monkeypatch, retries)
-        monkeypatch.setattr(cpu_contention.Neighbours, "used_ratio", lambda _: others)
+        monkeypatch.setattr(cpu_identity.Neighbours, "used_ratio", lambda _: others)
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)

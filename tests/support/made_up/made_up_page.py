@@ -11,7 +11,7 @@ from typing import Any
 from analysis.utilization.numerators import TableCount
 from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned
-from cleaning.reconcile.view import Built, View
+from cleaning.reconcile.variants import Built, View
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
 from results.records.counts import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio

@@ -119,9 +119,8 @@ def _mixed_step(
     """What this rank trains, and its step, while `around` lasts."""
     from analysis.parallel.rank_grid import parse_plan
     from measure.parallel.context import ring_attention, sequence_part
-    from measure.parallel.fake_group import rank_mesh
-    from measure.parallel.model_split import split_model
-    from measure.parallel.pipeline import pipeline_stage
+    from measure.parallel.pipeline import pipeline_stage, split_model
+    from measure.parallel.real_group import rank_mesh
 
     grid = parse_plan(plan)
     mesh = rank_mesh(grid, torch.device("cpu"))
@@ -218,7 +217,7 @@ def run_expert_rank(rank: int, world: int, folder: str) -> None:
     and experts-RANK.pt, the logits of its sample."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from measure.parallel.experts import apply_experts, own_expert_plan
+    from measure.parallel.styles import apply_experts, own_expert_plan
 
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
@@ -243,8 +242,8 @@ def run_trained_experts(rank: int, world: int, folder: str) -> None:
     """A step of a mixture on this process, one of replicas of which two have the same experts each, also with split
     modules: trained-RANK.json, plan → parameter → how far its gradient is from that of one process."""
     from analysis.parallel.rank_grid import parse_plan
-    from measure.parallel.fake_group import rank_mesh
-    from measure.parallel.model_split import split_model
+    from measure.parallel.pipeline import split_model
+    from measure.parallel.real_group import rank_mesh
 
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]

@@ -8,7 +8,7 @@ from torch import nn
 
 from measure.counters.harness.registry import COUNTERS
 from measure.counters.harness.rows import UncountedCalls, rows, uncounted
-from measure.model.run import summed, tensors
+from measure.model.state_snapshot import summed, tensors
 from results.records.counts import FlopCount
 
 BLANK = FlopCount(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.utilization.step_times import ASIDE
-from measure.timing.ceiling_blocks import CEILING
+from measure.timing.rank_blocks import CEILING
 from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.rows import header
