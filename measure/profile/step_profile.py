@@ -26,7 +26,7 @@ from measure.operations.tracer import Trace, trace_step
 from measure.profile.operation_times import read
 from measure.profile.rows import between, in_groups, module_rows, operation_rows
 from measure.profile.step_kinds import MODES, ModelStep, naming_faults, paths_below, preserve_state, traced_on_fakes
-from measure.profiler.nsight import is_compiled
+from measure.profiler.module_ranges import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import Ranges, unheard

@@ -17,7 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from measure.model.state_snapshot import evaluating, summed
-from measure.profiler.nsight import MODULE, ModuleRanges
+from measure.profiler.module_ranges import MODULE, ModuleRanges
 from results.records.counts import PlainCall
 
 NAMES = frozenset(("aten::add", "aten::mul"))

@@ -23,7 +23,7 @@ from measure.model.state_snapshot import tensors
 from measure.operations.tracer import Trace, trace_step
 from measure.profile.step_kinds import naming_faults, on_fakes, paths_below, preserve_state
 from measure.profile.step_profile import StepDescription, batch_size_of, expect_module, table_of, world_size
-from measure.profiler.nsight import is_compiled
+from measure.profiler.module_ranges import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import DOMAIN

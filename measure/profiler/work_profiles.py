@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from measure.profiler.events import to_operations
-from measure.profiler.nsight import ModuleRanges
+from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.blocks import block_of
 from measure.timing.clocks import Clock
 from measure.timing.profiler_ranges import Mark, Ranges, unheard

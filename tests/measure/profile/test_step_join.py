@@ -21,7 +21,7 @@ from measure.profile.alignment import bare, common, join
 from measure.profile.operation_times import shares
 from measure.profile.rows import StepTimes
 from measure.profiler.events import Frame, step_frames
-from measure.profiler.nsight import ModuleRanges
+from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
 from results.records.counts import Operation
 from tests.support.nets.step_nets import NETS, Net

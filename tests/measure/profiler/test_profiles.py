@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from measure.operations.tracer import StepParts, trace_step
 from measure.profiler.events import FLOP_RULES
-from measure.profiler.nsight import ModuleRanges, is_compiled
+from measure.profiler.module_ranges import ModuleRanges, is_compiled
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock
 from results.errors import Unavailable

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from measure.profiler.nsight import ModuleRanges
+from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
 from results.limits import collector_off
 
