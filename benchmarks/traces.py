@@ -15,7 +15,6 @@ It does not measure a disk: the file was just written and lies in the page cache
 import argparse
 import gzip
 import json
-import platform
 import resource
 import subprocess
 import sys
@@ -211,7 +210,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.read:
         print(json.dumps(time_file(options.read)))
         return 0
-    print(f"Python {platform.python_version()}, numpy {np.__version__}")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / ("trace.json.gz" if options.gzip else "trace.json")
         write(made_up(steps_of(options.file_bytes)), path)

@@ -24,8 +24,6 @@ group G either way, so the doubt does not touch the groups; it moves the merge o
 
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import re

@@ -11,7 +11,6 @@ times on another machine, or on an idle one; the load is printed beside them.
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -28,13 +27,12 @@ NEEDED = ("requirements.txt", "requirements-counters.txt", "requirements-models.
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one task. processor_s: of all of its processes, those that were killed left out. load: processes
+    """What became of one task. load: processes
     that wanted a processor when it began. wrong: empty if it went well."""
 
     task: int
     title: str
     seconds: float
-    processor_s: float
     load: float
     exit_code: int
     wrong: str
@@ -68,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def line_of(done: Done) -> str:
     """The task, its time and load, and what went wrong, in one line."""
-    times = f"{done.seconds:.0f} s, {done.processor_s:.0f} s of processors, at a load of {done.load:.1f}"
+    times = f"{done.seconds:.0f} s at a load of {done.load:.1f}"
     return "; ".join(filter(None, (f"{done.task:2} {done.title}: {times}", done.wrong)))
 
 
@@ -91,7 +89,7 @@ def run(task: Task, clone: Path, python: Path, limit_s: float) -> tuple[Done, st
         **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "COLUMNS")},
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
     }
-    load, began_s, used_s = os.getloadavg()[0], time.monotonic(), processor_s()
+    load, began_s = os.getloadavg()[0], time.monotonic()
     try:
         done = subprocess.run(
             ["bash", "-c", task.shell],
@@ -107,14 +105,7 @@ def run(task: Task, clone: Path, python: Path, limit_s: float) -> tuple[Done, st
     except subprocess.TimeoutExpired as late:
         code, out, wrong = -1, _text(late.stdout), f"not done after {limit_s:.0f} s"
     seconds = round(time.monotonic() - began_s, 1)
-    used_s = round(processor_s() - used_s, 1)
-    return Done(task.number, task.title, seconds, used_s, round(load, 1), code, wrong), out
-
-
-def processor_s() -> float:
-    """Seconds of processors that processes took which have ended, those of this process's children and theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return Done(task.number, task.title, seconds, round(load, 1), code, wrong), out
 
 
 def wrong_in(task: Task, code: int, out: str, err: str) -> str:
