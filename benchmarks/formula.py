@@ -75,7 +75,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     from analysis.formula.algebra.evaluate import rows
     from analysis.formula.derivation import derive
     from analysis.formula.derivation import totals as formula
-    from results.limits import collector_off
+    from results.process import collector_off
     from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
     from runners.workers.any_model import get
 

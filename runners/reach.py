@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from results.limits import collector_off
+    from results.process import collector_off
 
     check_models([options.model], options)
     with as_mistake(ValueError, about="--device: "):

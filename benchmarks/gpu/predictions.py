@@ -19,7 +19,7 @@ from analysis.devices.peaks import Device, lookup
 from analysis.reach.prediction import IN_PARTS, NOMINAL, published_rows, step_bound, step_cost
 from reports.shared.layout import csv_text
 from results.errors import Inconsistent, Unavailable
-from results.limits import collector_off
+from results.process import collector_off
 from results.records.cell import Cell
 from results.store.manifest import commit_of
 from runners.footprint.command import Steps, Untraced

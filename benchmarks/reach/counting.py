@@ -21,7 +21,7 @@ from analysis.reach.prediction import IN_PARTS, StepCost, step_bound, step_cost
 from analysis.reach.step_time import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row
 from results.errors import Inconsistent, Unavailable, one_line
-from results.limits import collector_off
+from results.process import collector_off
 from runners.footprint.step import StepOptions, trace_batch
 from runners.reach import operations_of, trace_forward
 

@@ -53,8 +53,8 @@ from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_r
 from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.variants import Built, View, kept_apart, variants
 from results.errors import Inconsistent, Unavailable
-from results.limits import collector_off
 from results.printable import shortened
+from results.process import collector_off
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
 from results.records.cell import RankCollective, RankRow, Run, Sample, Telemetry
 from results.records.counts import (

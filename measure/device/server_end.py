@@ -12,7 +12,7 @@ import os
 import signal
 
 from measure.device.processes import SERVER_OF
-from results.limits import die_with_parent
+from results.process import die_with_parent
 
 SERVER = os.getpid()
 

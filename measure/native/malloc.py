@@ -17,7 +17,7 @@ import resource
 from pathlib import Path
 
 from results.errors import Unavailable
-from results.limits import free_bytes
+from results.process import free_bytes
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """Parameters of mallopt, as malloc.h has them."""

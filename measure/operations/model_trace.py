@@ -20,8 +20,8 @@ from measure.model.state_snapshot import check_outputs, kept_random, summed
 from measure.operations.flex_attention import MODULE as FLEX
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line
-from results.limits import free_bytes
 from results.printable import plain_words
+from results.process import free_bytes
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 

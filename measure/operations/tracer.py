@@ -46,7 +46,7 @@ from measure.operations.control_flow import written_out
 from measure.operations.flex_attention import stand_in
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable, one_line
-from results.limits import collector_off
+from results.process import collector_off
 from results.records.counts import Operation, Storage
 from results.records.rows import PHASES
 

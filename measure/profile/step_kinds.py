@@ -42,7 +42,7 @@ from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Ranges, unheard
 from results.errors import Inconsistent, Unavailable, one_line
-from results.limits import collector_off
+from results.process import collector_off
 
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 """The functions of torch.nn.Module that run a module's forward."""

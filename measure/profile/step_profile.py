@@ -30,7 +30,7 @@ from measure.profiler.module_ranges import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import Ranges, unheard
-from results.limits import collector_off
+from results.process import collector_off
 from results.records.answers import StepProfile
 from results.records.counts import Operation
 

@@ -31,7 +31,7 @@ from measure.timing.blocks import block_of
 from measure.timing.clocks import Clock
 from measure.timing.profiler_ranges import Mark, Ranges, unheard
 from results.errors import Unavailable
-from results.limits import collector_off
+from results.process import collector_off
 from results.records.cell import Sample
 from results.records.counts import ProfiledOperation
 

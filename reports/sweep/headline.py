@@ -34,7 +34,7 @@ from reports.shared.numbers import (
     verdict,
 )
 from reports.sweep.repeats import Repeats, name_of, one_a_cell, repeats_by_cell
-from results.limits import collector_off
+from results.process import collector_off
 from results.records.answers import Headline, Utilization
 from results.records.cell import identity
 from results.store.layout import key_of

@@ -20,7 +20,7 @@ from reports.sweep import page_tables
 from reports.sweep.headline import basis, closing
 from reports.sweep.repeats import one_a_cell, repeat_lines, variant_table
 from reports.sweep.table import heading, methods_table, methods_text, peak_lines
-from results.limits import collector_off
+from results.process import collector_off
 
 if TYPE_CHECKING:
     from results.store.manifest import Manifest

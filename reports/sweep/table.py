@@ -39,7 +39,7 @@ from reports.shared.numbers import (
 )
 from reports.sweep.headline import closing, intervals
 from reports.sweep.repeats import one_a_cell, parallel_parts, repeat_lines, variant_parts
-from results.limits import collector_off
+from results.process import collector_off
 from results.records.answers import Utilization, WorkTime
 from results.records.rows import Record, header, to_values
 from results.store.layout import key_of

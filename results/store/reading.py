@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.errors import Inconsistent
-from results.limits import collector_off
+from results.process import collector_off
 from results.records.cell import Ceiling, Run, Sample, Sitting, Telemetry
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.records.rows import SCHEMA_VERSION, R

@@ -96,7 +96,7 @@ def _run(options: Namespace) -> int:
         reserve(options.out)
     from analysis.formula.algebra.solve import NoSolution
     from analysis.formula.derivation.sampling import Unfitted
-    from results.limits import collector_off
+    from results.process import collector_off
     from runners.formula.points import NotBuilt
     from runners.formula.questions import answer
 

@@ -67,7 +67,7 @@ def formula(
     720896
     """
     from analysis.formula.derivation.sampling import Unfitted
-    from results.limits import collector_off
+    from results.process import collector_off
     from runners.cli.arguments import choice_error, number
     from runners.cli.model_options import check_models
     from runners.formula.command import parser

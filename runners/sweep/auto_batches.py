@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.formula.algebra.constraints import amount
-from results.limits import free_bytes
+from results.process import free_bytes
 from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.progress import passing
 from runners.footprint.step import Fitting, StepOptions

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux'
 def test_it_dies_with_its_parent(tmp_path):
     """The parent starts a child that would sleep for a minute, and is killed."""
     mark = tmp_path / "pid"
-    child = "import os, time; from results.limits import die_with_parent; assert die_with_parent()\n"
+    child = "import os, time; from results.process import die_with_parent; assert die_with_parent()\n"
     child += f"open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT) as started:

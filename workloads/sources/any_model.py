@@ -14,7 +14,7 @@ from functools import partial
 import torch
 
 from results.errors import Unavailable
-from results.limits import free_bytes
+from results.process import free_bytes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import entry, factory
 from workloads.catalogue.model_names import Shape, Spec, check, parse, parse_shapes

@@ -22,7 +22,7 @@ from typing import Any
 from measure.counters.harness.registry import install_line
 from measure.device.processes import LAST_WORDS, accept_interrupts, end_with, redirect
 from results.errors import Inconsistent, Unavailable
-from results.limits import free_bytes
+from results.process import free_bytes
 from results.records.counts import CallRecording, FlopCount, PlainCall
 
 THREADS = 1

@@ -47,7 +47,7 @@ from measure.trace.readers.json_events import (
     launch_rows,
     to_ns,
 )
-from results.limits import collector_off
+from results.process import collector_off
 from results.text_files import counted
 
 msgspec: Any = importlib.import_module("msgspec") if importlib.util.find_spec("msgspec") else None

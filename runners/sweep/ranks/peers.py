@@ -24,7 +24,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.telemetry import Reading
-from results.limits import die_with_parent
+from results.process import die_with_parent
 from results.records.cell import Cell
 from runners.workers.devices import Place, ProbeResult, TelemetryWatch
 from runners.workers.pool import Worker, WorkerFault

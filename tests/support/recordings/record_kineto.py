@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
-from results.limits import collector_off
+from results.process import collector_off
 
 STEPS = 2
 
