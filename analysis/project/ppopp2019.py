@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.project import learning_curves
-from analysis.project.domain import Accelerator, Domain, Formulas, epoch_s
+from analysis.project.accelerator import Accelerator, epoch_s
+from analysis.project.domain import Domain, Formulas
 from analysis.project.frontier import DAY_S, asymptote, batches, cost_of, grown_for
 from analysis.stats.summary import Printed, amount, box
 

@@ -30,9 +30,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.project import domain as accelerator
-from analysis.project import ppopp2019
-from analysis.project.domain import Accelerator, Formulas, shipped_formulas
+from analysis.project import accelerator, ppopp2019
+from analysis.project.accelerator import Accelerator
+from analysis.project.domain import Formulas, shipped_formulas
 from analysis.project.frontier import DAY_S
 from analysis.project.ppopp2019 import GIGA_BINARY, ROWS, Found, Inputs, Ours, samples_of, sized, tables, target_of
 

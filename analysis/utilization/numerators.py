@@ -3,13 +3,6 @@
 `exact` is our own count of this very step; `theory` is three times a counter's forward pass; `one`, `batch` and `epoch`
 are the cleaned operations of a profile, forward and backward. Recomputation is no model FLOP and is left out. Nothing
 here measures or divides: `utilization.py` does.
-
-The names that counters give their operators, and which of them are model FLOP.
-
-Model FLOP is what MLPerf's utilization appendix counts: convolutions and matrix products, those inside attention and
-recurrent layers too. A counter's native total also holds normalisation, pooling and resizing in units of its own;
-they are left out here by name. An operator that is not in the table is not understood, and reported as such; it is
-never taken for one or the other.
 """
 
 import functools
@@ -22,9 +15,9 @@ from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import CONVENTIONS, kept_pairs, may_have_mask
 from analysis.operators.cost import Cost
-from analysis.operators.registry import KINDS
 from analysis.operators.traffic import lacks_sizes
 from analysis.parallel.rank_grid import ran_all
+from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Run
@@ -451,123 +444,3 @@ def _executed(counted: TableCount, run: Run) -> tuple[str, ...]:
 
 def _calls(operators: Mapping[str, int]) -> str:
     return ", ".join(f"{name} × {to_text(calls)}" for name, calls in sorted(operators.items()))
-
-
-_FUSED_ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
-
-_RECURRENT = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
-
-_POOLS = ("avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool")
-
-_WRAPPED = {
-    **{f"F.conv{n}d": "convolution" for n in (1, 2, 3)},
-    **{f"F.conv_transpose{n}d": "convolution" for n in (1, 2, 3)},
-    **dict.fromkeys(("F.linear", "torch.matmul", "Tensor.matmul", "torch.addmm", "Tensor.addmm"), "matmul"),
-    **dict.fromkeys(("torch.baddbmm", "torch.einsum", *_RECURRENT), "matmul"),
-    **{f"F.{name}": "activation" for name in ("relu", "prelu", "elu", "leaky_relu", "relu6", "silu", "gelu")},
-    **{f"F.{name}_norm": "normalization" for name in ("batch", "layer", "instance", "group")},
-    **{f"F.{pool}{n}d": "pooling" for pool in _POOLS for n in (1, 2, 3)},
-    **dict.fromkeys(("F.upsample", "F.interpolate"), "elementwise"),
-    **dict.fromkeys(("torch.mul", "Tensor.mul", "torch.add", "Tensor.add"), "elementwise"),
-    "F.softmax": "softmax",
-    "F.embedding": "embedding",
-}
-"""The functions that calflops wraps, and DeepSpeed too."""
-
-OPERATORS = {
-    "flopledger": {kind: kind for kind in KINDS},
-    "flop_counter_mode": {
-        **dict.fromkeys(("aten.convolution", "aten._convolution", "aten.convolution_backward"), "convolution"),
-        **dict.fromkeys(("aten.convolution_overrideable", "aten.cudnn_convolution"), "convolution"),
-        "aten._slow_conv2d_forward": "convolution",
-        **dict.fromkeys(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten._scaled_mm"), "matmul"),
-        **{f"aten._scaled_dot_product_{name}": "attention" for name in _FUSED_ATTENTION},
-        **{f"aten._scaled_dot_product_{name}_backward": "attention" for name in _FUSED_ATTENTION},
-        **dict.fromkeys(("aten._flash_attention_forward", "aten._flash_attention_backward"), "attention"),
-        **dict.fromkeys((f"torch_attn._varlen_attn{end}" for end in ("", "_out", "_backward")), "attention"),
-        **dict.fromkeys(("aten._efficient_attention_forward", "aten._efficient_attention_backward"), "attention"),
-        **dict.fromkeys(("flex_attention", "flex_attention_backward"), "attention"),
-    },
-    "torch_profiler": {
-        "aten::conv2d": "convolution",
-        **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"), "matmul"),
-        **dict.fromkeys(("aten::add", "aten::mul"), "elementwise"),
-    },
-    "fvcore": {
-        "conv": "convolution",
-        "addmm": "matmul",
-        "bmm": "matmul",
-        "einsum": "matmul",
-        "linear": "matmul",
-        "matmul": "matmul",
-        "mm": "matmul",
-        "batch_norm": "normalization",
-        "group_norm": "normalization",
-        "instance_norm": "normalization",
-        "layer_norm": "normalization",
-        "adaptive_avg_pool2d": "pooling",
-        "upsample_nearest2d": "elementwise",
-        "upsample_bilinear2d": "elementwise",
-        "grid_sampler": "elementwise",
-    },
-    "ptflops": {
-        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
-        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
-        **dict.fromkeys(("Linear", "F.linear", "MultiheadAttention"), "matmul"),
-        **dict.fromkeys(("torch.matmul", "torch.mm", "torch.bmm", "torch.addmm", "torch.baddbmm"), "matmul"),
-        **dict.fromkeys(_RECURRENT, "matmul"),
-    },
-    "ptflops_aten": {
-        **dict.fromkeys(("aten.convolution", "aten._convolution"), "convolution"),
-        **dict.fromkeys(("aten.mm", "aten.matmul", "aten.addmm", "aten.bmm"), "matmul"),
-    },
-    "pthflops": {
-        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
-        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
-        **dict.fromkeys(("Linear", "matmul"), "matmul"),
-    },
-    "deepspeed": {
-        **_WRAPPED,
-        **dict.fromkeys(("Tensor.__matmul__", "torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), "matmul"),
-        "einops.einsum": "matmul",
-        "F.scaled_dot_product_attention": "attention",
-    },
-    "calflops": _WRAPPED,
-    "thop": {
-        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
-        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
-        **dict.fromkeys(("Linear", *_RECURRENT), "matmul"),
-    },
-    "torchinfo": {
-        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
-        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
-        **dict.fromkeys(("Linear", "Bilinear", "Conv1D", *_RECURRENT), "matmul"),  # Conv1D: transformers' linear layer
-        **dict.fromkeys(("Embedding", "EmbeddingBag"), "embedding"),
-    },
-}
-"""Counter → its operator names → kind. flopledger: kinds are its operators. flop_counter_mode: torch's `flop_registry`.
-torch_profiler: the names that its `with_flops` has formulas for (torch/csrc/profiler/util.cpp). fvcore:
-`_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py. The others' adapters give what holds multiply-adds under the names
-of their rules (ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: the class of a module, the name of a function;
-thop, torchinfo: the class of a module), and all else that they count in unit `flop`. deepspeed, calflops: the functions
-that they wrap, and the recurrent modules that they have hooks for."""
-
-ELEMENTS = " elementwise"
-"""Ends the name of what an operator with multiply-adds counts beside them."""
-
-ELEMENTS_APART = ("ptflops", "ptflops_aten", "pthflops", "thop", "torchinfo")
-"""Counters whose adapter gives multiply-adds and counted elements as rows of their own, by unit."""
-
-FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
-"""Native unit of a counter → FLOP. PaLM, MLPerf and Epoch count a multiply-add as two."""
-
-TRAINING_PER_FORWARD = 3
-"""Backward is taken for twice the forward pass: each product needs one for its input and one for its weight. An
-estimate: the first layer needs no input gradient."""
-
-
-def kind_of_operator(counter: str, operator: str, native_unit: str = "mac") -> str | None:
-    """The kind of a counter's operator by the counter's own name for it; None if it is not understood."""
-    if operator.endswith(ELEMENTS) or (native_unit == "flop" and counter in ELEMENTS_APART):
-        return "elementwise"
-    return OPERATORS.get(counter, {}).get(operator)

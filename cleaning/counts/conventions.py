@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from analysis.stats.summary import affine
-from analysis.utilization.numerators import FLOP_PER_NATIVE, OPERATORS
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS
 from results.records.counts import CleaningLog, FlopCount
 from results.records.rows import WHOLE, R, to_text
 

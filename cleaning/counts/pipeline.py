@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.operators.registry import PRODUCTS
-from analysis.utilization.numerators import OPERATORS, kind_of_operator
+from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from cleaning.counts.conventions import FLOP_COUNTS, CleaningStep, Outcome, entry, extrapolation_checked, one_convention
 from results.errors import Inconsistent
 from results.records.cell import Run

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.stats.summary import line
-from analysis.utilization.numerators import OPERATORS, OWN
+from analysis.utilization.counter_operators import OPERATORS
+from analysis.utilization.numerators import OWN
 from cleaning.counts.pipeline import by_counter_and_phase, is_model_flop, of_the_model
 from results.records.cell import Run, identity
 from results.records.counts import Agreement, BatchLaw, FlopCount

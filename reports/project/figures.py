@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.project import domain as domains
 from analysis.project import frontier, ppopp2019, ppopp2019_case_study
-from analysis.project.domain import Accelerator, Domain, Formulas, SubBatches, shipped_formulas
+from analysis.project.accelerator import Accelerator, SubBatches
+from analysis.project.domain import Domain, Formulas, shipped_formulas
 from reports.shared import figure_panels, figure_style
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.domain import Accelerator, Domain, SubBatches
+from analysis.project.accelerator import Accelerator, SubBatches
+from analysis.project.domain import Domain
 from analysis.project.frontier import DAY_S, FirstOrderFit, ProjectionRange
 from analysis.stats.intervals import Estimate, Uncertain
 from analysis.stats.summary import amount

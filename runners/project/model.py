@@ -20,14 +20,15 @@ from runners.cli.progress import passing
 from runners.project.command import UTILIZATION, modes, utilization_of
 
 if TYPE_CHECKING:
-    from analysis.project.domain import Accelerator, Domain, Formulas, Group
+    from analysis.project.accelerator import Accelerator, Group
+    from analysis.project.domain import Domain, Formulas
     from reports.project.text import DrawnAnswers, ProjectionAnswer, ReachedUtilization
 
 
 def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
-    from analysis.project import frontier as monte_carlo
-    from analysis.project.domain import all_reduce_s
+    from analysis.project import monte_carlo
+    from analysis.project.accelerator import all_reduce_s
     from analysis.stats.intervals import Uncertain, answers
     from reports.project.text import DrawnAnswers
 
@@ -70,7 +71,7 @@ def _group(options: Namespace) -> Group | None:
     """The devices and their links, None for one device. Raises Mistake."""
     from analysis.devices import peaks
     from analysis.devices.memory import ACHIEVED, NODE_DEVICES, between, within
-    from analysis.project.domain import Group
+    from analysis.project.accelerator import Group
 
     if options.devices == 1:
         if options.node is not None:
@@ -237,8 +238,7 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
 
 def target_of(options: Namespace) -> Accelerator:
     """The accelerator that the options say. Raises ValueError for one that cannot be."""
-    from analysis.project import domain as accelerator
-    from analysis.project import ppopp2019
+    from analysis.project import accelerator, ppopp2019
 
     target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
     if options.device:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from analysis.utilization.numerators import ELEMENTS
+from analysis.utilization.counter_operators import ELEMENTS
 from measure.counters.harness.rows import UncountedCalls, recurrent_multiply_adds, uncounted
 from measure.model.module_paths import ModulePaths
 

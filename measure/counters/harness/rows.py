@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
-from analysis.utilization.numerators import FLOP_PER_NATIVE
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from results.records.counts import FlopCount
 
 Counted = Mapping[tuple[str, str], int | float]

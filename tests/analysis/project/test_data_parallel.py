@@ -14,9 +14,8 @@ import pytest
 
 from analysis.devices.memory import Link, between, links, within
 from analysis.devices.peaks import lookup
-from analysis.project import domain as accelerator
-from analysis.project import frontier, learning_curves
-from analysis.project.domain import Accelerator, Group, all_reduce_s, half_s
+from analysis.project import accelerator, frontier, learning_curves
+from analysis.project.accelerator import Accelerator, Group, all_reduce_s, half_s
 from analysis.project.frontier import Laws, Point
 from analysis.project.learning_curves import LearningCurve, ModelSize
 from analysis.project.ppopp2019_case_study import Product, time_s

@@ -9,7 +9,8 @@ import pytest
 from analysis.formula.algebra.expressions import parse
 from analysis.project import domain as domains
 from analysis.project import frontier
-from analysis.project.domain import Accelerator, Domain, Formulas, shipped_formulas
+from analysis.project.accelerator import Accelerator
+from analysis.project.domain import Domain, Formulas, shipped_formulas
 
 TARGET = Accelerator("a", 1e12, 1e10, memory_bytes=5e6, compute_ratio=0.5, memory_ratio=0.5)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.operators.registry import kind_of
-from analysis.utilization.numerators import OPERATORS
+from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts.conventions import CleaningStep, Outcome, extrapolation_checked, one_convention
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records, model_operators
 from results.errors import Inconsistent

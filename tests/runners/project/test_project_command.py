@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from analysis.project import domain as domains
-from analysis.project import frontier
-from analysis.project import frontier as monte_carlo
-from analysis.project.domain import Accelerator, Formulas, ring_all_reduce_s, shipped_formulas
+from analysis.project import frontier, monte_carlo
+from analysis.project.accelerator import Accelerator, ring_all_reduce_s
+from analysis.project.domain import Formulas, shipped_formulas
 from analysis.stats.intervals import answers
 from reports.project import figures as project_figures
 from runners.project import command

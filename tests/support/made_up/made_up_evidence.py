@@ -16,7 +16,7 @@ from typing import Any
 
 from analysis.devices import peaks
 from analysis.stats.summary import LAG1_RAISED
-from analysis.utilization.numerators import FLOP_PER_NATIVE
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest
 from cleaning.gates.evidence import facts_of
 from results.records.cell import Ceiling, Cell, Run, Sample, Sitting, Telemetry

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.utilization.numerators import kind_of_operator
+from analysis.utilization.counter_operators import kind_of_operator
 from measure.counters.harness import isolation
 from measure.counters.harness.batch_law import extrapolate
 from measure.counters.harness.isolation import batches_to_count, count_isolated

@@ -1,0 +1,287 @@
+"""The roofline of a whole training step on a target accelerator, and the sub-batch that it suggests.
+
+    step = max(FLOP ÷ (achievable share · peak), bytes ÷ (achievable share · bandwidth))     section 5.2.2 of the paper
+
+The shares (0.8 and 0.7 there) are assumptions, not measurements. Bytes are those of every operation alone, nothing
+fused or cached, so that memory's side of the maximum is no bound of real machines. Not claimed: that a step is as fast.
+
+A training step on several accelerators, as section 6.2 of the paper has it, and how long an all-reduce takes.
+
+Data parallelism with a synchronous step: dense gradients are summed in a ring (Patarasuk and Yuan 2009: 2(n - 1)/n of
+the bytes pass each link), gradients of an embedding, of which a batch touches few rows, are gathered from all workers.
+Layers on accelerators of their own work on successive steps of the sequence, as a pipeline. Not claimed: any overlap of
+communication and arithmetic, latency, or that a larger batch learns as well.
+
+`all_reduce_s` is the least time of an all-reduce over rings and trees.
+Bytes are what one device sends (and receives). A ring all-reduce of S bytes over n devices is a reduce-scatter and an
+all-gather of n − 1 steps each with S/n bytes (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009), so that each
+device sends 2 S (n − 1)/n; a pair of binary trees, each for half of the bytes, in which no device is inner twice, sends
+at most 2 S in 2 ⌈log₂ n⌉ steps (Sanders, Speck, Träff, Parallel Computing 35, 2009). Time is steps × latency + bytes ÷
+rate, of full pipelines: no arithmetic of the sum, no contention, no stragglers.
+
+A group that spans nodes reduces within each node, then between the nodes with each device on its own port, then gathers
+within: three terms, one after the other. The faster of that and of one ring through everything is taken, as NCCL would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.devices import memory as devices_memory
+from analysis.devices import peaks
+from analysis.devices.memory import Link
+from analysis.formula.algebra.expressions import unknown_name
+
+COMPUTE_RATIO, MEMORY_RATIO = 0.8, 0.7
+"""The shares of peak and bandwidth that the paper assumes to be achievable."""
+
+
+SATURATED = 0.95
+"""An intensity this near its limit is saturated."""
+
+
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+"""Unit of arithmetic → bytes of a number in memory."""
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A target. memory_bytes, link_bytes_per_s and cache_bytes are None where nobody said. source: of the figures."""
+
+    name: str
+    peak_flop_per_s: float
+    bandwidth_bytes_per_s: float
+    memory_bytes: float | None = None
+    link_bytes_per_s: float | None = None
+    cache_bytes: float | None = None
+    compute_ratio: float = COMPUTE_RATIO
+    memory_ratio: float = MEMORY_RATIO
+    element_bytes: int = 4
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("peak_flop_per_s", "bandwidth_bytes_per_s"):
+            if not (getattr(self, name) > 0 and math.isfinite(getattr(self, name))):
+                raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name):g}")
+        for name in ("compute_ratio", "memory_ratio"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name}: expected a share above 0 and at most 1, got {getattr(self, name):g}")
+
+    @property
+    def flop_per_s(self) -> float:
+        """Achievable."""
+        return self.compute_ratio * self.peak_flop_per_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Achievable."""
+        return self.memory_ratio * self.bandwidth_bytes_per_s
+
+    @property
+    def nominal_ridge(self) -> float:
+        """FLOP a byte from which on the sheet's figures make arithmetic the bound."""
+        return self.peak_flop_per_s / self.bandwidth_bytes_per_s
+
+    @property
+    def ridge(self) -> float:
+        """FLOP a byte at which achievable arithmetic and bandwidth take equally long."""
+        return self.flop_per_s / self.bytes_per_s
+
+    def step(self, flop: float, moved_bytes: float) -> AcceleratorStep:
+        """The roofline of a step or of an operation."""
+        arithmetic, memory = flop / self.flop_per_s, moved_bytes / self.bytes_per_s
+        time = max(arithmetic, memory)
+        utilization = flop / time / self.peak_flop_per_s if time else 0.0
+        return AcceleratorStep(time, "arithmetic" if arithmetic >= memory else "memory", utilization)
+
+
+@dataclass(frozen=True)
+class AcceleratorStep:
+    """bound: arithmetic or memory; utilization_ratio: of the nominal peak."""
+
+    time_s: float
+    bound: str
+    utilization_ratio: float
+
+
+@dataclass(frozen=True)
+class SubBatches:
+    """Sub-batches of interest (section 5.2.1 of the paper), each a whole number, None where there is none.
+
+    ridge: the intensity of the whole step is at the ridge; fastest: the smallest with the least time a sample;
+    saturated: the intensity is at `SATURATED` of what it tends to.
+    """
+
+    ridge: int | None
+    fastest: int | None
+    saturated: int | None
+
+
+def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
+    """A row of the table of peaks as a target, with everything that it does not say from `like`.
+
+    Its memory is that of the table of memories, None where that has none.
+
+    Raises ValueError as `device_called`, for a unit without a peak, a row without bandwidth.
+    """
+    row = peaks.device_called(device)
+    if unit not in row.peaks:
+        raise ValueError(f"{row.name}: {unknown_name('dtype with a peak', unit, row.peaks)}")
+    if row.bandwidth_bytes_per_s is None:
+        raise ValueError(f"{row.name}: expected a bandwidth in the table of peaks, there is none")
+    memory = next(filter(None, map(devices_memory.lookup, (device, *row.names))), None)
+    return replace(
+        like,
+        name=f"{row.name}, {unit}",
+        peak_flop_per_s=row.peaks[unit],
+        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+        memory_bytes=float(memory.memory_bytes) if memory else None,
+        link_bytes_per_s=None,
+        cache_bytes=None,
+        element_bytes=ELEMENT_BYTES[unit],
+        source=row.source,
+    )
+
+
+def sub_batches(
+    flop: Callable[[int], float],
+    moved_bytes: Callable[[int], float],
+    time_s: Callable[[int], float],
+    ridge: float,
+    most: int,
+) -> SubBatches:
+    """The sub-batches of a model whose step costs these, looked for up to `most`.
+
+    time_s: of a step. fastest: the smallest whose time a sample is within 1 % of the least of all up to `most`.
+    The intensity must not fall as the batch grows, as that of no model does whose weights are read once a step.
+    """
+    wanted = time_s(most) / most * 1.01
+    limit = SATURATED * flop(most) / moved_bytes(most)
+
+    def intensity(batch: int) -> float:
+        return flop(batch) / moved_bytes(batch)
+
+    return SubBatches(
+        ridge=_first(lambda batch: intensity(batch) >= ridge, most),
+        fastest=_first(lambda batch: time_s(batch) / batch <= wanted, most),
+        saturated=_first(lambda batch: intensity(batch) >= limit, most),
+    )
+
+
+def _first(holds: Callable[[int], bool], most: int) -> int | None:
+    """The smallest number from 1 to `most` at which this holds, if it holds from there on."""
+    if not holds(most):
+        return None
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+LINK_RATIO = 0.8
+"""The share of a link's rate that is achieved. The paper prints none: with this one its four results of section 6.2
+follow, with 1 none of them: a calibration."""
+
+
+def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
+    """Seconds that a ring takes to sum so many bytes of each worker."""
+    return 2 * (_count("workers", workers) - 1) / workers * nbytes / link_bytes_per_s
+
+
+def gather_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
+    """What it takes a worker to receive what all workers have, its own included."""
+    return _count("workers", workers) * nbytes / link_bytes_per_s if workers > 1 else 0.0
+
+
+def sparse_gradient_bytes(batch: int, length: int, width: int, element_bytes: int = 4) -> int:
+    """The embedding's gradient that one worker makes: a row for each of its symbols, indices left out."""
+    return batch * length * width * element_bytes
+
+
+def communication_s(
+    dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = LINK_RATIO
+) -> float:
+    """Both kinds of gradient, one after the other."""
+    if not 0 < link_ratio <= 1:
+        raise ValueError(f"expected a share of the link above 0 and at most 1, got {link_ratio:g}")
+    achieved = link_bytes_per_s * link_ratio
+    return ring_all_reduce_s(dense_bytes, workers, achieved) + gather_s(sparse_bytes, workers, achieved)
+
+
+def pipelined_s(stages_s: Sequence[float], length: int, after_s: float = 0.0) -> float:
+    """Layers that each take so long for one step of a sequence of `length`: the pipeline fills (the sum of one step of
+    all but the slowest), then the slowest sets the pace; `after_s` is what waits for all steps (the output layer)."""
+    if not stages_s:
+        raise ValueError("expected a stage or more, got none")
+    slowest = max(stages_s)
+    return sum(stages_s) - slowest + _count("length", length) * slowest + after_s
+
+
+def epoch_s(samples: float, batch: int, workers: int, step_s: float) -> float:
+    """An epoch of so many samples, the last batch not rounded up."""
+    return samples / (_count("batch", batch) * _count("workers", workers)) * step_s
+
+
+def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
+    """Bytes on each accelerator after the piece at index `divisible` was split over all so that the fullest is as empty
+    as can be. What the others have stays where it is."""
+    whole = [nbytes for at, nbytes in enumerate(pieces) if at != divisible]
+    spread, room = pieces[divisible], sorted([0.0, *whole])
+    level = room[0]
+    for count in range(1, len(room) + 1):
+        level = (sum(room[:count]) + spread) / count
+        if count == len(room) or level <= room[count]:
+            break
+    return tuple(max(level, 0.0 if at == divisible else nbytes) for at, nbytes in enumerate(pieces))
+
+
+def _count(what: str, number: int) -> int:
+    if number < 1:
+        raise ValueError(f"{what}: expected 1 or more, got {number}")
+    return number
+
+
+@dataclass(frozen=True)
+class Group:
+    """Devices that communicate. per_node of them share a node; size is a multiple of it. achieved: of the rates."""
+
+    size: int
+    per_node: int
+    within: Link
+    between: Link
+    achieved: float = 1.0
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the group spans."""
+        return self.size // self.per_node
+
+    def slowest(self) -> Link:
+        """What a ring through the whole group goes at."""
+        return self.within if self.nodes == 1 else self.between
+
+
+def all_reduce_s(total_bytes: float, group: Group) -> float:
+    """Seconds of an all-reduce: the fastest of a ring, two trees, and both halves in layers."""
+    if group.size == 1:
+        return 0.0
+    link = group.slowest()
+    steps = 2 * math.ceil(math.log2(group.size))
+    trees = steps * link.latency_s + 2 * total_bytes / (link.bytes_per_s * group.achieved)
+    return min(2 * half_s(total_bytes, group), trees)
+
+
+def half_s(total_bytes: float, group: Group) -> float:
+    """Seconds of a reduce-scatter, or of an all-gather, of so many bytes in all."""
+    flat = _ring_s(total_bytes, group.size, group.slowest(), group.achieved)
+    inner = _ring_s(total_bytes, group.per_node, group.within, group.achieved)
+    outer = _ring_s(total_bytes / group.per_node, group.nodes, group.between, group.achieved)
+    return min(flat, inner + outer)
+
+
+def _ring_s(total_bytes: float, devices: int, link: Link, achieved: float) -> float:
+    """Half of a ring: each device sends (n − 1)/n of the bytes in n − 1 steps."""
+    return (devices - 1) * link.latency_s + total_bytes * (devices - 1) / devices / (link.bytes_per_s * achieved)
