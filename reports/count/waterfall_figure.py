@@ -163,6 +163,7 @@ def _figure(rows: Sequence[Bar], title: str, silent: Sequence[str]) -> Figure:
     axes.set_title(title)
     below = (
         "× exact: each counter's own number and, cause by cause, the way to the exact count",
+        f"bars beyond {END:g} × are cut: their numbers stand beside them" if max(places) > END else "",
         f"no number for this pass: {', '.join(silent)}" if silent else "",
     )
     there = {row.kind for row in rows}
