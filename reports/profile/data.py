@@ -33,6 +33,20 @@ def headline(roof: StepRoof) -> tuple[str, Against]:
     return "ceiling", roof.ceiling
 
 
+def verdict(profile: StepProfile) -> str:
+    """One sentence: what was used and what was possible."""
+    _, against = headline(step_roof(profile))
+    used = against.utilization_ratio
+    if used is None:
+        return f"{profile.model}: its utilization is not known here ({against.reason})."
+    sentence = f"{profile.model} uses {percent(used)} of what this device can calculate"
+    if against.attainable_ratio is None:
+        return f"{sentence}."
+    if against.raised:
+        return f"{sentence}, as much as its memory allows."
+    return f"{sentence}; at most {percent(against.attainable_ratio)} is possible for it here."
+
+
 def document(profile: StepProfile) -> dict[str, Any]:
     """The JSON document of one profile."""
     nodes = tree(profile)

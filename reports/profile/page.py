@@ -1,32 +1,19 @@
-"""profile.html: a profiled step in one file that needs no other and no network: why its utilization is what it is.
+"""profile.html: a profiled step in one file that needs no other and no network: its modules and longest operations.
 
-It has an icicle of the step's time, its modules (foldable, sortable), and operations, each cell with the
-number it is sorted by. Asks no clock and writes nothing: the same profile gives the same bytes. A short script
-of its own folds and sorts; the page's policy admits that script alone, and without it everything is there, unfolded.
-All text comes through jinja2 with escaping on.
+Modules are foldable and both tables sortable, each cell with the number it is sorted by. Asks no clock and writes
+nothing: the same profile gives the same bytes. A short script of its own folds and sorts; the page's policy admits
+that script only, and without it everything is there, unfolded. All text comes through jinja2 with escaping on.
 """
 
 from collections.abc import Mapping
 
 from analysis.profile.module_tree import ModuleNode, tree
-from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
-from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time
-from reports.profile.explanation import ARITHMETIC, MEASURED, explained, least_times, verdict
-from reports.profile.figures import icicle
+from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time, verdict
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
-from reports.shared.figure_style import BOUND_COLOURS, BOUND_WORDS
-from reports.shared.html import (
-    Bar,
-    Drawing,
-    Ladder,
-    Mark,
-    PageVerdict,
-    Part,
-    Section,
-    document,
-)
+from reports.shared.figure_style import BOUND_COLOURS
+from reports.shared.html import PageVerdict, Section, document
 from reports.shared.html_tables import Branch, Row, Table, TableCell
-from reports.shared.numbers import DASH, digits, percent, si, si_time
+from reports.shared.numbers import DASH, digits, percent, si
 from results.records.answers import StepProfile
 
 MOST = 40
@@ -124,11 +111,6 @@ RULE = (
     "rates. Times are means over the profiled steps."
 )
 
-ICICLE = (
-    "The top row is the whole step; below each module are its parts, as wide as the time of their operations, in the "
-    "colour of what most of that time is. A click leads to the module's row."
-)
-
 
 def page(profile: StepProfile) -> str:
     """The whole document."""
@@ -137,11 +119,7 @@ def page(profile: StepProfile) -> str:
     sources = profile.machine.sources.items() if profile.machine else ()
     facts = (*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes))
     sums = (*conservation_lines(profile, nodes[""]), *(f"{name}: {source}" for name, source in sources))
-    rungs = _rungs(step_roof(profile))
-    steps = ("A step's least times and what it took, each with the utilization that it is:", Ladder(rungs))
     sections = (
-        Section("why", "Why this number", (*explained(profile), *(steps if rungs else ()))),
-        Section("time", "Where the time goes", _times(profile, nodes)),
         Section("modules", "Modules", (module_table(nodes),)),
         Section("operations", "Operations", (operations_table(profile),)),
         Section("sums", "Does it add up?", (sums, RULE)),
@@ -149,33 +127,3 @@ def page(profile: StepProfile) -> str:
     title = " · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device)))
     rests_on = [(name, (text,)) for name, text in facts]
     return document(title, PageVerdict(verdict(profile), "", rests_on), sections, dense=True, more=(SCRIPT,))
-
-
-def _times(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> tuple[Part, ...]:
-    """The icicle of the step, and a bar of what bounds its operations."""
-    drawing, roof = icicle(profile, nodes), step_roof(profile)
-    if not drawing:
-        return ("No operation was timed.",)
-    bounds = (*BOUNDS, BETWEEN, "")
-    marks = tuple(Mark(BOUND_COLOURS[name], BOUND_WORDS[name]) for name in bounds if roof.time_by_bound_s.get(name))
-    shares = tuple(
-        Mark(BOUND_COLOURS[name], f"{BOUND_WORDS[name]}, {percent(share)}", f"{100 * share:.3f}")
-        for name in bounds
-        if (share := roof.share_by_bound.get(name, 0.0)) > 0
-    )
-    return ICICLE, Drawing("Icicle of the step", drawing, marks), "By what bounds each operation:", Bar(shares)
-
-
-def _rungs(roof: StepRoof) -> tuple[tuple[str, str, str, bool], ...]:
-    """The way from arithmetic to the measured step as bars of the longest."""
-    times = least_times(roof)
-    longest = max(times.values(), default=0.0)
-    return tuple(
-        (
-            name,
-            f"{si_time(time_s)}: {digits(times[ARITHMETIC] / time_s, 2)}",
-            f"{100 * time_s / longest:.3f}",
-            name != MEASURED,
-        )
-        for name, time_s in times.items()
-    )

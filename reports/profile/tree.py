@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time
-from reports.profile.explanation import verdict
+from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si
@@ -203,7 +202,7 @@ def tree_text(
     column = max(len(name) for name, _ in names) + 1
     parts += [Hanging(name, description, column) for name, description in names]
     parts += [Prose(line, "dim") for line in remarks(profile, root)]
-    return page([*parts, "", *map(strong, closing(profile))], width, colour)
+    return page([*parts, "", strong(verdict(profile))], width, colour)
 
 
 def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> TextTable:
@@ -239,11 +238,6 @@ def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
         names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
         lines.append(f'not understood, so without FLOP, and totals with them are "at least" (≥): {names}')
     return lines
-
-
-def closing(profile: StepProfile) -> list[str]:
-    """The step in a sentence."""
-    return [verdict(profile)]
 
 
 def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:

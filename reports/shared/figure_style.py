@@ -158,16 +158,6 @@ BOUND_COLOURS: Mapping[str, str] = {
     "memory": "#de8f05",
     "launch": "#029e73",
     "host": "#cc78bc",
-    "between": "#b9bec4",
     "": "#8a929a",
 }
-"""Bound → colour; "between": no operation ran; "": not known."""
-
-BOUND_WORDS: Mapping[str, str] = {
-    "arithmetic": "arithmetic: its unit calculates",
-    "memory": "memory: numbers come and go",
-    "launch": "launch: too small for the device",
-    "host": "host: waits to be started",
-    "between": "between operations",
-    "": "not known",
-}
+"""Bound → colour; "": not known."""

@@ -204,15 +204,7 @@ class Bar:
     kind: ClassVar[str] = "bar"
 
 
-@dataclass(frozen=True)
-class Ladder:
-    """Bars of the longest one below the other: (name, text, width in percent, whether a model says it)."""
-
-    rungs: tuple[tuple[str, str, str, bool], ...]
-    kind: ClassVar[str] = "ladder"
-
-
-Part = str | tuple[str, ...] | Table | Picture | Block | Drawing | Bar | Ladder
+Part = str | tuple[str, ...] | Table | Picture | Block | Drawing | Bar
 """What a section shows: a sentence, the items of a list, or one of these; what is empty is left out."""
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Folds the tree of modules, and leads from the icicle to it; tables.js before it sorts. Without it all is unfolded.
+// Folds the tree of modules; tables.js before it sorts. Without it all is unfolded.
 (() => {
   const OPEN_ROWS = 40;
   const {trees, each} = tables;
@@ -63,17 +63,5 @@
       tools.append(button);
     }
     modules.closest(".scroll").before(tools);
-    const reveal = path => {
-      let found = null;
-      each(root, node => { if (node.row.dataset.path === path) found = node; });
-      if (!found) return;
-      for (let node = found.parent; node.row; node = node.parent) node.open = true;
-      show(root);
-      for (const row of modules.tBodies[0].rows) row.classList.toggle("found", row === found.row);
-      found.row.scrollIntoView({block: "center"});
-    };
-    for (const box of document.querySelectorAll(".icicle [data-path]")) {
-      box.addEventListener("click", () => reveal(box.dataset.path));
-    }
   }
 })();

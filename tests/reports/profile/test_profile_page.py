@@ -7,24 +7,10 @@ import pytest
 from reports.profile.page import page
 from reports.profile.tree import tree_text
 from results.records.answers import StepModule, StepProfile
-from tests.support.fakes import page_reader
+from tests.support.fakes.page_reader import Reader
 from tests.support.made_up.made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
-
-
-class Reader(page_reader.Reader):
-    """This page has drawings whose tags close themselves."""
-
-    VOID = page_reader.Reader.VOID | {"rect"}
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            super().handle_endtag(tag)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts)
 
 
 def hostile() -> StepProfile:

@@ -2,14 +2,11 @@
 
 import json
 import math
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
 
-from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
-from reports.profile.figures import icicle
 from reports.profile.tree import aggregated_text, tree_text
 from results.records.answers import Machine, StepModule
 from tests.support.made_up.made_up_profile import (
@@ -24,8 +21,6 @@ from tests.support.made_up.made_up_profile import (
     profile,
     untimed,
 )
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def line(text: str, start: str) -> str:
@@ -154,19 +149,6 @@ def test_unknown_is_null_and_says_why() -> None:
     assert {name: step[name] for name in unknown} == dict.fromkeys(unknown)
     assert step["reason"] == "no peak of fp32"
     assert profile_data.document(untimed())["modules"][1]["bound"] is None
-
-
-# --- pictures --------------------------------------------------------------------------------------------------------
-
-
-def test_the_icicle_is_svg_with_nothing_of_the_model_as_markup() -> None:
-    hostile = replace(MODULES[1], type='<script>"&')
-    svg = icicle(*(lambda p: (p, tree(p)))(profile(modules=(MODULES[0], hostile, *MODULES[2:]))))
-    root = ElementTree.fromstring(svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1))
-    tips = [each.text or "" for each in root.iter(f"{SVG}title")]
-    assert any('<script>"&' in tip for tip in tips)
-    assert not list(root.iter(f"{SVG}script"))
-    assert icicle(untimed(), tree(untimed())) == ""
 
 
 def test_an_operation_without_a_time_adds_none_to_the_step() -> None:
