@@ -23,12 +23,19 @@ stage() {  # FILE SECONDS COMMAND…: what it prints becomes OUT/FILE once it ha
     [ -s "$keep/$file" ] && cp "$keep/$file" "$out/part" && mv "$out/part" "$out/$file" || echo "$file: not done, see log.txt"
 }
 
+pack() {  # NAME: the run without its pictures and pages, which runners.report draws again
+    tar czf "$keep/part.$BASHPID" -C "$keep" --exclude='*.png' --exclude='*.svg' --exclude='*.html' "$1" 2> /dev/null
+    mv "$keep/part.$BASHPID" "$out/$1.tar.gz"
+}
+
 sweep() {  # NAME SECONDS OPTIONS…: a run, packed as OUT/NAME.tar.gz each minute and at its end
     local run=$keep/$1 begun=()
     echo "== $1 ($SECONDS s)" | tee -a "$out/log.txt"
     if [ -s "$run/manifest.json" ]; then begun=(--resume "$run"); else rm -rf "$run"; begun=(--out "$run" "${@:3}"); fi
-    timeout -k 10 "$2" "$python" -m runners.sweep "${begun[@]}" --pack "$out/$1.tar.gz" --time-budget $(($2 - 30)) \
-        >> "$out/log.txt" 2>&1
+    while sleep 60; do pack "$1"; done > /dev/null 2>&1 &
+    timeout -k 10 "$2" "$python" -m runners.sweep "${begun[@]}" --time-budget $(($2 - 30)) >> "$out/log.txt" 2>&1
+    kill $! && wait $! 2> /dev/null
+    pack "$1"
 }
 
 [ -e .git ] || [ -s COMMIT ] || [ -n "${FLOPLEDGER_COMMIT:-}" ] ||

@@ -19,7 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from results.errors import StoreFault
 from results.records.cell import Cell
@@ -59,9 +59,6 @@ from runners.workers import thread_probe
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
-
-if TYPE_CHECKING:
-    from runners.sweep.pack import Pack
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
 """Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
@@ -165,9 +162,8 @@ def _sweep_on(
     if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
         got = f"one cell's least, got {options.time_budget:g}"
         raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
-    from runners.sweep import nsight, pack
+    from runners.sweep import nsight
 
-    pack.check(options.pack)
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     model, precision = grids[0].models[0], grids[0].precisions[0]
     first = cell_of(grids[0], model, grids[0].batches_of(model, precision)[0], precision)
@@ -177,25 +173,22 @@ def _sweep_on(
         earlier = _earlier(grids, stored)
         planned = union(grids[0], earlier)
     opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
-    with pack.packing(opened.path, options.pack) as packed:
-        with opened as store:
-            options.begun = opened.path
-            todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
-            _say_what_is_left(planned, todo, union(grids[0], grids[1:]))
-            if recorder := recorder or nsight.check(todo):
-                say(recorder)
-            begun = executor.begin_session(store, probed) if todo else None
-            if resumed is not None:  # not before the machine was found to be one that may go on
-                store.replace_manifest(
-                    dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
-                )
-            failed = _collect(executor, store, probed, begun, todo, options, packed) if begun else 0
-            path, statuses, lacking = store.path, store.done(), store.incomplete_cells
-        if packed:  # before the report, which takes time, too
-            packed.write()
-        if count := sum(cell.cell_id in lacking for cell in planned):
-            say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
-        _report(path, options.format, options.convention)
+    with opened as store:
+        options.begun = opened.path
+        todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
+        _say_what_is_left(planned, todo, union(grids[0], grids[1:]))
+        if recorder := recorder or nsight.check(todo):
+            say(recorder)
+        begun = executor.begin_session(store, probed) if todo else None
+        if resumed is not None:  # not before the machine was found to be one that may go on
+            store.replace_manifest(
+                dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
+            )
+        failed = _collect(executor, store, probed, begun, todo, options) if begun else 0
+        path, statuses, lacking = store.path, store.done(), store.incomplete_cells
+    if count := sum(cell.cell_id in lacking for cell in planned):
+        say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
+    _report(path, options.format, options.convention)
     return FAILED if failed or any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned) else 0
 
 
@@ -248,10 +241,8 @@ def _collect(
     begun: Begun,
     todo: list[Cell],
     options: argparse.Namespace,
-    packed: Pack | None = None,
 ) -> int:
-    """Measure what is to do, in the session begun last; how many cells failed, or found no device. packed: the archive
-    that grows with the run."""
+    """Measure what is to do, in the session begun last; how many cells failed, or found no device."""
     from runners.sweep.session import Limits
 
     limits = Limits(options.time_budget, options.cell_timeout)
@@ -261,8 +252,6 @@ def _collect(
         failed = 0
         for run in executor.rows(store, todo, limits, progress, _notes(probed)):
             failed += run.status not in MEASURED
-            if packed is not None:
-                packed.after_cell()
         return failed + executor.unmeasured
 
 

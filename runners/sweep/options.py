@@ -80,7 +80,7 @@ RARE = (
         "scaling",
         "profile",
     ),
-    *("epoch_images", "cudnn_benchmark", "deterministic", "seed", "executor", "accelerator", "pack", "cell_timeout"),
+    *("epoch_images", "cudnn_benchmark", "deterministic", "seed", "executor", "accelerator", "cell_timeout"),
     "convention",
 )
 """Destinations of options that only `--help all` shows."""
@@ -215,11 +215,6 @@ OPTIONS: Mapping[str, Options] = {
             "help": "where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
         },
         "--accelerator": {"metavar": "NAME", "help": "of ray: the device model, as Ray names it"},
-        "--pack": {
-            "type": Path,
-            "metavar": "FILE",
-            "help": "keep the run as one tar.gz, too, at most 15 MiB, anew each minute",
-        },
         "--time-budget": {
             "type": number(float, 0),
             "metavar": "S",
