@@ -46,8 +46,6 @@ def run(cell: Cell, work: str) -> None:
     from runners.sweep import passes
 
     made = sweep_cell.prepare(cell)
-    if cell.input_pipeline:
-        made.step.batches = made.batches.endless(cell.batch_size)
     rules = Protocol.for_device(cell.device)
     subject = passes.Subject(cell, made.model, made.step, made.batches, made.clock, rules, 0.0, made.began_s)
     step = passes.steps(subject, work)(made.model)

@@ -67,10 +67,6 @@ _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
 
-_PROBED: list[tuple[Cell, Prepared]] = []
-"""What `probe_step` times in this process: one at most."""
-
-
 def ceilings(
     sitting: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
@@ -174,17 +170,6 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
 
 
-def probe_step(cell: Cell, threads: int) -> float:
-    """How long a step of a cell takes with so many threads, s. The first step of a cell in a process is not timed."""
-    if [made_of for made_of, _ in _PROBED] != [cell]:
-        _PROBED[:] = [(cell, prepare(cell))]
-        _PROBED[0][1].step()
-    torch.set_num_threads(threads)
-    begun_s = _PROBED[0][1].clock.wall_s()
-    _PROBED[0][1].step()
-    return float(_PROBED[0][1].clock.wall_s() - begun_s)
-
-
 def set_malloc(setting: str) -> None:
     """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
     if setting != RETAIN:
@@ -206,9 +191,6 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     made = prepare(cell)
     model, step, clock = made.model, made.step, made.clock
     found = first_step(cell, made)
-    if cell.input_pipeline:
-        made.few.clear()
-        step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
         found = replace(found, compile_s=compile_step(step, clock))
         if cell.device == "cpu":
@@ -312,7 +294,7 @@ def time_cell(
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
     ranged = ranges.step(step)
-    warnings = ["input_pipeline: the phase optimizer holds the wait for the batch, too"] if cell.input_pipeline else []
+    warnings: list[str] = []
     gc.collect()  # what an earlier cell or the traced step left is not what this one needs
     if on_cuda:
         torch.cuda.empty_cache()

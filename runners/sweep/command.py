@@ -55,7 +55,6 @@ from runners.sweep.options import (
     union,
 )
 from runners.sweep.plan import Grid, cell_of, check, check_images, check_unchanged, least_s, remaining
-from runners.workers import thread_probe
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
@@ -134,7 +133,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     check_executor(options)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
-    thread_probe.adopt(stored.get("threads"), stored.get("wait_policy", ""))
+    kept = {"OMP_NUM_THREADS": stored.get("threads"), "OMP_WAIT_POLICY": stored.get("wait_policy")}
+    os.environ.update({name: str(value) for name, value in kept.items() if value})
     prepare()  # starts importing torch while the rest is checked
     if place is not None and chosen(options, stored, "parallel", ()):
         executor: Executor = RankExecutor(place)
@@ -155,6 +155,8 @@ def _sweep_on(
     """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
     grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
+    if resumed is None and type(executor) is Local and probed.device == "cpu" and "OMP_NUM_THREADS" in os.environ:
+        grids = [dataclasses.replace(grid, threads=probed.properties.threads) for grid in grids]
     earlier = _earlier(grids, stored)
     check_unchanged(grids[0], earlier)
 
@@ -165,13 +167,6 @@ def _sweep_on(
     from runners.sweep import nsight
 
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
-    model, precision = grids[0].models[0], grids[0].precisions[0]
-    first = cell_of(grids[0], model, grids[0].batches_of(model, precision)[0], precision)
-    if resumed is None and type(executor) is Local and (threads := thread_probe.settings(first, probed)):
-        probed = executor.probe(probed.device)  # whose environment is that of the session
-        grids = [dataclasses.replace(each, **threads) for each in grids]
-        earlier = _earlier(grids, stored)
-        planned = union(grids[0], earlier)
     opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
     with opened as store:
         options.begun = opened.path

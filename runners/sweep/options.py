@@ -75,7 +75,6 @@ RARE = (
         "frozen",
         "checkpoint",
         "data",
-        "input_pipeline",
         "parallel",
         "scaling",
         "profile",
@@ -151,10 +150,6 @@ OPTIONS: Mapping[str, Options] = {
         "batch": {"dest": FED[1], "default": None},
         "size": {"action": _Sizes},
         "--data": {"help": "synthetic (default) or cifar10:DIR"},
-        "--input-pipeline": {
-            **SWITCH,
-            "help": "each step takes its batch from a DataLoader, within its time (needs --data cifar10:DIR)",
-        },
     },
     "on several ranks": RANK_OPTIONS,
     "how it is counted and timed": {
@@ -252,9 +247,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
         with as_mistake(ValueError, about="--size: "):
             hyper_of(model, **own, **dict(chosen(options, stored, "hyper", {})))
     _malloc_of_cpu()
-    directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
-    if directory is None and chosen(options, stored, "input_pipeline", None):
-        raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
+    directory_of(str(chosen(options, stored, "data", "synthetic")))
     methods = chosen(options, stored, "methods", Grid.methods)
     check_profile(str(chosen(options, stored, "profile", "")), tuple(methods))
     if options.epoch_images is not None and "epoch" not in methods:
@@ -374,8 +367,9 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
     from results.store.manifest import read_manifest
 
     options = dict(read_manifest(resumed).options)
-    if "against" in options:
-        raise ValueError(f"--resume: {resumed} is one side of an interleaved comparison of an older version")
+    if "against" in options or options.get("input_pipeline"):
+        what = "one side of an interleaved comparison" if "against" in options else "timed through an input pipeline"
+        raise ValueError(f"--resume: {resumed} is {what} of an older version")
     return options
 
 

@@ -4,15 +4,13 @@
 operations of one training step of it. torch is imported inside the functions.
 
 `hyper_of_cell` says without torch what a cell's model is built with; `Batches` are its batches: random ones or
-CIFAR-10's that lie on the device, or with `--input-pipeline` those of PyTorch's DataLoader, which a step takes within
-its own time: reading, resizing, normalising, collating and the way to the device, in the process that trains.
+CIFAR-10's, which lie on the device before anything is timed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +25,6 @@ from workloads.catalogue.catalogue import ENTRIES, hyper_of
 
 if TYPE_CHECKING:
     import torch
-    from torch.utils.data import DataLoader
 
     from measure.fake.mode import FakeMode
     from measure.operations.tracer import StepParts
@@ -233,32 +230,13 @@ class Batches:
         return [in_layout(self._cell.layout, batch) for batch in made]
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """What one step after the other takes: batches that lie on the device, one after another, or the pipeline's."""
-        if not self._cell.input_pipeline:
-            return itertools.cycle(self.some(size))
-        from workloads.vision import cifar
-
-        return self._on_device(cifar.endless(self._images, size, self._generator()))
-
-    def loader(self, size: int) -> DataLoader[Any]:
-        """The pipeline itself: batches of (images, labels) that do not lie on the device yet."""
-        from workloads.vision import cifar
-
-        return cifar.loader(self._images, size, self._generator())
+        """What one step after the other takes: batches that lie on the device, one after another."""
+        return itertools.cycle(self.some(size))
 
     def epoch(self, count: int, size: int) -> Iterator[Batch]:
-        """The batches of one epoch of `count` items, the last one smaller if `size` does not divide it.
-
-        From the pipeline each image comes once; of batches that lie on the device the whole ones take turns.
-        """
+        """The batches of one epoch of `count` items: whole ones take turns, then a smaller one of the rest."""
         whole, rest = divmod(count, size)
-        if not self._cell.input_pipeline:
-            return itertools.chain(
-                itertools.islice(itertools.cycle(self.some(size)), whole), self.some(rest)[:1] if rest else []
-            )
-        from workloads.vision import cifar
-
-        return self._on_device(cifar.epoch(self._images, count, size, self._generator()))
+        return itertools.chain(itertools.islice(self.endless(size), whole), self.some(rest)[:1] if rest else [])
 
     def _random(self, size: int) -> list[Batch]:
         import torch
@@ -275,29 +253,16 @@ class Batches:
         return batches
 
     def _preloaded(self, size: int) -> list[Batch]:
-        from workloads.vision import cifar
+        """Raises ValueError for data that cannot be read, or for a model of fewer classes."""
+        import torch
 
-        return cifar.preloaded(cifar.loader(self._images, size, self._generator()), FEW_BATCHES, self._device)
-
-    @functools.cached_property
-    def _images(self) -> Any:
-        """The data set, read once. Raises ValueError if it cannot be read, or for a model of fewer classes."""
         from workloads.vision import cifar
 
         sizes = self._workload.hyper
         cifar.check_classes(sizes["num_classes"])
-        return cifar.dataset(_directory(self._cell.data), sizes["image_size"])
-
-    def _generator(self) -> torch.Generator:
-        import torch
-
-        return torch.Generator().manual_seed(self._cell.seed)
-
-    def _on_device(self, pipeline: Iterator[Batch]) -> Iterator[Batch]:
-        from workloads.vision import cifar
-
-        for batch in pipeline:
-            yield in_layout(self._cell.layout, cifar.to_device(batch, self._device))
+        images = cifar.dataset(_directory(self._cell.data), sizes["image_size"])
+        loader = cifar.loader(images, size, torch.Generator().manual_seed(self._cell.seed))
+        return cifar.preloaded(loader, FEW_BATCHES, self._device)
 
 
 def model_and_batch(

@@ -21,12 +21,11 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from measure.device import processes
@@ -200,12 +199,11 @@ class Worker:
     """One process that runs tasks, named "module:function", one at a time.
 
     It is started by the first call, by the first call after a fault, and if it died between two calls. What it prints
-    is kept for its last words and shown to nobody; with FLOPLEDGER_DEBUG=1 it goes to stderr, never to stdout. environ:
-    variables that it has beside those of this process.
+    is kept for its last words and shown to nobody; with FLOPLEDGER_DEBUG=1 it goes to stderr, never to stdout.
     """
 
-    def __init__(self, name: str, environ: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.name, self._environ = name, environ
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.started = 0
         self.on_message: Callable[[str], object] = lambda text: None  # called with the messages of a task
         self._process: Any = None
@@ -299,7 +297,7 @@ class Worker:
         self._connection, theirs = multiprocessing.Pipe()
         their_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
         path = "" if debugging() else self._noise.name
-        with theirs, their_lifeline, processes.starting(self._environ) as ctx:
+        with theirs, their_lifeline, processes.starting() as ctx:
             process: Any = ctx.Process(target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True)
             process.start()
         self._process = process

@@ -155,7 +155,7 @@ SCALING = ("strong", "weak")
 
 TORCHRUN = "torchrun --nproc-per-node N -m runners.sweep …"
 
-ONE_DEVICE = ("compile", "input_pipeline", "paired_ceiling", "profile")
+ONE_DEVICE = ("compile", "paired_ceiling", "profile")
 """Options of a step on one device."""
 
 

@@ -1,12 +1,10 @@
-"""Cells with all their works, for real on the processor: random data, CIFAR-10 beforehand and through a DataLoader."""
+"""Cells with all their works, for real on the processor: random data, and CIFAR-10 from files."""
 
 import dataclasses
 import functools
-import time
 
 import pytest
 import torch
-from torchvision.transforms import Compose
 
 from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import works_of
@@ -22,22 +20,19 @@ from tests.support.made_up.made_up_cifar import IMAGES, made
 from workloads.vision import cifar
 
 ALL = 5 * IMAGES
-IMAGE_S = 0.02
 """Images of the made-up data set: twenty, each of one grey of its own."""
 
 SIDE = 8
 
 
 class Tiny(torch.nn.Module):
-    """A linear classifier that remembers the samples it saw, each by its first pixel."""
+    """A linear classifier."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fc = torch.nn.Linear(3 * SIDE**2, 10)
-        self.seen: list[list[float]] = []
 
     def forward(self, images):
-        self.seen.append(images[:, 0, 0, 0].tolist())
         return self.fc(images.flatten(1))
 
 
@@ -84,20 +79,6 @@ def data(tmp_path, monkeypatch):
     return f"cifar10:{tmp_path}"
 
 
-@pytest.fixture
-def slow_data(data, monkeypatch):
-    """The same, but each image takes `IMAGE_S` to make."""
-    quick = cifar.dataset
-
-    def slow(directory, image_size):
-        images = quick(directory, image_size)
-        images.transform = Compose([lambda image: time.sleep(IMAGE_S) or image, images.transform])
-        return images
-
-    monkeypatch.setattr(cifar, "dataset", slow)
-    return data
-
-
 def batches(of: Cell) -> workers_batches.Batches:
     return workers_batches.Batches(of, sweep_cell._workload(of), torch.device("cpu"))
 
@@ -107,20 +88,15 @@ def greys(batch) -> list[float]:
 
 
 class TestBatches:
-    @pytest.mark.parametrize("pipeline", [False, True])
     @pytest.mark.parametrize(("count", "sizes"), [(20, [6, 6, 6, 2]), (18, [6, 6, 6]), (7, [6, 1])])
-    def test_an_epoch_is_whole_batches_and_what_is_left(self, models, data, pipeline, count, sizes):
-        of = cell(data=data, input_pipeline=pipeline)
-        assert [len(batch.target) for batch in batches(of).epoch(count, 6)] == sizes
-
-    @pytest.mark.parametrize("count", [20, 7])
-    def test_through_the_pipeline_each_image_of_an_epoch_comes_once(self, models, data, count):
-        """The first seven images are four of the first file and three of the second, whatever their order."""
-        of = cell(data=data, input_pipeline=True)
-        seen = [grey for batch in batches(of).epoch(count, 6) for grey in greys(batch)]
-        expected = [((50 * (i // IMAGES) + i % IMAGES) / 255 - cifar.MEAN[0]) / 0.2470 for i in range(count)]
-        assert sorted(seen) == pytest.approx(sorted(expected), abs=1e-5)
-        assert seen != sorted(seen), "shuffled"
+    def test_an_epoch_is_whole_batches_and_what_is_left(self, models, data, count, sizes):
+        """Of the images in the files, each grey of its own; in a batch each comes once."""
+        of_files = [((50 * (i // IMAGES) + i % IMAGES) / 255 - cifar.MEAN[0]) / 0.2470 for i in range(ALL)]
+        epoch = list(batches(cell(data=data)).epoch(count, 6))
+        assert [len(batch.target) for batch in epoch] == sizes
+        for seen in map(greys, epoch):
+            assert all(min(abs(grey - other) for other in of_files) < 1e-5 for grey in seen)
+            assert len(set(seen)) == len(seen)
 
 
 @pytest.fixture(scope="module")
@@ -154,40 +130,6 @@ class TestACellWithAllItsWorks:
         assert {"batch", "last"} <= updates
         momentum = [row for row in found.operations if row.work == "one" and "_foreach_mul" in row.name]
         assert momentum == []
-
-
-def test_the_model_sees_each_image_of_a_real_epoch_once(models, data):
-    of = cell(data=data, input_pipeline=True)
-    found = measure(of)
-    assert found.run.unprofiled == {}
-    sizes = [len(seen) for seen in models[-1].seen]
-    (first,) = [
-        i for i in range(len(sizes)) if sizes[i - 1 : i + 5] == [2, 6, 6, 6, 2, 1]
-    ]  # after `last`, before profiles
-    assert len({grey for seen in models[-1].seen[first : first + 4] for grey in seen}) == ALL
-    assert set(sizes) == {6, 1, 2}
-    assert found.run.warnings[0] == "input_pipeline: the phase optimizer holds the wait for the batch, too"
-
-
-@pytest.mark.parametrize("pipeline", [True, False])
-def test_the_pipelines_time_is_in_the_step_only_where_it_is_asked_for(models, slow_data, pipeline):
-    """20 ms an image: 120 ms a batch of six, 20 ms one sample, 40 ms the last two, 400 ms the epoch."""
-    of = cell(data=slow_data, input_pipeline=pipeline)
-    for _ in range(1 if pipeline else 3):  # other work shares the cores
-        slow = _slow(measure(of))
-        if not any(slow.values()):
-            break
-    assert slow == dict.fromkeys(("", "one", "last", "epoch"), pipeline)
-
-
-def _slow(found) -> dict[str, bool]:
-    """Work → whether its fastest step waits for all of its images."""
-    waits = {}
-    for work, images in {"": 6, "one": 1, "last": 2}.items():
-        blocks = [block for block in found.blocks if (block.work, block.part) == (work, "measure")]
-        waits[work] = min(block.wall_s / block.steps for block in blocks) >= images * IMAGE_S
-    epoch_s = sum(block.wall_s for block in found.blocks if block.work == "epoch")
-    return {**waits, "epoch": epoch_s >= ALL * IMAGE_S}
 
 
 def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeypatch):

@@ -114,7 +114,6 @@ MISTAKES = [
     (("--profile", "kineto", "--methods", "exact"), ["--profile: expected --methods with one", "got exact"]),
     (("--epoch-images", "0"), [f"--epoch-images: {NUMBER} '0'"]),
     (("--retry", "failed"), ["--retry: expected --resume with it"]),
-    (("--input-pipeline",), ["--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data"]),
     (("--cudnn-benchmark", "maybe"), ["--cudnn-benchmark: expected on or off, got 'maybe'"]),
     (("--target-ci", "5"), ["--target-ci: expected a number from", "got '5'"]),
     (("--peak-tflops", "0"), ["--peak-tflops: expected a number from 1e-06 to 1e+09", "got '0'"]),
