@@ -22,7 +22,7 @@ from typing import Any
 from analysis.trace.operations import floating_dtype, is_product, kind_of_call, product_flop
 from analysis.utilization.numerators import PROFILER
 from analysis.utilization.work_times import epoch_parts, images_of
-from cleaning.counts.conventions import known_sum, whole_sum
+from cleaning.counts import known_sum, whole_sum
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Run, identity
 from results.records.counts import CleanedOperation, CleaningLog, ProfileCount, ProfiledOperation

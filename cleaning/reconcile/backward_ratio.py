@@ -13,7 +13,7 @@ from analysis.operators import registry
 from analysis.operators.cost import Cost
 from analysis.utilization.numerators import OWN, PROFILER
 from analysis.utilization.work_times import epoch_parts
-from cleaning.counts.conventions import known_sum, whole_sum
+from cleaning.counts import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
 from results.records.cell import Run, identity
 from results.records.counts import CleanedOperation, FlopCount, Operation, Ratio

@@ -45,8 +45,7 @@ from analysis.utilization.numerators import (
 from analysis.utilization.step_times import step_times
 from analysis.utilization.utilization import Measurement, measurement, rows
 from analysis.utilization.work_times import works_of
-from cleaning.counts.conventions import FLOP_COUNTS
-from cleaning.counts.pipeline import Cleaned, clean
+from cleaning.counts import model_operators
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, batch_laws
 from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
@@ -55,7 +54,7 @@ from cleaning.reconcile.variants import Built, View, kept_apart, variants
 from results.errors import Inconsistent, Unavailable
 from results.printable import shortened
 from results.process import collector_off
-from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
+from results.records.answers import Utilization, WorkTime
 from results.records.cell import RankCollective, RankRow, Run, Sample, Telemetry
 from results.records.counts import (
     CleanedOperation,
@@ -111,69 +110,50 @@ class _Raw:
     """The raw rows of a run by cell, how to read what is large, and the problems met on the way."""
 
     def __init__(
-        self, data: RunData, cleaned: Cleaned, read_profile: ReadProfile, read_recording: ReadRecording | None
+        self,
+        data: RunData,
+        counts: Iterable[FlopCount],
+        read_profile: ReadProfile,
+        read_recording: ReadRecording | None,
     ) -> None:
         self.data = data
         self.read_profile = read_profile
         self.read_recording = read_recording
-        self.counts = by_cell(cleaned.flop_counts)
-        self.left_out = by_cell(cleaned.dropped.get(FLOP_COUNTS, ()))  # in totals, and may be what breaks a total's law
+        self.counts = by_cell(counts)
         self.problems: list[str] = []
-        self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
-        self._peaks: dict[tuple[str, str, str], SessionPeaks] = {}
-        self._fp32: dict[tuple[str, str, str], Denominator] = {}
-        self._memory: dict[tuple[str, str], float | None] = {}
+        self._sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
+        self._devices: dict[tuple[str, str, str], tuple[SessionPeaks, float | None]] = {}
 
-    def peaks(self, run: Run) -> SessionPeaks:
-        """The peaks of the device of a run in its session, looked up once."""
+    def device(self, run: Run) -> tuple[SessionPeaks, float | None]:
+        """The peaks of a run's device in its session, and bytes a second of its memory: measured, else the sheet's."""
         key = run.sitting, run.device, run.malloc
-        if key not in self._peaks:
-            sitting = self.sittings.get(run.sitting)
+        if key not in self._devices:
+            sitting = self._sittings.get(run.sitting)
+            name = sitting.device_name if sitting else ""
             count = sitting.environment.get("multiprocessors") if sitting else None
-            sheet = datasheet(
-                sitting.device_name if sitting else "", run.device, count if isinstance(count, int) else None
-            )
-            peak_tflops = _peak_tflops(self.data.manifest.options)
             clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
-            self._peaks[key] = session_peaks(
+            peaks = session_peaks(
                 run,
-                sheet,
+                datasheet(name, run.device, count if isinstance(count, int) else None),
                 self.data.ceilings,
-                peak_tflops,
+                _peak_tflops(self.data.manifest.options),
                 float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None,
             )
-        return self._peaks[key]
-
-    def memory_bytes_per_s(self, run: Run) -> float | None:
-        """The rate of the device's memory: measured in the session of a run, else of the datasheet."""
-        key = run.sitting, run.device
-        if key not in self._memory:
-            sitting = self.sittings.get(run.sitting)
-            rows = [row for row in self.data.ceilings if row.sitting == run.sitting]
-            machine = machine_of(rows, run.device, sitting.device_name if sitting else "")
-            self._memory[key] = machine.bytes_per_s or machine.datasheet_bytes_per_s
-        return self._memory[key]
-
-    def fp32_peak(self, run: Run, under: Sequence[Denominator]) -> Denominator:
-        """The peak that the 2021 post would divide by. under: the cell's denominators, of which it is."""
-        if run.parallel:
-            return post2021.fp32_peak(under)
-        key = run.sitting, run.device, run.malloc
-        if key not in self._fp32:
-            self._fp32[key] = post2021.fp32_peak(under)
-        return self._fp32[key]
+            machine = machine_of((row for row in self.data.ceilings if row.sitting == run.sitting), run.device, name)
+            self._devices[key] = peaks, machine.bytes_per_s or machine.datasheet_bytes_per_s
+        return self._devices[key]
 
     def check_whole(self, file: str) -> None:
         """Raises Inconsistent for a file that is not what its attempt committed."""
         if file in self.data.damaged:
             raise Inconsistent(f"{file} is not what was committed")
 
-    def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[T]]) -> tuple[T, ...]:
-        """What one analysis of one cell gives; nothing and a problem if its data contradict each other."""
+    def rows_or_problem(self, what: str, derive: Callable[[], Iterable[T]]) -> tuple[T, ...]:
+        """What one analysis gives; nothing and a problem if its data contradict each other."""
         try:
             return tuple(derive())
         except _FAULTS as fault:
-            self.problems.append(f"{what} of cell {run.cell_id}: {fault}")
+            self.problems.append(f"{what}: {fault}")
             return ()
 
 
@@ -190,29 +170,35 @@ def build(
     leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
     """
     data = _of_known_precision(data)
-    by_trace = _by_trace(data.runs)
-    cleaned = clean(data)
-    raw = _Raw(data, cleaned, read_profile, read_recording)
+    counts, log = model_operators(data.records(FlopCount))
+    raw = _Raw(data, counts, read_profile, read_recording)
+    traces: dict[str, list[Run]] = {}
+    for run in data.runs:
+        traces.setdefault(run.trace_id, []).append(run)
     cells: dict[Key, tuple[View, Tables]] = {}
-    for trace_id, runs in by_trace.items():
+    for trace_id, runs in traces.items():
         table = _of_table(read_operations, trace_id)
-        raw.problems += [table.counted] if table.is_problem and isinstance(table.counted, str) else []
+        if table.is_problem:
+            raw.problems.append(str(table.counted))
         cells |= {key_of(run): _cell(run, raw, table) for run in runs}
-    return _join_cells(raw, cleaned, [cells[key_of(run)] for run in data.runs])
+    return _join_cells(raw, counts, log, [cells[key_of(run)] for run in data.runs])
 
 
 def _of_known_precision(data: RunData) -> RunData:
     """The run without cells of a precision that there is none of, from which no unit follows; each is a problem."""
-    strange = [run for run in data.runs if run.precision not in PRECISIONS]
-    if not strange:
-        return data
-    expected = f"expected a precision of {', '.join(PRECISIONS)}"
-    words = [f"cell {run.cell_id} was left out: {expected}, got {shortened(run.precision, 60)!r}" for run in strange]
     known = [run for run in data.runs if run.precision in PRECISIONS]
-    return replace(data, runs=known, problems=[*data.problems, *words])
+    problems = [
+        f"cell {run.cell_id} was left out: expected a precision of {', '.join(PRECISIONS)}, "
+        f"got {shortened(run.precision, 60)!r}"
+        for run in data.runs
+        if run.precision not in PRECISIONS
+    ]
+    return replace(data, runs=known, problems=[*data.problems, *problems]) if problems else data
 
 
-def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[tuple[View, Tables]]) -> Built:
+def _join_cells(
+    raw: _Raw, counts: Sequence[FlopCount], log: Sequence[CleaningLog], cells: Sequence[tuple[View, Tables]]
+) -> Built:
     """The cells of a run, in their order, as one."""
     data = raw.data
     tables: dict[str, Any] = {
@@ -220,24 +206,26 @@ def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[tuple[View, Tables]
     }
     runs = {key_of(run): run for run in data.runs}
     divided = kept_apart([row for view, _ in cells for row in view.fractions], runs, data.sittings)
-    marked = ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)
-    utilization = windows.widened(tuple(marked))
+    utilization = windows.widened(tuple(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)))
     fractions = by_cell(utilization)
-    views = [
-        View(run, tuple(fractions.get(key_of(run), ())), view.counted, raw.memory_bytes_per_s(run))
-        for run, view in ((view.run, view) for view, _ in cells)
-    ]
-    steps, trouble = _parallel_steps(data, tables["step_times"])
-    of_the_post = windows.widened(kept_apart(tables.pop("post2021"), runs, data.sittings))
+    views = [replace(view, fractions=tuple(fractions.get(key_of(view.run), ()))) for view, _ in cells]
+    samples = data.by_cell(Sample)
+    steps = raw.rows_or_problem(
+        "parallel",
+        lambda: parallel_steps(
+            data.runs, tables["step_times"], data.by_cell(RankRow), data.by_cell(RankCollective), samples
+        ),
+    )
     return Built(
-        cleaned=replace(cleaned, log=cleaned.log + tables.pop("log")),
         utilization=utilization,
         views=_with_small_batches(views),
         sittings=tuple(data.sittings),
-        problems=(*data.problems, *raw.problems, *trouble),
-        post2021=of_the_post,
+        problems=(*data.problems, *raw.problems),
+        flop_counts=tuple(counts),
+        log=(*log, *tables.pop("log")),
+        post2021=windows.widened(kept_apart(tables.pop("post2021"), runs, data.sittings)),
         parallel_steps=steps,
-        variants=variants(data.runs, data.by_cell(Sample), data.sittings, data.manifest.options),
+        variants=variants(data.runs, samples, data.sittings, data.manifest.options),
         **tables,
     )
 
@@ -259,50 +247,24 @@ def _with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
     return tuple(replace(view, small_batch=key_of(view.run) in small) for view in views)
 
 
-def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[ParallelStep, ...], list[str]]:
-    """The rows of cells of several ranks, or the problem of their plans."""
-    try:
-        ranks, collectives = data.by_cell(RankRow), data.by_cell(RankCollective)
-        return parallel_steps(data.runs, times, ranks, collectives, data.by_cell(Sample)), []
-    except ValueError as fault:
-        return (), [f"parallel: {fault}"]
-
-
-def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    traces: dict[str, list[Run]] = {}
-    for run in runs:
-        traces.setdefault(run.trace_id, []).append(run)
-    return traces
-
-
 @dataclass(frozen=True)
 class _OfTable:
     """What is derived of an operation table, once for all cells that have it.
 
-    counted: in words, why there is no table. flop_by_phase: phase → model FLOP; None without a table.
-    computed_by_phase: the same with gradients that calls compute though nothing needs them, as a recording has them.
+    counted: in words, why there is no table. flop_of_phase: phase → model FLOP; None without a table. flop_of_phases:
+    the same of several, with gradients that calls compute though nothing needs them, as a recording has them.
     is_problem: whether it should be there.
     """
 
     counted: TableCount | str
     sides: TableSides
-    flop_by_phase: Counter[str] | None = None
-    computed_by_phase: Counter[str] | None = None
+    flop_of_phase: Callable[[str], int | None] = lambda _: None
+    flop_of_phases: Callable[[Iterable[str]], int] | None = None
     is_problem: bool = False
-
-    def flop_of_phase(self, phase: str) -> int | None:
-        """Model FLOP of a phase; None without a table."""
-        return None if self.flop_by_phase is None else self.flop_by_phase[phase]
-
-    @property
-    def flop_of_phases(self) -> Callable[[Iterable[str]], int] | None:
-        """What the calls of phases compute together."""
-        found = self.computed_by_phase
-        return None if found is None else lambda phases: sum(found[phase] for phase in phases)
 
 
 def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
-    """Of one operation table, which is read here and kept by nobody."""
+    """Reads one operation table, which nobody keeps."""
     if not trace_id:
         return _OfTable("no operation table was recorded for this cell", sides_of(None))
     try:
@@ -314,24 +276,30 @@ def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
         return _OfTable(why, sides_of(None), is_problem=True)
     with collector_off():
         costs = [registry.cost(operation) for operation in table]
-        flop_by_phase, computed_by_phase = Counter[str](), Counter[str]()
+        needed, computed = Counter[str](), Counter[str]()
         for operation, cost in zip(table, costs, strict=True):
-            flop_by_phase[operation.phase] += int(cost.model_flop)
-            unneeded = 0 if NEEDS not in operation.attributes else unneeded_flop(operation)
-            computed_by_phase[operation.phase] += int(cost.model_flop) + unneeded
-        return _OfTable(count_table(table, costs), sides_of(table, costs), flop_by_phase, computed_by_phase)
+            needed[operation.phase] += int(cost.model_flop)
+            computed[operation.phase] += unneeded_flop(operation) if NEEDS in operation.attributes else 0
+        computed += needed
+        return _OfTable(
+            count_table(table, costs),
+            sides_of(table, costs),
+            needed.__getitem__,
+            lambda phases: sum(computed[phase] for phase in phases),
+        )
 
 
 def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
     """Everything of one cell, by TABLES. of_table: of its operation table."""
     key, counted = key_of(run), of_table.counted
     samples, counts = raw.data.by_cell(Sample).get(key, ()), raw.counts.get(key, ())
-    all_counts = (*counts, *raw.left_out.get(key, ()))
     measured = measurement(run, samples, raw.data.by_cell(Telemetry).get(key, ()))
     profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
-    found = _numerators(run, counts, counted, (profile, recorded))
+    numerators = _numerators(run, counts, counted, (profile, recorded))
     under = _denominators(measured, measured.clock_hz, raw)
-    fractions = _fractions(measured, found, under, raw)
+    of_one = None  # one sample was timed at a clock of its own
+    if any(numerator.method == "one" for numerator in numerators):
+        of_one = _denominators(measured, measured.one_clock_hz, raw)
     tables: Tables = {
         "step_times": step_times(run, samples, measured.blocks),
         "work_times": [
@@ -340,15 +308,20 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
         "cleaned_operations": profile.operations + recorded.operations,
         "profile_counts": profile.counts + recorded.counts,
         "ratios": (
-            *raw.rows_or_problem("ratios", run, lambda: cell_ratios(run, profile.operations, of_table.sides, counts)),
+            *raw.rows_or_problem(
+                f"ratios of cell {run.cell_id}",
+                lambda: cell_ratios(run, profile.operations, of_table.sides, counts),
+            ),
             *recorded.ratios,
         ),
-        "agreement": raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.flop_of_phase)),
-        "batch_laws": raw.rows_or_problem("batch law", run, lambda: batch_laws(run, all_counts)),
-        "post2021": post2021.rows(measured, found, raw.fp32_peak(run, under)),
+        "agreement": agreement(run, counts, of_table.flop_of_phase),
+        "batch_laws": batch_laws(run, raw.data.by_cell(FlopCount).get(key, ())),
+        "post2021": post2021.rows(measured, numerators, post2021.fp32_peak(under)),
         "log": profile.log + recorded.log,
     }
-    return View(run, fractions, None if isinstance(counted, str) else counted), tables
+    table = None if isinstance(counted, str) else counted
+    view = View(run, tuple(rows(measured, numerators, under, of_one)), table, raw.device(run)[1])
+    return view, tables
 
 
 def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
@@ -404,7 +377,9 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         rows,
         profile_counts(seen, rows, of_table.flop_of_phases, run.profile, outside),
         tuple(log),
-        raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, of_table.sides, run.profile)),
+        raw.rows_or_problem(
+            f"ratios of cell {run.cell_id}", lambda: profile_ratios(seen, rows, of_table.sides, run.profile)
+        ),
         device,
     )
 
@@ -436,19 +411,9 @@ def _numerators(
     return no_less_than_known(found)
 
 
-def _fractions(
-    measured: Measurement, numerators: Sequence[Numerator], under: Sequence[Denominator], raw: _Raw
-) -> tuple[Utilization, ...]:
-    """Every numerator over every denominator; one sample was timed at a clock of its own."""
-    of_one = None
-    if any(over.method == "one" for over in numerators):
-        of_one = _denominators(measured, measured.one_clock_hz, raw)
-    return tuple(rows(measured, numerators, under, of_one))
-
-
 def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
     run, capped_ratio = measured.run, measured.power_capped_ratio or 0.0
-    single = denominators(run, raw.peaks(run), clock_hz, capped_ratio > 0)
+    single = denominators(run, raw.device(run)[0], clock_hz, capped_ratio > 0)
     if not run.parallel:
         return single
     ranks = raw.data.by_cell(RankRow).get(key_of(run), [])

@@ -25,10 +25,17 @@ from typing import Any
 from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
 from analysis.utilization.numerators import TableCount
 from analysis.utilization.step_times import block_means_s, whole_steps
-from cleaning.counts.pipeline import Cleaned
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
 from results.records.cell import Run, Sample, Sitting
-from results.records.counts import Agreement, BatchLaw, CleanedOperation, ProfileCount, Ratio
+from results.records.counts import (
+    Agreement,
+    BatchLaw,
+    CleanedOperation,
+    CleaningLog,
+    FlopCount,
+    ProfileCount,
+    Ratio,
+)
 from results.records.rows import MEASURED, to_text
 from results.store.layout import Key, key_of
 
@@ -255,7 +262,6 @@ class View:
 class Built:
     """Everything derived from one run directory. problems: what was wrong with its files, a line each."""
 
-    cleaned: Cleaned
     utilization: tuple[Utilization, ...]
     step_times: tuple[StepTime, ...]
     views: tuple[View, ...]
@@ -270,6 +276,8 @@ class Built:
     post2021: tuple[Utilization, ...] = ()
     parallel_steps: tuple[ParallelStep, ...] = ()
     variants: tuple[Variant, ...] = ()
+    flop_counts: tuple[FlopCount, ...] = ()
+    log: tuple[CleaningLog, ...] = ()
 
 
 def _place_view(row: Utilization) -> int:

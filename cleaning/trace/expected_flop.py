@@ -34,7 +34,7 @@ from analysis.trace.conv_inference import (
 )
 from analysis.trace.kernel_names import fft_tiles
 from analysis.trace.operations import kind_of_call, product_flop, to_operation
-from cleaning.counts.conventions import known_sum
+from cleaning.counts import known_sum
 from cleaning.profile import FORWARD
 from results.errors import Unavailable
 from results.records.counts import ProfiledOperation

@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.trace.calls import NONE, Calls, Ints
 from analysis.trace.kernel_names import makes_products
 from analysis.trace.operations import is_product, kind_of_call
-from cleaning.counts.conventions import known_sum
+from cleaning.counts import known_sum
 from cleaning.profile import FORWARD
 from cleaning.trace.expected_flop import Size, Sizing
 from cleaning.trace.products import UNTOLD, Part, Product, lacks_kernels, repaired_flop

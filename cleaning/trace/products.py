@@ -52,7 +52,7 @@ from analysis.trace.kernel_names import (
     pyprof_convolution,
     pyprof_linear,
 )
-from cleaning.counts.conventions import known_sum
+from cleaning.counts import known_sum
 from results.records.counts import CleaningLog
 from results.records.rows import to_text
 

@@ -22,7 +22,7 @@ from analysis.trace.calls import NONE, Missing, of_phases
 from analysis.trace.kernel_families import NO_PRODUCTS
 from analysis.trace.kernel_names import family, makes_products, says_nothing
 from analysis.trace.operations import kind_of_call
-from cleaning.counts.conventions import known_sum, whole_sum
+from cleaning.counts import known_sum, whole_sum
 from cleaning.trace.instances import InstanceTable
 from cleaning.trace.products import Product
 

@@ -50,7 +50,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     variants = variant_table(built.variants)
     problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
     told = page_tables.reasons(built, names), page_tables.warnings(built.views, names)
-    changes = len(built.cleaned.log)
+    changes = len(built.log)
     first = (
         Section("cells", "Cells", _cells(built)),
         Section("variants", "Variants", (VARIANTS, variants) if variants else ()),
@@ -134,7 +134,7 @@ def _counters(built: Built) -> Sequence[Part | None]:
     rows = built.agreement
     if not rows:
         return ("No counter was asked for, or none beside our own count.",)
-    scaled = sorted({row.counter for row in built.cleaned.flop_counts if row.extrapolated})
+    scaled = sorted({row.counter for row in built.flop_counts if row.extrapolated})
     return (
         "1 means equal to the last FLOP; below another ratio stands the largest disagreement of the model's cells.",
         f"Counts of larger batches follow from smaller ones by an affine law: {', '.join(scaled)}." if scaled else "",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
-from cleaning.counts.conventions import whole_sum
+from cleaning.counts import whole_sum
 from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
 from reports.trace.lines import (

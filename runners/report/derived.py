@@ -56,8 +56,8 @@ def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:
         "cleaned/ratios.csv": (built.ratios, Ratio),
         "cleaned/agreement.csv": (built.agreement, Agreement),
         "cleaned/batch_law.csv": (built.batch_laws, BatchLaw),
-        "cleaned/flop_counts.csv": (built.cleaned.flop_counts, FlopCount),
-        "cleaned/cleaning_log.csv": (built.cleaned.log, CleaningLog),
+        "cleaned/flop_counts.csv": (built.flop_counts, FlopCount),
+        "cleaned/cleaning_log.csv": (built.log, CleaningLog),
         **({PARALLEL: (built.parallel_steps, ParallelStep)} if built.parallel_steps else {}),
     }
 

@@ -27,8 +27,7 @@ from analysis.utilization.utilization import (
     rows,
     step_time,
 )
-from cleaning.counts.conventions import one_convention
-from cleaning.counts.pipeline import model_operators
+from cleaning.counts import model_operators
 from cleaning.reconcile.run import build
 from cleaning.reconcile.variants import Built
 from results.errors import Unavailable
@@ -155,12 +154,13 @@ def test_a_real_step_that_differs_from_the_trace_is_a_warning() -> None:
 
 def count(operator: str, mac: int | None, **more: object) -> FlopCount:
     values = {"cell_id": "c", "attempt": 1, "counter": "fvcore", "workload": "resnet18", "batch_size": 8}
-    values |= {"phase": "forward", "operator": operator, "native_value": mac, "native_unit": "mac"}
-    return FlopCount(**{**values, **more})
+    values |= {"phase": "forward", "operator": operator, "native_value": mac, "native_unit": "mac", **more}
+    each = {"mac": 2, "flop": 1}.get(values["native_unit"])
+    return FlopCount(**{"flop": None if mac is None or each is None else each * mac, **values})
 
 
 def cleaned(*counts: FlopCount) -> tuple[FlopCount, ...]:
-    return model_operators(one_convention(counts).kept).kept
+    return tuple(model_operators(counts)[0])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,10 @@ def test_theory_splits_convolutions_and_products_between_their_units() -> None:
         ([count("conv", 5, batch_size=4), count("", 5, batch_size=4)], "found 0"),
         ([count("", 5)], "no convolution or matrix product"),
         ([count("", None, status="unavailable", reason="fvcore is not installed")], "not installed"),
-        ([count("conv", 5), count("addmm", 5, native_unit="furlong"), count("", 10)], "furlong"),
+        (
+            [count("conv", 5), count("addmm", 5, status="invalid", reason="a furlong is no unit"), count("", 10)],
+            "furlong",
+        ),
     ],
 )
 def test_theory_without_a_whole_count_is_a_reason(counts: list[FlopCount], why: str) -> None:

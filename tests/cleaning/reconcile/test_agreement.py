@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
+from cleaning.counts import model_operators
 from cleaning.reconcile.agreement import agreement
 from results.records.cell import Cell, Run
 from results.records.counts import Agreement, FlopCount
@@ -44,7 +44,7 @@ def fvcore(conv: int = 1000, norm: int = 50, **more: object) -> list[FlopCount]:
 
 
 def rows(counts: list[FlopCount], table: Any = None) -> dict[tuple[str, str], Agreement]:
-    cleaned = clean_records({FLOP_COUNTS: counts}).flop_counts
+    cleaned, _ = model_operators(counts)
     traced = lambda phase: None if table is None else table_flop(table, phase)  # noqa: E731
     return {(row.counter, row.phase): row for row in agreement(RUN, cleaned, traced)}
 

@@ -62,7 +62,7 @@ def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
         torch_version="2.15.0",
     )
     rows = tuple(row for each in views for row in each.fractions)
-    return Built(None, rows, (), views, (sitting,), problems)  # type: ignore[arg-type]
+    return Built(rows, (), views, (sitting,), problems)
 
 
 # --- verdicts ----------------------------------------------------------------------------------------------------

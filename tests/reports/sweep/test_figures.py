@@ -261,7 +261,7 @@ def test_no_text_of_a_run_covers_another_or_leaves_the_page(whole: dict[str, Fig
 
 
 def test_tables_without_rows_make_fewer_figures(built: Built) -> None:
-    nothing = Built(built.cleaned, (), (), (), ())
+    nothing = Built((), (), (), ())
     assert gallery.figures(nothing) == {}
     assert set(gallery.figures(replace(nothing, work_times=built.work_times))) == {"epoch_time_by_batch"}
 

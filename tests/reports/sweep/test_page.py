@@ -150,12 +150,11 @@ def hostile(built: Built) -> Built:
     for view in built.views:
         rows = tuple(dataclasses.replace(row, warnings=(HOSTILE,), reason=HOSTILE) for row in view.fractions)
         views.append(View(poisoned(view.run), rows, view.counted))
-    kept = {"cleaned", "views", "utilization", "problems"}
+    kept = {"flop_counts", "views", "utilization", "problems"}
     rest = {
         f.name: tuple(map(poisoned, getattr(built, f.name))) for f in dataclasses.fields(built) if f.name not in kept
     }
-    cleaned = dataclasses.replace(built.cleaned, log=tuple(map(poisoned, built.cleaned.log)))
-    return dataclasses.replace(built, views=tuple(views), cleaned=cleaned, problems=(HOSTILE,), **rest)
+    return dataclasses.replace(built, views=tuple(views), problems=(HOSTILE,), **rest)
 
 
 def test_markup_in_data_stays_text(built: Built) -> None:

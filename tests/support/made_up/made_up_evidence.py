@@ -16,7 +16,6 @@ from typing import Any
 
 from analysis.devices import peaks
 from analysis.stats.summary import LAG1_RAISED
-from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest
 from cleaning.gates.evidence import facts_of
 from results.records.cell import Ceiling, Cell, Run, Sample, Sitting, Telemetry
@@ -299,7 +298,6 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
     rows = []
     for size in sorted({1, 2, run.batch_size}):
         mine = run_fixture.flop_counts(replace(run.cell, batch_size=size, model="resnet18"))
-        mine = [replace(row, flop=FLOP_PER_NATIVE[row.native_unit] * int(row.native_value or 0)) for row in mine]
         for counter in dict.fromkeys(row.counter for row in mine):
             flop = sum(row.flop or 0 for row in mine if row.counter == counter and row.operator)
             facts = {"flop": flop, "parameters": PARAMETERS["resnet50"], "duration_s": 0.2, "peak_memory_bytes": 10**9}

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.utilization.numerators import TableCount
-from cleaning.counts.conventions import FLOP_COUNTS
-from cleaning.counts.pipeline import Cleaned
 from cleaning.reconcile.variants import Built, View
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sitting
@@ -51,8 +49,8 @@ def built(views: Sequence[View], log: Sequence[CleaningLog] = (), problems: Sequ
         for view in views
     )
     derived = {name: tuple(rows) for name, rows in more.items()}
-    cleaned = Cleaned({FLOP_COUNTS: counts}, {}, tuple(log))
-    return Built(cleaned, fractions, (), tuple(views), (sitting(),), tuple(problems), **derived)
+    derived |= {"flop_counts": counts, "log": tuple(log)}
+    return Built(fractions, (), tuple(views), (sitting(),), tuple(problems), **derived)
 
 
 def sitting(name: str = "s1", **more: Any) -> Sitting:

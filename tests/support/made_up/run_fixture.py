@@ -284,7 +284,7 @@ def telemetry(cell: Cell) -> list[Telemetry]:
 
 
 def flop_counts(cell: Cell) -> list[FlopCount]:
-    """fvcore and ptflops by operator, unconverted: multiply-adds, and ptflops' elements in a unit of their own."""
+    """fvcore and ptflops by operator: multiply-adds, 2 FLOP each, and ptflops' elements in a unit of their own."""
     items = cell.batch_size
     convolutions = FORWARD_MAC[cell.model] - PRODUCT_MAC
     operators = {"conv": convolutions, "addmm": PRODUCT_MAC, "batch_norm": NORMALIZATION_MAC}
@@ -293,7 +293,8 @@ def flop_counts(cell: Cell) -> list[FlopCount]:
     modules = {"Conv2d": convolutions, "Linear": PRODUCT_MAC}
     rows += [_count(cell, "ptflops", module, mac * items) for module, mac in modules.items()]
     rows.append(_count(cell, "ptflops", "ReLU", 1000 * items, "flop"))
-    return [*rows, _count(cell, "ptflops", "", (FORWARD_MAC[cell.model] + 1000) * items)]
+    total = _count(cell, "ptflops", "", (FORWARD_MAC[cell.model] + 1000) * items)
+    return [*rows, dataclasses.replace(total, flop=(2 * FORWARD_MAC[cell.model] + 1000) * items)]
 
 
 def _count(cell: Cell, counter: str, operator: str, mac: int, unit: str = "mac") -> FlopCount:
@@ -307,6 +308,7 @@ def _count(cell: Cell, counter: str, operator: str, mac: int, unit: str = "mac")
         operator=operator,
         native_value=mac,
         native_unit=unit,
+        flop=mac * (2 if unit == "mac" else 1),
     )
 
 
