@@ -6,16 +6,18 @@ first, the same text each time; `parse` reads it back to an equal expression wit
 sympy: `sympy.sympify(text, locals={name: symbol(name)})`. (Without locals sympy makes symbols that assume nothing, and
 takes names such as `degree`, `field` or `S` for things of its own.)
 
-Text is parsed here by a grammar of its own and never evaluated as Python. Not claimed: no functions but those five, no
+Text is parsed as Python's syntax has it, and never evaluated as Python. Not claimed: no functions but those five, no
 floating point (0.5 is one half), and no simplification.
 """
 
+import ast
 import keyword
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NoReturn
+from itertools import accumulate
+from typing import Any
 
 import sympy
 
@@ -42,10 +44,8 @@ MOST_NAMED = 12
 """How many valid names a message lists; the nearest is looked for among all."""
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\d))?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<power>[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)|(?P<operator>\*\*|[-+*/^(),·×]))"
-)
+_OPERATORS = str.maketrans({"^": "**", "·": "*", "×": "*", "\n": " ", "\t": " "})
+_NUMBER = re.compile(r"\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 
 
 def symbol(name: str) -> Expr:
@@ -91,99 +91,79 @@ def parse(text: str, known: Iterable[str] | Mapping[str, Expr] | None = None) ->
 
 
 class _Reader:
-    """Recursive descent over the tokens of one text; `place` is the next token."""
+    """Makes sympy's expression of a text's syntax tree."""
 
     def __init__(self, text: str, meanings: Mapping[str, Expr] | None) -> None:
-        self.text, self.meanings = text, meanings
-        self.tokens = list(_tokens(text))
-        self.place = self.depth = 0
+        self.meanings, self.shown = meanings, repr(text if len(text) <= 60 else f"{text[:57]}...")
+        powers = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda found: f"**{found[0].translate(_SUPERSCRIPTS)}", text)
+        self.source = powers.translate(_OPERATORS).strip()
 
     def whole(self) -> Expr:
-        found = self.total()
-        if self.place < len(self.tokens):
-            self.fail("an operator")
-        return found
+        if (depth := max(accumulate((c == "(") - (c == ")") for c in f"({self.source}"))) > DEEPEST:
+            raise ValueError(f"expected brackets no deeper than {DEEPEST}, got {depth} in {self.shown}")
+        most = min(limit("formula_bits") // 4, sys.get_int_max_str_digits() or sys.maxsize)
+        if re.search(rf"\d{{{most + 1}}}", self.source):
+            raise ValueError(f"expected a number of at most {most} digits, got one in {self.shown}")
+        try:
+            return self.read(ast.parse(self.source if self.source.isascii() else "", mode="eval").body)
+        except (SyntaxError, RecursionError, MemoryError) as fault:
+            raise ValueError(f"expected a formula, got {self.shown}") from fault
 
-    def total(self) -> Expr:
-        """Terms joined by + and -, added in one go: a sum of thousands is no deep tree."""
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise ValueError(f"expected brackets no deeper than {DEEPEST}, got deeper ones in {_short(self.text)}")
-        terms = [self.product()]
-        while (sign := self.take("+", "-")) is not None:
-            term = self.product()
-            terms.append(-term if sign == "-" else term)
-        self.depth -= 1
-        return sympy.Add(*terms)
+    def read(self, node: ast.expr) -> Expr:
+        match node:
+            case ast.Constant():
+                text = self.source[node.col_offset : node.end_col_offset]
+                if _NUMBER.fullmatch(text):
+                    return sympy.Rational(text.replace("_", ""))
+            case ast.Name():
+                return self.meaning(node.id)
+            case ast.Call(func=ast.Name(id=name), keywords=[]):
+                return self.called(name, [self.read(argument) for argument in node.args])
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+                inner = self.read(node.operand)
+                return -inner if isinstance(node.op, ast.USub) else inner
+            case ast.BinOp(op=ast.Add() | ast.Sub()):
+                return sympy.Add(*(-term if minus else term for minus, term in self.chain(node, ast.Add, ast.Sub)))
+            case ast.BinOp(op=ast.Mult() | ast.Div()):
+                return sympy.Mul(*(self.inverse(f) if below else f for below, f in self.chain(node, ast.Mult, ast.Div)))
+            case ast.BinOp(op=ast.Pow()):
+                return self.raised(self.read(node.left), self.read(node.right))
+        raise ValueError(f"expected a formula, got {ast.unparse(node)[:20]!r} in {self.shown}")
 
-    def product(self) -> Expr:
-        """Factors, multiplied in one go: sympy multiplies a number into a sum where it meets the two alone."""
-        factors = [self.sign(), self.powered()]
-        while (operator := self.take("*", "·", "×", "/")) is not None:
-            factors.append(self.sign())
-            factor = self.powered()
-            if operator == "/" and factor == 0:
-                raise ValueError(f"expected a divisor that is not 0, got one in {_short(self.text)}")
-            factors.append(1 / factor if operator == "/" else factor)
-        return sympy.Mul(*factors)
+    def chain(self, node: ast.expr, plus: type[ast.operator], minus: type[ast.operator]) -> list[tuple[bool, Expr]]:
+        """Terms, or factors, that are put together in one go, each with whether it is taken off."""
+        found = []
+        while isinstance(node, ast.BinOp) and isinstance(node.op, plus | minus):
+            found.append((isinstance(node.op, minus), self.read(node.right)))
+            node = node.left
+        return [(False, self.read(node)), *found[::-1]]
 
-    def sign(self) -> int:
-        found = 1
-        while (sign := self.take("+", "-")) is not None:
-            found = -found if sign == "-" else found
-        return found
-
-    def powered(self) -> Expr:
-        base = self.atom()
-        kind, token = self.peek()
-        if kind == "power":
-            self.place += 1
-            return self.raised(base, sympy.Integer(_whole_power(token, self.text)))
-        return self.raised(base, self.sign() * self.powered()) if self.take("**", "^") else base
+    def inverse(self, divisor: Expr) -> Expr:
+        if divisor == 0:
+            raise ValueError(f"expected a divisor that is not 0, got one in {self.shown}")
+        return 1 / divisor
 
     def raised(self, base: Expr, power: Expr) -> Expr:
-        if not power.is_Integer or abs(power) > HIGHEST_POWER:
-            raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {power} in {_short(self.text)}")
-        if base == 0 and power < 0:
-            raise ValueError(f"expected a divisor that is not 0, got one in {_short(self.text)}")
-        self.check_power(base, abs(int(power)))
-        return base**power
-
-    def check_power(self, base: Expr, power: int) -> None:
         """Raises ValueError for a power inside of others that would be a number without end: sympy calculates it."""
+        if not power.is_Integer or abs(power) > HIGHEST_POWER:
+            raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {power} in {self.shown}")
+        base, count = self.inverse(base) if power < 0 else base, abs(int(power))
         bits = max((max(abs(n.p), n.q).bit_length() for n in base.atoms(sympy.Rational)), default=1)
-        if power > 1 and bits * power > limit("formula_bits"):
-            raise ValueError(beyond(f"a power in {_short(self.text)} has about {bits * power} digits", "formula_bits"))
+        if count > 1 and bits * count > limit("formula_bits"):
+            raise ValueError(beyond(f"a power in {self.shown} has about {bits * count} digits", "formula_bits"))
         inner = max((abs(int(raised.exp)) for raised in base.atoms(sympy.Pow) if raised.exp.is_Integer), default=1)
-        if inner * power > HIGHEST_POWER:
-            raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {inner * power} in {_short(self.text)}")
+        if inner * count > HIGHEST_POWER:
+            raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {inner * count} in {self.shown}")
+        return base**count
 
-    def atom(self) -> Expr:
-        kind, token = self.peek()
-        self.place += 1
-        if kind == "number":
-            return _number(token)
-        if kind == "name":
-            return self.called(token) if self.take("(") else self.meaning(token)
-        if token == "(":
-            found = self.total()
-            self.close()
-            return found
-        self.place -= 1
-        return self.fail("a number, a name or a bracket")
-
-    def called(self, name: str) -> Expr:
+    def called(self, name: str, arguments: list[Expr]) -> Expr:
         if name not in FUNCTIONS:
             raise ValueError(unknown_name("function", name, FUNCTIONS))
         function, count = FUNCTIONS[name]
-        arguments = [self.total()]
-        while self.take(","):
-            arguments.append(self.total())
-        self.close()
-        if count is not None and len(arguments) != count:
-            raise ValueError(f"expected {count} arguments of {name}, got {len(arguments)} in {_short(self.text)}")
-        if name == "Mod" and arguments[1] == 0:
-            raise ValueError(f"expected a divisor that is not 0, got one in {_short(self.text)}")
+        if len(arguments) != (count or max(1, len(arguments))):
+            raise ValueError(f"expected {count or 'some'} arguments of {name}, got {len(arguments)} in {self.shown}")
+        if name == "Mod":
+            self.inverse(arguments[1])
         return function(*arguments)
 
     def meaning(self, name: str) -> Expr:
@@ -192,55 +172,3 @@ class _Reader:
         if name not in self.meanings:
             raise ValueError(unknown_name("name", name, self.meanings))
         return sympy.sympify(self.meanings[name])
-
-    def peek(self) -> tuple[str, str]:
-        return self.tokens[self.place] if self.place < len(self.tokens) else ("", "")
-
-    def take(self, *operators: str) -> str | None:
-        kind, token = self.peek()
-        if kind != "operator" or token not in operators:
-            return None
-        self.place += 1
-        return token
-
-    def close(self) -> None:
-        if not self.take(")"):
-            self.fail("a closing bracket")
-
-    def fail(self, wanted: str) -> NoReturn:
-        got = self.peek()[1]
-        raise ValueError(f"expected {wanted}, got {got!r} in {_short(self.text)}" if got else self._ended(wanted))
-
-    def _ended(self, wanted: str) -> str:
-        return f"expected {wanted}, but the text ends: {_short(self.text)}"
-
-
-def _tokens(text: str) -> Iterable[tuple[str, str]]:
-    """(kind, text) of each token. Raises ValueError at the first character that is in none."""
-    place, end = 0, len(text.rstrip())
-    while place < end:
-        found = _TOKEN.match(text, place)
-        if found is None:
-            raise ValueError(f"expected a formula, got {text[place:].split()[0][:20]!r} in {_short(text)}")
-        place = found.end()
-        assert found.lastgroup is not None  # the pattern is an alternative of named groups
-        yield found.lastgroup, found.group(found.lastgroup)
-
-
-def _number(token: str) -> Expr:
-    """A number exactly. Raises ValueError for one of more digits than a formula may have, or Python reads."""
-    most = min(limit("formula_bits") // 4, sys.get_int_max_str_digits() or sys.maxsize)
-    if len(token) > most:
-        raise ValueError(f"expected a number of at most {most} digits, got {_short(token)}")
-    return sympy.Rational(token.replace("_", ""))
-
-
-def _whole_power(superscripts: str, text: str) -> int:
-    try:
-        return int(superscripts.translate(_SUPERSCRIPTS))
-    except ValueError as fault:
-        raise ValueError(f"expected a power such as ², got {superscripts!r} in {_short(text)}") from fault
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -42,7 +42,7 @@ def pretty(expression: Expr) -> str:
     return text.replace("*", "·")
 
 
-class _Text(StrPrinter):
+class _Text(StrPrinter):  # type: ignore[misc]
     """sympy's text, with raised powers, roundings in brackets of their own and commas between thousands."""
 
     def _print_Integer(self, expr: Expr) -> str:
