@@ -1,13 +1,13 @@
 """`python -m runners.doctor --self-test`: may numbers of this program be believed on this device?
 
 Known work, and what it must come out as: rates of products and convolutions against the datasheet, device events that
-agree with the wall, planted sleeps, FLOP counted and FLOP of the calls whose kernels ran, energy against power × time,
+agree with the wall, planted sleeps, FLOP counted and FLOP of the calls whose kernels ran,
 flags read back, fp32 that is IEEE, intervals that cover the mean, and the predicted memory of two models. Each check
 says what it found and what was expected; one that this device cannot answer is `unavailable` with the reason, never a
 silent pass. Less than three minutes on a GPU.
 
-Not claimed: that a device which passes has no fault. A rate is only compared with the datasheet, energy only against
-the same board's own power, and no kernel's result is looked at but those of one product and one convolution.
+Not claimed: that a device which passes has no fault. A rate is only compared with the datasheet, and no kernel's result
+is looked at but those of one product and one convolution.
 
 A rate above the peak cannot be: the time, the clock or the sheet is wrong, or another unit ran it. One that the vector
 units could reach does not show that tensor units ran. Convolutions have kernels of 1 × 1, so that no algorithm needs
@@ -19,21 +19,18 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from math import prod
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
-from analysis.devices.telemetry import mean_power_w
+from analysis.trace.operations import is_product, product_flop
 from cleaning.facts.self_test import (
     BLOCKS,
     CLOCK_STEP_HZ,
-    ENERGY_RATIOS,
     EVENTS_RATIO,
     FAILED,
     FEWEST_COVERED,
@@ -49,14 +46,12 @@ from cleaning.facts.self_test import (
     rate_bounds,
 )
 from measure.ceiling.trials import LAYOUTS, Trial, shapes, titled
-from measure.device.telemetry import Sampler, open_device
+from measure.device.telemetry import DeviceTelemetry, open_device
 from measure.timing.clocks import clock_for
 from results.errors import Unavailable, one_line
+from results.records.cell import Ceiling
 from results.records.counts import ProfiledOperation
 from runners.footprint import step as training
-
-if TYPE_CHECKING:
-    from measure.ceiling.ceilings import Bench
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,10 @@ class DeviceUnderTest:
     device: str
     name: str
     multiprocessors: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.device.partition(":")[0]
 
     @property
     def is_cuda(self) -> bool:
@@ -89,131 +88,84 @@ def within(found: float, low: float, high: float, expected: str, reason: str) ->
 MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
 
 
-def count(asked: DeviceUnderTest) -> CheckResult:
+def count(tested: DeviceUnderTest) -> CheckResult:
     """The exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
     from analysis.operators.registry import model_flop
     from measure.profiler.work_profiles import profile_step
     from measure.timing.clocks import clock_for
 
-    step = training.StepOptions(MODEL, "fp32", "sgd", _kind(asked), hyper={"image_size": IMAGE_SIZE})
+    step = training.StepOptions(MODEL, "fp32", "sgd", tested.kind, hyper={"image_size": IMAGE_SIZE})
     counted = sum(model_flop(operation) for operation in training.trace_batch(step, BATCH).operations)
-    real = training.parts(step, BATCH, None, asked.device)
+    real = training.parts(step, BATCH, None, tested.device)
     recorded = profile_step(
-        real.step, real.model, clock_for(asked.device), work="batch", cuda=asked.is_cuda, most_steps=1
+        real.step, real.model, clock_for(tested.device), work="batch", cuda=tested.is_cuda, most_steps=1
     )
-    executed, idle = executed_flop(recorded.operations, asked.is_cuda)
+    executed, idle = executed_flop(recorded.operations, tested.is_cuda)
     why = f"{counted} FLOP counted, {executed} by the sizes of the calls that ran"
     idle_too = f"; of {idle} products no kernel was recorded" if idle else ""
     return within(counted / executed if executed else 0.0, 1, 1, "1, exactly", why + idle_too)
 
 
 def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
-    """Bytes of tensors at the highest in a step, seen ÷ predicted; told and not judged where they differ, until a real
-    GPU has confirmed the limit."""
+    """Bytes of tensors at the highest in a step, seen ÷ predicted; reported and not judged where they differ, until a
+    real GPU has confirmed the limit."""
 
-    def check(asked: DeviceUnderTest) -> CheckResult:
-        step = training.StepOptions(model, "fp32", "sgd", _kind(asked), hyper={"image_size": image_size})
-        predicted, seen = training.check(step, batch_size, asked.device)
-        ratio = seen / predicted
-        words = f"1 within {MEMORY_RATIO:.0%}"
+    def check(tested: DeviceUnderTest) -> CheckResult:
+        step = training.StepOptions(model, "fp32", "sgd", tested.kind, hyper={"image_size": image_size})
+        predicted, seen = training.check(step, batch_size, tested.device)
         text = f"{seen} bytes seen, {predicted} predicted"
-        judged = within(ratio, 1 - MEMORY_RATIO, 1 + MEMORY_RATIO, words, text)
-        return replace(judged, verdict=REPORTED) if judged.verdict == FAILED else judged
+        result = within(seen / predicted, 1 - MEMORY_RATIO, 1 + MEMORY_RATIO, f"1 within {MEMORY_RATIO:.0%}", text)
+        return replace(result, verdict=REPORTED) if result.verdict == FAILED else result
 
     return check
 
 
-def _kind(asked: DeviceUnderTest) -> str:
-    return "cuda" if asked.is_cuda else "cpu"
-
-
-Shapes = Sequence[Any]
-
-
-def _convolution(shapes: Shapes, values: Shapes) -> int:
-    """aten::convolution(input, weight, bias, stride, padding, dilation, …): each element of the output is a sum of as
-    many products as a kernel has weights."""
-    inputs, weight = shapes[0], shapes[1]
-    stride, padding, dilation = values[3:6]
-    outputs = [
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(inputs[2:], weight[2:], stride, padding, dilation, strict=True)
-    ]
-    return int(2 * inputs[0] * prod(outputs) * prod(weight))
-
-
-def _gradients(shapes: Shapes, values: Shapes) -> int:
-    """aten::convolution_backward(grad_output, input, weight, …, output_mask): each of the two gradients takes every
-    product of the forward pass once more."""
-    grad, weight = shapes[0], shapes[2]
-    return int(2 * grad[0] * prod(grad[2:]) * prod(weight) * sum(map(bool, values[-1][:2])))
-
-
-def _product(left: int) -> Callable[[Shapes, Shapes], int]:
-    """A product of matrices whose left one is that argument and the right one the next: m · k by k · n, or many."""
-
-    def flop(shapes: Shapes, values: Shapes) -> int:
-        return 2 * prod(shapes[left]) * int(shapes[left + 1][-1])
-
-    return flop
-
-
-CALLS: Mapping[str, Callable[[Shapes, Shapes], int]] = {
-    "aten::convolution": _convolution,
-    "aten::convolution_backward": _gradients,
-    "aten::mm": _product(0),
-    "aten::bmm": _product(0),
-    "aten::addmm": _product(1),
-}
-"""Recorded call → its FLOP of the sizes of its arguments and their values. None of them is made within another."""
-
-
 def executed_flop(operations: Sequence[ProfiledOperation], cuda: bool) -> tuple[int, int]:
-    """(FLOP of the calls that ran, calls that ran nothing on the device). On a CPU a call that was made has run.
+    """(FLOP of the products that ran, products that ran nothing on the device). On a CPU a call that was made has run.
 
-    Raises Unavailable where no kernel was recorded at all, or none of these calls.
+    Raises Unavailable where no kernel was recorded at all, or no product.
     """
-    calls = [each for each in operations if each.name in CALLS]
+    products = {call.index: call for call in operations if is_product(call.name)}
+    calls = [call for call in products.values() if call.parent not in products]
     if not calls:
         raise Unavailable("the profiler recorded no product")
-    if cuda and all(each.device_time_s is None for each in operations):
+    if cuda and all(call.device_time_s is None for call in operations):
         raise Unavailable("the profiler recorded no kernel: CUPTI gave it none (no permission, or another listens)")
-    ran = [each for each in calls if not cuda or each.device_time_s]
-    flop = sum(CALLS[each.name](each.input_shapes, each.concrete_inputs) for each in ran)
-    return flop, len(calls) - len(ran)
+    ran = [call for call in calls if not cuda or call.device_time_s]
+    return sum(map(product_flop, ran)), len(calls) - len(ran)
 
 
 TERMS = 512
 """Of each sum, in the product and in the convolution: what FP32_ERROR is for."""
 
 
-def flags_read_back(asked: DeviceUnderTest) -> CheckResult:
+def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
     """How many flags disagree with what a cell of each precision sets, and variables that overrule them."""
     from measure.device import apply_precision
 
     wrong = []
     for precision in PRECISIONS.values():
-        if not asked.is_cuda and precision.tf32:
+        if not tested.is_cuda and precision.tf32:
             continue  # a CPU has no such unit, and flags for it mean nothing there
-        with apply_precision.session(precision, asked.device) as found:
-            wrong += [f"{precision.name}: {each}" for each in apply_precision.check(found, precision, asked.device)]
+        with apply_precision.session(precision, tested.device) as found:
+            wrong += [f"{precision.name}: {each}" for each in apply_precision.check(found, precision, tested.device)]
     reason = "; ".join(dict.fromkeys(wrong))
     return CheckResult("", FAILED if wrong else OK, len(wrong), "0 flags other than they were set", reason)
 
 
-def ieee(asked: DeviceUnderTest) -> CheckResult:
+def ieee(tested: DeviceUnderTest) -> CheckResult:
     """The larger error of an fp32 product and of a convolution against fp64, with the flags of an fp32 cell."""
     import torch
 
     from measure.device import apply_precision
 
-    if asked.is_stand_in:
+    if tested.is_stand_in:
         raise Unavailable("a stand-in computes nothing: there is no rounding to look at; `flags` has been read")
-    generator = torch.Generator(asked.device).manual_seed(0)
-    a, b = (torch.randn(TERMS, TERMS, device=asked.device, generator=generator) for _ in range(2))
+    generator = torch.Generator(tested.device).manual_seed(0)
+    a, b = (torch.randn(TERMS, TERMS, device=tested.device, generator=generator) for _ in range(2))
     images, kernels = a.reshape(2, TERMS, 16, 16), b.reshape(TERMS, TERMS, 1, 1)  # sums of as many terms
     convolve = torch.nn.functional.conv2d
-    with apply_precision.session(PRECISIONS["fp32"], asked.device):
+    with apply_precision.session(PRECISIONS["fp32"], tested.device):
         pairs = (
             (a @ b, a.double() @ b.double()),
             (convolve(images, kernels), convolve(images.double(), kernels.double())),
@@ -230,71 +182,48 @@ CHANNELS, SIDE, MOST_IMAGES, CALL_S = 1024, 14, 512, 0.01
 moved in bf16, so that memory does not hold them down."""
 
 
-def products(precision: str) -> Check:
-    """FLOP/s of the best matrix product in this precision."""
+def rate(kind: str, precision: str) -> Check:
+    """FLOP/s of the best matrix product in this precision, or of the better of two 1 × 1 convolutions, channels first
+    and last, against the datasheet."""
 
-    def check(asked: DeviceUnderTest) -> CheckResult:
+    def check(tested: DeviceUnderTest) -> CheckResult:
+        import torch
 
-        with _bench(asked, precision) as bench:
-            planned = shapes(bench.device.type, bench.probe())
-            return _held(asked, precision, bench, [trial for trial in planned if trial.operation == "matmul"])
+        from measure.ceiling.ceilings import DTYPES, Bench
+        from measure.device import apply_precision
+
+        policy = PRECISIONS[precision]
+        known = peaks.lookup(tested.name, tested.multiprocessors)
+        for unit in (policy.matmul_unit, policy.convolution_unit):
+            if known is None or unit not in known.peaks:
+                raise Unavailable(f"no datasheet gives {tested.name or 'this device'} a peak in {unit}")
+        apply_precision.supported(policy, tested.device)
+        with apply_precision.session(policy, tested.device), torch.no_grad():
+            bench = Bench(tested.device, DTYPES[policy.autocast], clock_for(tested.device), math.inf)
+            trials = _trials(kind, tested.kind, bench.probe())
+            blank = Ceiling(sitting="", device=tested.device, precision=precision, unit="", operation="", shape="")
+            bench.deadline_s = bench.clock.wall_s() + RATE_S
+            rows = [bench.row(titled(blank, t, policy), t, len(trials) - i) for i, t in enumerate(trials)]
+        if tested.is_cuda:
+            torch.cuda.empty_cache()
+        best = max(row.flop_per_s or 0.0 for row in rows)
+        if not best:
+            raise Unavailable(f"no kernel was timed: {rows[0].reason}")
+        unit, peak = rows[0].unit, known.peaks[rows[0].unit]  # type: ignore[union-attr]  # looked up above
+        low, high = rate_bounds(known, unit)  # type: ignore[arg-type]
+        expected = f"{low:.3g} to {high:.3g} FLOP/s, by the datasheet's {peak:.3g} in {unit}"
+        why = "more than the unit can do" if best > peak else "no more than other units could do, or held down"
+        return within(best, low, high, expected, f"{best / peak:.3g} × the datasheet's peak: {why}")
 
     return check
 
 
-def convolutions(precision: str) -> Check:
-    """FLOP/s of the better of two 1 × 1 convolutions in this precision, channels first and last."""
-
-    def check(asked: DeviceUnderTest) -> CheckResult:
-
-        with _bench(asked, precision) as bench:
-            one = Trial("convolution", (1, CHANNELS, SIDE), kernel=1).flop
-            images = min(max(1, int(bench.probe() * CALL_S / one)), MOST_IMAGES)
-            trials = [Trial("convolution", (images, CHANNELS, SIDE), layout, kernel=1) for layout in LAYOUTS]
-            return _held(asked, precision, bench, trials)
-
-    return check
-
-
-@contextmanager
-def _bench(asked: DeviceUnderTest, precision: str) -> Iterator[Bench]:
-    """A bench under the flags of the precision. Raises Unavailable where the device or its sheet lacks the unit."""
-    import torch
-
-    from measure.ceiling.ceilings import DTYPES, Bench
-    from measure.device import apply_precision
-
-    policy = PRECISIONS[precision]
-    known = peaks.lookup(asked.name, asked.multiprocessors)
-    for unit in {policy.matmul_unit, policy.convolution_unit}:
-        if known is None or unit not in known.peaks:
-            raise Unavailable(f"no datasheet gives {asked.name or 'this device'} a peak in {unit}")
-    apply_precision.supported(policy, asked.device)
-    with apply_precision.session(policy, asked.device), torch.no_grad():
-        yield Bench(asked.device, DTYPES[policy.autocast], clock_for(asked.device), math.inf)
-    if asked.is_cuda:
-        torch.cuda.empty_cache()
-
-
-def _held(asked: DeviceUnderTest, precision: str, bench: Bench, trials: list[Trial]) -> CheckResult:
-    """The best rate of these kernels against the sheet. Raises Unavailable where none of them was timed."""
-    from results.records.cell import Ceiling
-
-    policy = PRECISIONS[precision]
-    blank = Ceiling(sitting="", device=asked.device, precision=precision, unit="", operation="", shape="")
-    bench.deadline_s = bench.clock.wall_s() + RATE_S
-    rows = [bench.row(titled(blank, t, policy), t, len(trials) - i) for i, t in enumerate(trials)]
-    rates = [row.flop_per_s for row in rows if row.flop_per_s]
-    if not rates:
-        raise Unavailable(f"no kernel was timed: {rows[0].reason}")
-    unit = rows[0].unit
-    known = peaks.lookup(asked.name, asked.multiprocessors)
-    assert known is not None  # _bench has looked
-    low, high = rate_bounds(known, unit)
-    expected = f"{low:.3g} to {high:.3g} FLOP/s, by the datasheet's {known.peaks[unit]:.3g} in {unit}"
-    ratio = max(rates) / known.peaks[unit]
-    why = "more than the unit can do" if ratio > 1 else "no more than other units could do, or held down"
-    return within(max(rates), low, high, expected, f"{ratio:.3g} × the datasheet's peak: {why}")
+def _trials(kind: str, device: str, rate_flop_per_s: float) -> list[Trial]:
+    if kind == "rate":
+        return [trial for trial in shapes(device, rate_flop_per_s) if trial.operation == "matmul"]
+    image_flop = Trial("convolution", (1, CHANNELS, SIDE), kernel=1).flop
+    images = min(max(1, int(rate_flop_per_s * CALL_S / image_flop)), MOST_IMAGES)
+    return [Trial("convolution", (images, CHANNELS, SIDE), layout, kernel=1) for layout in LAYOUTS]
 
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
@@ -307,13 +236,13 @@ SLEEPS, CYCLES, PAUSE_S = (40, 80), 100_000, 0.001
 short enough to see an offset of a tenth of that), or seconds of the host."""
 
 
-def long_product(asked: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
+def long_product(tested: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
     """A product that is long against its launch, and how many of them take LONG_S."""
     import torch
 
-    side = 4096 if asked.is_cuda else 512
-    a = torch.randn(side, side, device=asked.device)
-    clock = clock_for(asked.device)
+    side = 4096 if tested.is_cuda else 512
+    a = torch.randn(side, side, device=tested.device)
+    clock = clock_for(tested.device)
     for _ in range(3):
         a @ a
     clock.synchronize()
@@ -323,14 +252,14 @@ def long_product(asked: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
     return lambda: a @ a, max(3, int(LONG_S / max(clock.wall_s() - begun_s, 1e-6)))
 
 
-def events(asked: DeviceUnderTest) -> CheckResult:
+def events(tested: DeviceUnderTest) -> CheckResult:
     """Device time of a long block ÷ its wall time."""
-    if not asked.is_cuda:
+    if not tested.is_cuda:
         raise Unavailable("a CPU has no time of its own beside the wall's")
-    product, times = long_product(asked)
+    product, times = long_product(tested)
     most = 0.0
     for block in range(MOST_BLOCKS):  # whatever disturbs the host makes the wall's time longer, never shorter
-        device_s, wall_s = _time_of(asked, product, times)
+        device_s, wall_s, _ = _time_of(tested, product, times)
         most = max(most, (device_s or 0.0) / wall_s)
         if block + 1 >= FEWEST_BLOCKS and most >= 1 - EVENTS_RATIO:
             break
@@ -338,17 +267,17 @@ def events(asked: DeviceUnderTest) -> CheckResult:
     return within(most, 1 - EVENTS_RATIO, 1 + EVENTS_RATIO, words, "events do not agree with the host's clock")
 
 
-def sleep(asked: DeviceUnderTest) -> CheckResult:
+def sleep(tested: DeviceUnderTest) -> CheckResult:
     """A sleep twice as long ÷ a sleep, as this program's clock sees them."""
     import torch
 
     spin: Any = getattr(torch.cuda, "_sleep", None)
-    if asked.is_cuda and spin is None:
+    if tested.is_cuda and spin is None:
         raise Unavailable("this torch has no kernel that sleeps")
 
     def seen_s(amount: int) -> float:
-        sleeps = (lambda: spin(amount * CYCLES)) if asked.is_cuda else (lambda: time.sleep(amount * PAUSE_S))
-        device_s, wall_s = _time_of(asked, sleeps, 1)
+        sleeps = (lambda: spin(amount * CYCLES)) if tested.is_cuda else (lambda: time.sleep(amount * PAUSE_S))
+        device_s, wall_s, _ = _time_of(tested, sleeps, 1)
         return device_s or wall_s
 
     seen_s(10)
@@ -357,19 +286,23 @@ def sleep(asked: DeviceUnderTest) -> CheckResult:
     return within(long_s / short_s, 2 * (1 - SLEEP_RATIO), 2 * (1 + SLEEP_RATIO), f"2 within {SLEEP_RATIO:.0%}", why)
 
 
-def intervals(asked: DeviceUnderTest) -> CheckResult:
+def intervals(tested: DeviceUnderTest) -> CheckResult:
     """How many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device says its clock.
 
     A card that lowers its clock in the middle is honest. A clock that moves is only known to a step of it.
     """
     from analysis.stats.summary import summarise
 
-    product, times = long_product(asked)
+    product, times = long_product(tested)
     blocks_s, clocks_hz = list[float](), list[float]()
-    with _polled_clock(asked) as poll:
+    with contextlib.ExitStack() as stack:
+        board: DeviceTelemetry | None = None
+        with contextlib.suppress(Unavailable):
+            board = stack.enter_context(open_device(tested.device)) if tested.is_cuda else None
         for _ in range(REPEATS * BLOCKS):
-            device_s, wall_s = _time_of(asked, product, max(1, times // 20), lambda: clocks_hz.extend(poll()))
+            device_s, wall_s, hz = _time_of(tested, product, max(1, times // 20), board)
             blocks_s.append(device_s or wall_s)
+            clocks_hz += [hz] if hz else []
     whole_hz = fmean(clocks_hz) if len(clocks_hz) == len(blocks_s) else 0.0
     moved = whole_hz > 0 and min(clocks_hz) < max(clocks_hz)
     means_s = [time_s * hz / whole_hz for time_s, hz in zip(blocks_s, clocks_hz, strict=True)] if moved else blocks_s
@@ -381,82 +314,25 @@ def intervals(asked: DeviceUnderTest) -> CheckResult:
     return within(covered, FEWEST_COVERED, REPEATS, words, why)
 
 
-@contextlib.contextmanager
-def _polled_clock(asked: DeviceUnderTest) -> Iterator[Callable[[], list[float]]]:
-    """What gives the clock of the multiprocessors now, in Hz; an empty list where the device does not say it."""
-    with contextlib.ExitStack() as stack:
-        try:
-            board = stack.enter_context(open_device(asked.device)) if asked.is_cuda else None
-        except Unavailable:
-            board = None
-
-        def poll() -> list[float]:
-            hz = board.poll().sm_clock_hz if board is not None else None
-            return [float(hz)] if hz else []
-
-        yield poll
-
-
 def _time_of(
-    asked: DeviceUnderTest, call: Callable[[], Any], times: int, meanwhile: Callable[[], object] = lambda: None
-) -> tuple[float | None, float]:
-    """Device time, None on a CPU, and wall time of so many calls. meanwhile: called while the device works."""
-    clock = clock_for(asked.device)
+    tested: DeviceUnderTest, call: Callable[[], Any], times: int, board: DeviceTelemetry | None = None
+) -> tuple[float | None, float, int | None]:
+    """Device time (None on a CPU) and wall time of so many calls, and the board's clock while it works."""
+    clock = clock_for(tested.device)
     begun_s, first = clock.wall_s(), clock.event()
     for _ in range(times):
         call()
     last = clock.event()
-    meanwhile()
+    hz = None if board is None else board.poll().sm_clock_hz
     clock.synchronize()
-    return clock.between_s(first, last), clock.wall_s() - begun_s
+    return clock.between_s(first, last), clock.wall_s() - begun_s, hz
 
-
-WARM_S, BUSY_S = 1.5, 3.0
-"""Power is an average of up to a second: the device is busy for longer than that before it is looked at."""
-
-
-def energy(asked: DeviceUnderTest) -> CheckResult:
-    """Joules by the counter ÷ polled power × time, while products run."""
-    if not asked.is_cuda:
-        raise Unavailable("no energy counter is read on a CPU")
-    product, times = long_product(asked)
-    clock = clock_for(asked.device)
-
-    def work(seconds: float) -> None:
-        until_s = clock.wall_s() + seconds
-        while clock.wall_s() < until_s:
-            for _ in range(max(1, times // 10)):
-                product()
-            clock.synchronize()
-
-    with open_device(asked.device) as board, Sampler(board) as sampler:
-        work(WARM_S)
-        begun_s = clock.wall_s()
-        work(BUSY_S)
-        readings = sampler.between(begun_s, clock.wall_s())
-        if sampler.fault:
-            raise Unavailable(f"telemetry: {sampler.fault}")
-    counted = [(reading.time_s, reading.energy_j) for reading in readings if reading.energy_j is not None]
-    if len(counted) < 2:
-        raise Unavailable("the board has no energy counter")
-    (start_s, start_j), (end_s, end_j) = counted[0], counted[-1]
-    power_w = mean_power_w(readings, start_s, end_s)
-    if not power_w:
-        raise Unavailable("the board reports no power")
-    found = (end_j - start_j) / (power_w * (end_s - start_s))
-    words = f"{ENERGY_RATIOS[0]:g} to {ENERGY_RATIOS[1]:g}"
-    return within(found, *ENERGY_RATIOS, words, "the energy counter does not agree with the power")
-
-
-LONGEST_REASON = 300
 
 CHECKS: Mapping[str, Check] = {
-    **{f"rate {name}": products(name) for name in PRECISIONS},
-    **{f"convolution {name}": convolutions(name) for name in PRECISIONS},
+    **{f"{kind} {name}": rate(kind, name) for kind in ("rate", "convolution") for name in PRECISIONS},
     "events": events,
     "sleep": sleep,
     "count": count,
-    "energy": energy,
     "flags": flags_read_back,
     "ieee fp32": ieee,
     "intervals": intervals,
@@ -487,13 +363,13 @@ def self_test(
     from results.store.manifest import harness_version
 
     place, here = device_facts(device), environment()
-    asked = DeviceUnderTest(device, str(place.name or ""), place.multiprocessors)
+    tested = DeviceUnderTest(device, str(place.name or ""), place.multiprocessors)
     begun, begun_s, done = datetime.now(UTC), clock(), list[CheckResult]()
 
     def document(verdict: str) -> dict[str, Any]:
         failed = any(each.verdict == FAILED for each in done)
         return {
-            "device": asked.name,
+            "device": tested.name,
             "checks": [asdict(each) for each in done],
             "verdict": FAILED if failed else verdict,
             "driver": str(here.host.driver or ""),
@@ -501,7 +377,7 @@ def self_test(
             "harness_version": harness_version(),
             "tested_at": f"{begun:%Y-%m-%dT%H:%M:%SZ}",
             "seconds": round(clock() - begun_s, 1),
-            "stand_in": asked.is_stand_in,
+            "stand_in": tested.is_stand_in,
             "facts": asdict(place),
             "environment": here.as_json(),
         }
@@ -515,17 +391,15 @@ def self_test(
             done.append(CheckResult(name, UNAVAILABLE, None, "", f"not tried: {budget_s:g} s were over"))
             continue
         say(f"self-test: {name}")
-        done.append(guarded(name, check, asked))
+        done.append(guarded(name, check, tested))
     return document(OK)
 
 
-def guarded(name: str, check: Check, asked: DeviceUnderTest) -> CheckResult:
+def guarded(name: str, check: Check, tested: DeviceUnderTest) -> CheckResult:
     """The check's answer under its name; whatever it meets is an answer, too."""
     try:
-        return replace(check(asked), check=name)
+        return replace(check(tested), check=name)
     except Unavailable as fault:
-        return CheckResult(name, UNAVAILABLE, None, "", one_line(str(fault), LONGEST_REASON))
+        return CheckResult(name, UNAVAILABLE, None, "", one_line(str(fault), 300))
     except Exception as fault:  # noqa: BLE001 - a broken device raises anything; it becomes the check's answer
-        return CheckResult(
-            name, FAILED, None, "an answer", one_line(f"{type(fault).__name__}: {fault}", LONGEST_REASON)
-        )
+        return CheckResult(name, FAILED, None, "an answer", one_line(f"{type(fault).__name__}: {fault}", 300))

@@ -32,8 +32,6 @@ from runners.footprint import step
 SHORT = (
     (self_test, "RATE_S", 0.4),
     (self_test, "LONG_S", 0.2),
-    (self_test, "WARM_S", 0.3),
-    (self_test, "BUSY_S", 1.0),
 )
 SHORT += (
     (self_test, "MOST_BLOCKS", 60),

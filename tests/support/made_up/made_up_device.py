@@ -43,7 +43,6 @@ CHECKS = {
     "events": 1.001,
     "sleep": 2.003,
     "count": 1.0,
-    "energy": 1.01,
     "ieee fp32": 3e-7,
     "intervals": 8,
     "memory resnet18": 1.0,
