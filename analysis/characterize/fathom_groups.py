@@ -18,17 +18,15 @@ attention and fused recurrent layers, which mix B and A, are B; communication is
 (training, a CPU of eight threads, TensorFlow 0.8). `fathom_figure3.csv` holds its cells. Rows sum to 94 to 99: the
 paper's tool cuts each cell down to a whole per cent.
 
-One row is in doubt. As printed ("literal") seq2seq's data movement reads Tile 3, Select 20, Reshape 1; its graph has no
-Select, and shifting the run by one place gives Transpose 3, Tile 20, Pad 1 ("likely"), which is used. All of it is
-group G either way, so the doubt does not touch the groups; it moves the merge of seq2seq and memnet from 0.11 to 0.23.
-
+As printed, seq2seq's data movement reads Tile 3, Select 20, Reshape 1; its graph has no Select, and shifting the run by
+one place gives Transpose 3, Tile 20, Pad 1, which is in the file. All of it is group G either way; the merge of seq2seq
+and memnet would be at 0.23 and is at 0.11.
 """
 
 import csv
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.operators import names
@@ -55,8 +53,6 @@ MOST_UNCLASSIFIED_RATIO = 0.01
 
 STEP, ZERO_GRAD = "step", "zero_grad"
 """Scopes of an optimizer."""
-
-STAGES = ("scope", "table", "pattern", "tag")
 
 BY_KIND: Mapping[str, str] = {
     "convolution": "D",
@@ -142,14 +138,6 @@ TYPES: Mapping[str, str] = {
 """Bare names that are one operation type: of backends and wrappers, and products as TensorFlow's MatMul has them."""
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A group, or "" for none, and the stage that placed the operation there."""
-
-    group: str
-    stage: str
-
-
 def bare(name: str) -> str:
     """ "aten::add_" and "aten.add" as "add"; "torchvision::nms" as "torchvision.nms"; "_foreach_mul_" as "mul"."""
     plain = name.replace("::", ".").removeprefix("aten.")
@@ -157,30 +145,21 @@ def bare(name: str) -> str:
     return short.removeprefix(_FOREACH)
 
 
-def group_of(name: str, scope: str = "", tags: Sequence[str] = ()) -> Placed:
-    """The group of an operation by its name, as torch's profiler or our tracer has it.
+def group_of(name: str, scope: str = "", tags: Sequence[str] = ()) -> str:
+    """The group of an operation by its name, as torch's profiler or our tracer has it; "" for none.
 
     scope: "step" or "zero_grad" of an optimizer around it, or "". tags: see `BY_TAG`.
     """
-    if scope == STEP:
-        return Placed("F", "scope")
-    if scope == ZERO_GRAD:
-        return Placed("G", "scope")
-    if found := _by_table(bare(name)):
-        return Placed(found, "table")
-    if found := _by_pattern(bare(name)):
-        return Placed(found, "pattern")
-    tagged = next((group for tag, group in BY_TAG.items() if tag in tags), UNCLASSIFIED)
-    return Placed(tagged, "tag" if tagged else "")
-
-
-def _by_table(short: str) -> str:
-    return BY_NAME.get(short) or BY_KIND.get(kind_of(short) or kind_of(f"aten.{short}"), UNCLASSIFIED)
+    if scope:
+        return {STEP: "F", ZERO_GRAD: "G"}[scope]
+    tagged = (group for tag, group in BY_TAG.items() if tag in tags)
+    return _by_name(bare(name)) or next(tagged, UNCLASSIFIED)
 
 
 @functools.cache
-def _by_pattern(short: str) -> str:
-    return next((group for pattern, group in PATTERNS if re.search(pattern, short)), UNCLASSIFIED)
+def _by_name(short: str) -> str:
+    tabled = BY_NAME.get(short) or BY_KIND.get(kind_of(short) or kind_of(f"aten.{short}"), UNCLASSIFIED)
+    return tabled or next((group for pattern, group in PATTERNS if re.search(pattern, short)), UNCLASSIFIED)
 
 
 def type_of(name: str, scope: str = "", optimizer: str = "") -> str:
@@ -196,8 +175,6 @@ def type_of(name: str, scope: str = "", optimizer: str = "") -> str:
 
 TABLE = Path(__file__).with_name("fathom_figure3.csv")
 
-READINGS = ("likely", "literal")
-
 COLUMNS_OF_GROUPS: Mapping[str, str] = {
     "A": "Add Sub Mul Div Pow Softmax",
     "B": "MatMul",
@@ -211,25 +188,14 @@ COLUMNS_OF_GROUPS: Mapping[str, str] = {
 
 
 @functools.cache
-def _rows() -> tuple[Mapping[str, str], ...]:
+def figure3() -> dict[str, dict[str, int]]:
+    """Workload → operation type → per cent of its training time."""
     with TABLE.open(encoding="utf-8", newline="") as file:
-        return tuple(csv.DictReader(file))
-
-
-def figure3(reading: str = "likely") -> dict[str, dict[str, int]]:
-    """Workload → operation type → per cent of its training time. Raises ValueError for an unknown reading."""
-    if reading not in READINGS:
-        raise ValueError(f"expected a reading ({', '.join(READINGS)}), got {reading!r}")
-    found: dict[str, dict[str, int]] = {}
-    for row in _rows():
-        if row["workload"] not in found or row["reading"] == reading:
-            cells = {name: int(cell) for name, cell in row.items() if name not in ("reading", "workload")}
-            found[row["workload"]] = cells
-    return found
+        return {row.pop("workload"): {name: int(cell) for name, cell in row.items()} for row in csv.DictReader(file)}
 
 
 def figure3_groups() -> dict[str, dict[str, int]]:
-    """Workload → group → per cent, the sums of the printed cells; the same for both readings."""
+    """Workload → group → per cent, the sums of the printed cells."""
     return {
         workload: {group: sum(cells[name] for name in names.split()) for group, names in COLUMNS_OF_GROUPS.items()}
         for workload, cells in figure3().items()

@@ -3,7 +3,7 @@
 A step's time is the time of its operations and the time between them (group H), so that its shares add up to 1. Of the
 profiled steps the first and the last are left out (Fathom's protocol: 12 steps, 10 kept), and a type's share is its
 *median* over the kept steps: one step in which somebody else had the processor moves no median. Medians need not add up
-to 1; they are divided by their sum, which `sum_ratio` tells. Intervals of groups are order statistics over the steps.
+to 1; they are divided by their sum. Intervals of groups are order statistics over the steps.
 
 Operations of a name are placed by `analysis/characterize/fathom_groups.py`; what has no group is `unclassified`, a
 share of its own.
@@ -23,19 +23,22 @@ A picture has every workload once, in the variant that it is of, or in the only 
 pictures differ by the variants alone, and not by who is in them.
 """
 
+import itertools
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+
+import pandas as pd
 
 from analysis.characterize.fathom_groups import GROUPS, OPERATIONS, UNCLASSIFIED, group_of, type_of
+from analysis.operators.registry import kind_of
 from analysis.stats.summary import median_interval
 from results.records.characterization import (
     PLAIN,
     PROFILED,
     Characterization,
-    OperationTime,
     RecordedStep,
     WorkloadRecording,
 )
@@ -69,8 +72,7 @@ class Share:
 class Mix:
     """The shares of one recording. types: the largest first, time between operations last. groups: A to H, all.
 
-    unclassified: name → share of the step. sum_ratio: what the medians added up to. step_s: the median step without a
-    profiler, or None; profiled_s: under one.
+    unclassified: name → share of the step. step_s: the median step without a profiler, or None; profiled_s: under one.
     """
 
     recording: WorkloadRecording
@@ -78,7 +80,6 @@ class Mix:
     types: tuple[TypeShare, ...]
     groups: Mapping[str, Share]
     unclassified: Mapping[str, float]
-    sum_ratio: float
     steps: int
     step_s: float | None
     profiled_s: float
@@ -90,7 +91,7 @@ class Mix:
     @property
     def operations(self) -> tuple[TypeShare, ...]:
         """The types without the time between them."""
-        return tuple(each for each in self.types if each.group != "H")
+        return tuple(share for share in self.types if share.group != "H")
 
     @property
     def dominant(self) -> str:
@@ -115,153 +116,113 @@ def step_s(data: Characterization, recording: int) -> float | None:
     return statistics.median(times) if times else None
 
 
+def type_table(
+    data: Characterization, recording: int, steps: Collection[int], views: bool = True
+) -> dict[str, pd.DataFrame]:
+    """time_s, calls and launches, each of (operation type, group) × step; 0 where a type was not called.
+
+    views: whether calls that only give a view of a tensor are in it.
+    """
+    rows = [
+        (type_of(row.name, row.scope, row.optimizer), group_of(row.name, row.scope, row.tags),
+         row.step, row.time_s, row.calls, row.launches)
+        for row in data.times
+        if row.recording == recording
+        and row.step in steps
+        and (views or kind_of(row.name.replace("::", ".")) != "view")
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["type", "group", "step", "time_s", "calls", "launches"])
+    pivot = partial(frame.pivot_table, index=["type", "group"], columns="step", aggfunc="sum", sort=False)
+    tables = {value: pivot(values=value).reindex(columns=sorted(steps)) for value in ("time_s", "calls", "launches")}
+    return {value: table.fillna(0.0).astype(float) for value, table in tables.items()}
+
+
 def mix(data: Characterization, recording: WorkloadRecording, label: str = "") -> Mix | None:
     """The shares of one recording; None where none of its steps was profiled. A step of which is not known how long its
     operations took is no part of them."""
-    steps = {s.step: s for s in steps_of(data, recording.recording, PROFILED) if s.operations_s is not None}
-    rows = [row for row in data.times if row.recording == recording.recording and row.step in steps]
-    if not steps or not rows:
+    steps = [s for s in steps_of(data, recording.recording, PROFILED) if s.operations_s is not None]
+    table = type_table(data, recording.recording, [step.step for step in steps])
+    if not steps or table["time_s"].empty:
         return None
-    by_type = _by_type(rows)
-    lengths = {number: step.time_s for number, step in steps.items()}
-    between = {number: step.time_s - (step.operations_s or 0.0) for number, step in steps.items()}
-    medians = {key: _median_share(cells, lengths) for key, cells in by_type.items()}
-    rest = statistics.median(between[number] / lengths[number] for number in lengths)
-    total = sum(medians.values()) + rest
-    types = [_type_share(key, medians[key] / total, cells, lengths) for key, cells in by_type.items()]
-    types.sort(key=lambda each: (-each.share_ratio, each.name))
-    idle = TypeShare(BETWEEN, "H", rest / total, statistics.median(between.values()), 0.0, 0.0)
+    between = [step.time_s - (step.operations_s or 0.0) for step in steps]
+    shares = table["time_s"].copy()
+    shares.loc[(BETWEEN, "H"), :] = between
+    shares /= [step.time_s for step in steps]
+    ratios = shares.median(axis=1) / shares.median(axis=1).sum()
+    middle = {value: rows.median(axis=1) for value, rows in table.items()}
+    types = [
+        TypeShare(*key, *(float(of[key]) for of in (ratios, middle["time_s"], middle["calls"], middle["launches"])))
+        for key in table["time_s"].index
+    ]
+    types.sort(key=lambda share: (-share.share_ratio, share.name))
+    idle = TypeShare(BETWEEN, "H", float(ratios[BETWEEN, "H"]), statistics.median(between), 0.0, 0.0)
     return Mix(
         recording=recording,
         label=label or recording.workload,
         types=(*types, idle),
-        groups=_groups(by_type, between, lengths, (*types, idle)),
-        unclassified={each.name: each.share_ratio for each in types if each.group == UNCLASSIFIED},
-        sum_ratio=total,
+        groups=_groups(shares, ratios),
+        unclassified={share.name: share.share_ratio for share in types if share.group == UNCLASSIFIED},
         steps=len(steps),
-        step_s=statistics.median(plain) if (plain := _times(data, recording)) else None,
-        profiled_s=statistics.median(lengths.values()),
+        step_s=step_s(data, recording.recording),
+        profiled_s=statistics.median(step.time_s for step in steps),
     )
 
 
-def _times(data: Characterization, recording: WorkloadRecording) -> list[float]:
-    return [step.time_s for step in steps_of(data, recording.recording, PLAIN)]
-
-
-_Cells = dict[int, list[float]]
-"""Step → (time in s, calls, launches)."""
-
-
-def _by_type(rows: Iterable[OperationTime]) -> dict[tuple[str, str], _Cells]:
-    found: dict[tuple[str, str], _Cells] = {}
-    for row in rows:
-        placed = group_of(row.name, row.scope, row.tags)
-        key = (type_of(row.name, row.scope, row.optimizer), placed.group)
-        cell = found.setdefault(key, {}).setdefault(row.step, [0.0, 0.0, 0.0])
-        for place, value in enumerate((row.time_s, row.calls, row.launches)):
-            cell[place] += value
-    return found
-
-
-def _values(cells: _Cells, lengths: Mapping[int, float], place: int) -> list[float]:
-    return [cells.get(number, [0.0, 0.0, 0.0])[place] for number in lengths]
-
-
-def _median_share(cells: _Cells, lengths: Mapping[int, float]) -> float:
-    times = _values(cells, lengths, 0)
-    return statistics.median(time / length for time, length in zip(times, lengths.values(), strict=True))
-
-
-def _type_share(key: tuple[str, str], ratio: float, cells: _Cells, lengths: Mapping[int, float]) -> TypeShare:
-    time, calls, launches = (statistics.median(_values(cells, lengths, place)) for place in range(3))
-    return TypeShare(key[0], key[1], ratio, time, calls, launches)
-
-
-def _groups(
-    by_type: Mapping[tuple[str, str], _Cells],
-    between: Mapping[int, float],
-    lengths: Mapping[int, float],
-    types: Sequence[TypeShare],
-) -> dict[str, Share]:
+def _groups(shares: pd.DataFrame, ratios: pd.Series) -> dict[str, Share]:
     """A group's share is the sum of its types'; its interval that of the steps' own sums."""
-    each_step: dict[str, dict[int, float]] = {group: defaultdict(float) for group in GROUPS}
-    for (_, group), cells in by_type.items():
-        if group:
-            for number, cell in cells.items():
-                each_step[group][number] += cell[0]
-    each_step["H"] = dict(between)
-    found = {}
+    by_step = shares.groupby("group").sum().reindex(list(GROUPS), fill_value=0.0)
+    by_group = ratios.groupby("group").sum().reindex(list(GROUPS), fill_value=0.0)
+    groups = {}
     for group in GROUPS:
-        ratio = sum(each.share_ratio for each in types if each.group == group)
-        interval = median_interval([each_step[group].get(number, 0.0) / lengths[number] for number in lengths])
+        ratio, interval = float(by_group[group]), median_interval(by_step.T[group].tolist())
         low, high = (None, None) if interval is None else (min(interval[0], ratio), max(interval[2], ratio))
-        found[group] = Share(ratio, low, high)
-    return found
+        groups[group] = Share(ratio, low, high)
+    return groups
 
 
 def types_for(shares: Iterable[float], ratio: float = 0.9) -> int:
     """How many operation types, the largest first, make this part of their sum. Raises ValueError without any."""
-    ordered = sorted(shares, reverse=True)
-    total = sum(ordered)
-    if not total > 0:
-        raise ValueError("expected at least one share above 0")
-    reached = 0.0
-    for count, share in enumerate(ordered, 1):
-        reached += share
-        if reached >= ratio * total * (1 - 1e-12):
-            return count
-    return len(ordered)
+    reached = [part for part in cumulative(shares) if part < ratio * (1 - 1e-12)]
+    return len(reached) + 1
 
 
 def cumulative(shares: Iterable[float]) -> list[float]:
-    """The part that the largest, the two largest, … make of their sum."""
-    ordered = sorted(shares, reverse=True)
-    total = sum(ordered)
-    reached, found = 0.0, []
-    for share in ordered:
-        reached += share
-        found.append(reached / total)
-    return found
+    """The part that the largest, the two largest, … make of their sum. Raises ValueError for a sum of 0."""
+    sums = list(itertools.accumulate(sorted(shares, reverse=True)))
+    if sums and not sums[-1] > 0:
+        raise ValueError("expected at least one share above 0")
+    return [reached / sums[-1] for reached in sums]
 
 
 def vectors(mixes: Sequence[Mix]) -> dict[str, tuple[float, ...]]:
-    """Label → shares by operation type, time between operations left out as in the paper, for
-    `analysis/characterize/operation_mix.py`.
+    """Label → shares by operation type, time between operations left out as in the paper.
 
     A type has a place of its own for each group, the same for all workloads.
     """
-    columns = sorted({(each.group, each.name) for mix in mixes for each in mix.operations})
-    found = {}
-    for each in mixes:
-        shares = {(one.group, one.name): one.share_ratio for one in each.operations}
-        found[each.label] = tuple(shares.get(column, 0.0) for column in columns)
-    return found
+    columns = sorted({(share.group, share.name) for mix in mixes for share in mix.operations})
+    shares = {mix.label: {(share.group, share.name): share.share_ratio for share in mix.operations} for mix in mixes}
+    return {label: tuple(ratios.get(column, 0.0) for column in columns) for label, ratios in shares.items()}
+
+
+LABELS = {
+    "variant": "{}", "mode": "{}", "batch_size": "batch {}", "device": "{}", "threads": "{} threads",
+    "precision": "{}", "layout": "{}", "execution": "{}", "seed": "seed {}", "repeat": "repeat {}",
+}  # fmt: skip
+"""Fields that may set recordings of one workload apart, as they are written."""
 
 
 def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
     """Recording → the workload's name, and what sets it apart from others of the same name."""
-    parts = {
-        each.recording: {
-            "variant": each.variant,
-            "mode": each.mode,
-            "batch_size": f"batch {each.batch_size}",
-            "device": each.device,
-            "threads": "" if each.threads is None else f"{each.threads} threads",
-            "precision": each.precision,
-            "layout": each.layout,
-            "execution": each.execution,
-            "seed": f"seed {each.seed}",
-            "repeat": f"repeat {each.repeat}",
-        }
-        for each in recordings
-    }
-    found = {}
-    for each in recordings:
-        others = [parts[other.recording] for other in recordings if other.workload == each.workload]
-        differing = [key for key, value in parts[each.recording].items() if any(o[key] != value for o in others)]
-        words = [parts[each.recording][key] for key in differing]
-        found[each.recording] = " ".join([each.workload, *filter(None, words)])
-    return found
+    names = {}
+    for recording in recordings:
+        others = [other for other in recordings if other.workload == recording.workload]
+        parts = [recording.workload]
+        for field, text in LABELS.items():
+            value = getattr(recording, field)
+            if value not in ("", None) and any(getattr(other, field) != value for other in others):
+                parts.append(text.format(value))
+        names[recording.recording] = " ".join(parts)
+    return names
 
 
 @dataclass(frozen=True)
@@ -275,12 +236,6 @@ class Merge:
     @property
     def members(self) -> tuple[str, ...]:
         return self.left + self.right
-
-
-@dataclass(frozen=True)
-class _Cluster:
-    members: tuple[str, ...]
-    total: tuple[float, ...]  # sum of the members' vectors: 1 - cos does not see by what it is divided
 
 
 def cosine_distance(left: Sequence[float], right: Sequence[float]) -> float:
@@ -301,50 +256,32 @@ def centroid_linkage(vectors: Mapping[str, Sequence[float]]) -> list[Merge]:
 
     vectors: name → shares, all of one length. Raises ValueError as `cosine_distance` does.
     """
-    clusters = [_Cluster((name,), tuple(map(float, vector))) for name, vector in vectors.items()]
-    merges = []
-    while len(clusters) > 1:
-        pairs = [(i, j) for i in range(len(clusters)) for j in range(i + 1, len(clusters))]
-        i, j = min(pairs, key=lambda pair: _between(clusters[pair[0]], clusters[pair[1]]))
-        left, right = clusters[i], clusters[j]
-        merges.append(Merge(left.members, right.members, _between(left, right)))
-        total = tuple(x + y for x, y in zip(left.total, right.total, strict=True))
-        clusters[i] = _Cluster(left.members + right.members, total)
-        del clusters[j]
+    members: list[tuple[str, ...]] = [(name,) for name in vectors]
+    sums = [list(map(float, vector)) for vector in vectors.values()]  # 1 - cos does not see by what a sum is divided
+    merges: list[Merge] = []
+    while len(sums) > 1:
+        pairs = itertools.combinations(range(len(sums)), 2)
+        height, i, j = min((cosine_distance(sums[i], sums[j]), i, j) for i, j in pairs)
+        merges.append(Merge(members[i], members[j], height))
+        members[i] = merges[-1].members
+        sums[i] = [x + y for x, y in zip(sums[i], sums[j], strict=True)]
+        del members[j], sums[j]
     return merges
-
-
-def _between(left: _Cluster, right: _Cluster) -> float:
-    return cosine_distance(left.total, right.total)
 
 
 def matrix(names: Sequence[str], merges: Sequence[Merge]) -> list[tuple[float, float, float, float]]:
     """The merges as scipy's `dendrogram` takes them: two clusters' numbers, height, members. names: 0, 1, … there."""
-    numbers: dict[frozenset[str], int] = {frozenset((name,)): number for number, name in enumerate(names)}
-    rows = []
-    for number, merge in enumerate(merges, len(names)):
-        rows.append(
-            (
-                float(numbers[frozenset(merge.left)]),
-                float(numbers[frozenset(merge.right)]),
-                merge.height,
-                float(len(merge.members)),
-            )
-        )
-        numbers[frozenset(merge.members)] = number
-    return rows
+    clusters = [frozenset((name,)) for name in names] + [frozenset(merge.members) for merge in merges]
+    numbers = {members: float(number) for number, members in enumerate(clusters)}
+    return [
+        (numbers[frozenset(merge.left)], numbers[frozenset(merge.right)], merge.height, float(len(merge.members)))
+        for merge in merges
+    ]
 
 
 def inverted(merges: Sequence[Merge]) -> list[Merge]:
-    """Merges below the height of one that made a part of them: a dendrogram of these crosses itself."""
-    heights: dict[frozenset[str], float] = {}
-    found = []
-    for merge in merges:
-        parts = (frozenset(merge.left), frozenset(merge.right))
-        if any(heights.get(part, 0.0) > merge.height for part in parts):
-            found.append(merge)
-        heights[frozenset(merge.members)] = merge.height
-    return found
+    """Merges below the one before, which made a part of them: a dendrogram of these crosses itself."""
+    return [later for earlier, later in itertools.pairwise(merges) if later.height < earlier.height]
 
 
 def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
@@ -354,15 +291,14 @@ def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
     mixes: those that stand for their workloads (`analysis/characterize/summary.py`, `comparable_mixes`).
     """
     forms: dict[str, dict[str, Mix]] = {}
-    for each in mixes:
-        variant = each.recording.variant
-        forms.setdefault(
-            each.recording.workload.replace(f"@{variant}", "") if variant else each.recording.workload, {}
-        )[each.recording.variant] = each
+    for mix in mixes:
+        variant = mix.recording.variant
+        name = mix.recording.workload.replace(f"@{variant}", "") if variant else mix.recording.workload
+        forms.setdefault(name, {})[variant] = mix
     if len(forms) < 2:
         return {}
-    several = dict.fromkeys(variant for mine in forms.values() if len(mine) > 1 for variant in mine)
+    variants = dict.fromkeys(variant for form in forms.values() if len(form) > 1 for variant in form)
     return {
-        variant: [replace(mine.get(variant) or next(iter(mine.values())), label=name) for name, mine in forms.items()]
-        for variant in several
+        variant: [replace(form.get(variant) or next(iter(form.values())), label=name) for name, form in forms.items()]
+        for variant in variants
     }

@@ -34,7 +34,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from analysis.stats import summary as stats_summary
+from analysis.stats.summary import Array
 
 LEVEL = 0.05
 """Level of the test: how often a series without a trend is said to have one."""
@@ -83,18 +86,18 @@ def stationarity(times_s: Sequence[float]) -> Stationarity:
     if not summary.mean > 0:
         raise ValueError(f"expected times above 0, got a mean of {summary.mean:g} s")
     n = summary.n
-    spread = _spread(times_s, summary.mean)
-    slope = sen_slope(times_s)
-    trend = (None, None, None) if slope is None else tuple(each * (n - 1) / summary.median for each in slope)
-    level = stats_summary.median_interval(times_s)
+    spread, spread_low, spread_high = _spread(times_s, summary.mean)
+    slopes = sen_slope(times_s)
+    trend = (None, None, None) if slopes is None else tuple(slope * (n - 1) / summary.median for slope in slopes)
+    level = stats_summary.median_interval(times_s) or (None, None, None)
     return Stationarity(
         n=n,
         median_s=summary.median,
-        low_s=None if level is None else level[0],
-        high_s=None if level is None else level[2],
-        spread_ratio=spread[0],
-        spread_low=spread[1],
-        spread_high=spread[2],
+        low_s=level[0],
+        high_s=level[2],
+        spread_ratio=spread,
+        spread_low=spread_low,
+        spread_high=spread_high,
         trend_ratio=trend[0],
         trend_low=trend[1],
         trend_high=trend[2],
@@ -159,23 +162,16 @@ def _variance(n: int, ties: Sequence[int]) -> float:
 
 def _upper_tail(n: int, s: int) -> float:
     """The probability that S is at least s in a random order of n different values."""
-    counts = _inversions(n)
-    pairs = n * (n - 1) // 2
-    fewest = (pairs - s) // 2  # S = pairs - 2 · inversions
-    return sum(counts[: fewest + 1]) / sum(counts) if fewest >= 0 else 0.0
+    fewest = (n * (n - 1) // 2 - s) // 2  # S = pairs - 2 · inversions
+    return float(_inversions(n)[: fewest + 1].sum()) if fewest >= 0 else 0.0
 
 
 @functools.cache
-def _inversions(n: int) -> tuple[int, ...]:
-    """How many orders of n values have 0, 1, … inversions (Mahonian numbers)."""
-    counts = [1]
-    for size in range(2, n + 1):
-        wider = [0] * (len(counts) + size - 1)
-        for place, count in enumerate(counts):
-            for more in range(size):
-                wider[place + more] += count
-        counts = wider
-    return tuple(counts)
+def _inversions(n: int) -> Array:
+    """The share of the orders of n values that have 0, 1, … inversions (Mahonian numbers)."""
+    counts: Array = functools.reduce(np.convolve, (np.ones(size) for size in range(2, n + 1)), np.ones(1))
+    counts /= counts.sum()
+    return counts
 
 
 def _spread(values: Sequence[float], mean: float) -> tuple[float | None, float | None, float | None]:

@@ -8,16 +8,39 @@ What the operations of each group do in a training step: exact FLOP and bytes, b
 
 Counted by the operation table of the step (`analysis/operators/registry.py`), timed under the profiler. Bytes are the
 unfused sum over operations, so that their rate is what operations asked for, not what memory gave.
+
+A step put together from its operations timed alone, by group: Fathom's tools' "direct reconstruction", the sum over the
+distinct calls of how often × how long alone. A ratio to the recorded step below 1 says that operations take longer in
+the step than alone (caches that others emptied, the profiler's own time), above 1 that alone they lack what the step
+has warmed for them. Calls that only give views are left out of both.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.characterize.fathom_groups import OPERATIONS, STEP, UNCLASSIFIED, group_of
-from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, labels, mix, step_s, steps_of, vectors
+from analysis.characterize.operation_mix import (
+    Merge,
+    Mix,
+    centroid_linkage,
+    labels,
+    mix,
+    step_s,
+    steps_of,
+    type_table,
+    vectors,
+)
 from analysis.characterize.stationarity import Stationarity, stationarity
 from analysis.operators.traffic import UNSIZED
-from results.records.characterization import PLAIN, Characterization, OperationCost, WorkloadRecording
+from results.records.characterization import (
+    PLAIN,
+    PROFILED,
+    AloneTime,
+    Characterization,
+    OperationCost,
+    WorkloadRecording,
+)
 
 
 @dataclass(frozen=True)
@@ -64,28 +87,21 @@ def linkage(mixes: Sequence[Mix]) -> list[Merge]:
 
 def training_against_inference(data: Characterization) -> list[Against]:
     """Each mode on each device, Fathom's Figure 5: CPU training is 1."""
-    recordings = [(each, step_s(data, each.recording)) for each in ok(data, "mix")]
-    of_cpu = {
-        each.workload: time_s
-        for each, time_s in recordings
-        if each.mode == "training" and each.device == "cpu" and time_s is not None
+    steps = [(recording, step_s(data, recording.recording)) for recording in ok(data, "mix")]
+    cpu = {
+        r.workload: time_s for r, time_s in steps if (r.mode, r.device) == ("training", "cpu") and time_s is not None
     }
-    found = []
-    for each, time_s in recordings:
-        if time_s is not None:
-            base = of_cpu.get(each.workload)
-            found.append(Against(each.workload, each.mode, each.device, time_s, time_s / base if base else None))
-    return found
+    return [
+        Against(r.workload, r.mode, r.device, time_s, time_s / cpu[r.workload] if cpu.get(r.workload) else None)
+        for r, time_s in steps
+        if time_s is not None
+    ]
 
 
 def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Stationarity]]:
     """How steady the plain steps of every mix are; in order of time, those that count."""
-    found = []
-    for each in ok(data, "mix"):
-        times = [step.time_s for step in steps_of(data, each.recording, PLAIN)]
-        if times:
-            found.append((each, stationarity(times)))
-    return found
+    times = [(r, [step.time_s for step in steps_of(data, r.recording, PLAIN)]) for r in ok(data, "mix")]
+    return [(recording, stationarity(times_s)) for recording, times_s in times if times_s]
 
 
 @dataclass(frozen=True)
@@ -137,25 +153,26 @@ class GroupCost:
 
 def group_costs(data: Characterization) -> list[GroupCost]:
     """FLOP, bytes and time by group, of every training mix whose operations were counted. All optimizer work is F."""
-    found = []
-    for each in ok(data, "mix"):
-        if each.mode != "training":
-            continue
-        rows = [row for row in data.costs if row.recording == each.recording]
-        for group in (*OPERATIONS, UNCLASSIFIED):
-            mine = [
-                row for row in rows if group_of(row.name, STEP if row.phase == "optimizer" else "", ()).group == group
-            ]
-            if mine:
-                found.append(_group_cost(each.workload, group, mine))
-    return found
+    costs = []
+    for recording in ok(data, "mix"):
+        groups: dict[str, list[OperationCost]] = {group: [] for group in (*OPERATIONS, UNCLASSIFIED)}
+        for row in data.costs:
+            if row.recording == recording.recording and recording.mode == "training":
+                groups[group_of(row.name, STEP if row.phase == "optimizer" else "")].append(row)
+        costs += [_group_cost(recording.workload, group, rows) for group, rows in groups.items() if rows]
+    return costs
 
 
 def _group_cost(workload: str, group: str, rows: Sequence[OperationCost]) -> GroupCost:
     """The sum over a group's rows; without FLOP if one of them is of an operation that has no formula."""
     times = [row.time_s for row in rows if row.time_s is not None]
     model, other = sum(row.model_flop for row in rows), sum(row.other_flop for row in rows)
-    unknown, untimed = sum(row.calls for row in rows if not row.kind), sum(map(untimed_calls, rows))
+    unknown = sum(row.calls for row in rows if not row.kind)
+    untimed = sum(row.calls if row.time_s is None else row.untimed_calls for row in rows)
+    by_unit: dict[str, int] = defaultdict(int)
+    for row in rows:
+        if row.model_flop:
+            by_unit[row.unit] += row.model_flop
     return GroupCost(
         workload=workload,
         group=group,
@@ -164,7 +181,7 @@ def _group_cost(workload: str, group: str, rows: Sequence[OperationCost]) -> Gro
         other_flop=None if unknown else other,
         bytes=sum(row.read_bytes + row.written_bytes for row in rows),
         time_s=None if untimed else sum(times),
-        flop_by_unit=_by_unit(rows),
+        flop_by_unit=dict(by_unit),
         at_least_flop=model + other,
         unknown_calls=unknown,
         at_least_time_s=sum(times) if times else None,
@@ -173,14 +190,67 @@ def _group_cost(workload: str, group: str, rows: Sequence[OperationCost]) -> Gro
     )
 
 
-def untimed_calls(row: OperationCost) -> int:
-    """How many of its calls have no time; all of them where the row has none."""
-    return row.calls if row.time_s is None else row.untimed_calls
+@dataclass(frozen=True)
+class Reconstructed:
+    """One group of one recording ("": of what has none), or all of them ("all").
+
+    untimed: calls that could not be run alone. alone_s: None where there are such calls; at_least_alone_s is the sum of
+    the others. recorded_s: None without a profiled step. step_ratio: alone_s ÷ the whole step without the profiler, of
+    "all".
+    """
+
+    workload: str
+    mode: str
+    group: str
+    calls: int
+    kinds: int  # distinct calls
+    alone_s: float | None
+    recorded_s: float | None
+    untimed: int
+    step_ratio: float | None = None
+    at_least_alone_s: float = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.alone_s is None or not self.recorded_s else self.alone_s / self.recorded_s
 
 
-def _by_unit(rows: Sequence[OperationCost]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for row in rows:
-        if row.model_flop:
-            found[row.unit] = found.get(row.unit, 0) + row.model_flop
-    return found
+def reconstructed(data: Characterization) -> list[Reconstructed]:
+    """By group, then all together, of every recording whose operations were timed alone."""
+    parts = []
+    for recording in ok(data, "mix"):
+        groups: dict[str, list[AloneTime]] = {group: [] for group in (*OPERATIONS, UNCLASSIFIED)}
+        for row in data.alone:
+            if row.recording == recording.recording:
+                groups[group_of(row.name, STEP if row.phase == "optimizer" else "")].append(row)
+        groups = {group: rows for group, rows in groups.items() if rows}
+        steps = [step.step for step in steps_of(data, recording.recording, PROFILED)]
+        times = type_table(data, recording.recording, steps, views=False)["time_s"].groupby("group").sum()
+        middles = dict(zip(times.index, times.median(axis=1).tolist(), strict=True))
+        recorded_s = {group: middles.get(group, 0.0) if steps else None for group in groups}
+        parts += [_reconstructed(recording, group, rows, recorded_s[group]) for group, rows in groups.items()]
+        if groups:
+            rows = [row for rows in groups.values() for row in rows]
+            whole = _reconstructed(recording, "all", rows, sum(filter(None, recorded_s.values())) if steps else None)
+            step = step_s(data, recording.recording)
+            ratio = whole.alone_s / step if step and whole.alone_s is not None else None
+            parts.append(replace(whole, step_ratio=ratio))
+    return parts
+
+
+def _reconstructed(
+    recording: WorkloadRecording, group: str, rows: Sequence[AloneTime], recorded_s: float | None
+) -> Reconstructed:
+    known_s = sum(row.calls * row.time_s for row in rows if row.time_s is not None)
+    untimed = sum(row.calls for row in rows if row.time_s is None)
+    return Reconstructed(
+        workload=recording.workload,
+        mode=recording.mode,
+        group=group,
+        calls=sum(row.calls for row in rows),
+        kinds=len(rows),
+        alone_s=None if untimed else known_s,
+        recorded_s=recorded_s,
+        untimed=untimed,
+        at_least_alone_s=known_s,
+    )

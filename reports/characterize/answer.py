@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import GROUPS
 from analysis.characterize.operation_mix import Merge, Mix, pictures, types_for
+from analysis.characterize.parallelism import Scaling, over_batch, parallelism
 from analysis.characterize.stationarity import Stationarity, Tail, tail
-from analysis.characterize.step_reconstruction import Reconstructed, Scaling, over_batch, parallelism, reconstructed
 from analysis.characterize.summary import (
     Against,
     GroupCost,
+    Reconstructed,
     comparable_mixes,
     group_costs,
     linkage,
     mixes,
+    reconstructed,
     steadiness,
     training_against_inference,
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import GROUPS, figure3
 from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, cumulative, matrix, steps_of
-from analysis.characterize.step_reconstruction import Scaling
+from analysis.characterize.parallelism import Scaling
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import fitting, si_time
 from results.records.characterization import MODES, PLAIN

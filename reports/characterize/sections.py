@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
 from analysis.characterize.operation_mix import Merge, inverted
-from analysis.characterize.step_reconstruction import Amdahl
+from analysis.characterize.parallelism import Amdahl
 from reports.characterize.answer import (
     CharacterizeAnswer,
     at_least_time,

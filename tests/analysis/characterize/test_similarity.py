@@ -11,13 +11,13 @@ import random
 
 import pytest
 
-from analysis.characterize.fathom_groups import COLUMNS_OF_GROUPS, figure3, figure3_groups
+from analysis.characterize.fathom_groups import figure3
 from analysis.characterize.operation_mix import (
     centroid_linkage,
     cosine_distance,
     inverted,
 )
-from analysis.characterize.step_reconstruction import amdahl, karp_flatt
+from analysis.characterize.parallelism import amdahl, karp_flatt
 
 HEIGHTS = (0.0029, 0.0150, 0.0262, 0.0422, 0.1100, 0.4365, 0.9226)
 """Of the merges of Figure 3's rows; computed by numpy from cluster means before this code was written."""
@@ -25,8 +25,8 @@ HEIGHTS = (0.0029, 0.0150, 0.0262, 0.0422, 0.1100, 0.4365, 0.9226)
 CNNS = {"residual", "vgg", "alexnet", "deepq"}
 
 
-def cells(reading: str = "likely") -> dict[str, list[int]]:
-    return {workload: list(row.values()) for workload, row in figure3(reading).items()}
+def cells() -> dict[str, list[int]]:
+    return {workload: list(row.values()) for workload, row in figure3().items()}
 
 
 def test_figure_3_alone_gives_the_heights_of_figure_4():
@@ -38,22 +38,6 @@ def test_figure_3_alone_gives_the_heights_of_figure_4():
     assert {frozenset(merges[-1].left), frozenset(merges[-1].right)} == {
         frozenset(CNNS), frozenset(figure3().keys() - CNNS),
     }  # fmt: skip
-
-
-def test_the_literal_reading_moves_the_doubtful_merge_and_no_group():
-    heights = [merge.height for merge in centroid_linkage(cells("literal"))]
-    assert heights == pytest.approx((0.0029, 0.0150, 0.0262, 0.0422, 0.2287, 0.4347, 0.9218), abs=5e-5)
-    for reading in ("likely", "literal"):
-        rows = figure3(reading)
-        sums = {
-            name: {
-                group: sum(row[column] for column in columns.split()) for group, columns in COLUMNS_OF_GROUPS.items()
-            }
-            for name, row in rows.items()
-        }
-        assert sums == figure3_groups()
-    with pytest.raises(ValueError, match="expected a reading"):
-        figure3("guessed")
 
 
 def test_distance_of_known_angles():
@@ -110,8 +94,6 @@ def test_two_counts_from_one_thread_are_karp_and_flatts_share():
     assert law.karp_flatt == {2: pytest.approx(0.6)}
     assert karp_flatt(4.0, 4) == 0
     assert karp_flatt(1.0, 4) == 1
-    with pytest.raises(ValueError, match="two threads"):
-        karp_flatt(1.0, 1)
 
 
 def test_too_little_is_refused():

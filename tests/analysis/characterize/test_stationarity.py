@@ -19,7 +19,7 @@ from analysis.characterize.stationarity import (
     stationarity,
     tail,
 )
-from analysis.characterize.step_reconstruction import reconstructed
+from analysis.characterize.summary import reconstructed
 from results.records.characterization import (
     AloneTime,
     Characterization,
