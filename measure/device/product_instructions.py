@@ -9,18 +9,14 @@ Not claimed: what is printed by neither (torch's own kernels, Arm's Compute Libr
 takes longer, so no time is taken meanwhile.
 """
 
+import collections
 import contextlib
 import ctypes
-import functools
 import os
 import re
 import sys
 import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-
-from results.errors import Unavailable, one_line
+from collections.abc import Iterable, Iterator, Mapping
 
 EMULATED, REFERENCE, UNKNOWN = "emulated", "reference", "unknown"
 """Beside names of instructions: the dtype has none of its own there; plain loops; a name that is not known here."""
@@ -61,87 +57,34 @@ _mkl_instructions: list[str] = []
 """What MKL said in this process, once."""
 
 
-@dataclass
-class Log:
-    """What was printed while it was on, and what follows of it. reason: why nothing is known, if so."""
-
-    lines: list[str] = field(default_factory=list)
-    reason: str = ""
-
-    @property
-    def instructions(self) -> dict[str, tuple[str, ...]]:
-        """ "kind/dtype" → names, each once, sorted."""
-        return instructions(self.lines)
-
-
 @contextlib.contextmanager
-def log() -> Iterator[Log]:
-    """oneDNN's and MKL's verbose modes on inside; the log has their lines afterwards.
+def log() -> Iterator[list[str]]:
+    """oneDNN's and MKL's verbose modes on inside; afterwards the list has their lines, for `instructions`.
 
-    What else this process prints to standard output meanwhile is printed afterwards.
+    What else this process prints to standard output meanwhile is printed afterwards. Where there is no standard output
+    to read the libraries' words from, the list stays empty.
     """
     import torch
 
-    found = Log()
-    try:
-        with _captured(found.lines), contextlib.ExitStack() as verbose:
-            if torch.backends.mkldnn.is_available():
-                verbose.enter_context(torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON))
-            if torch.backends.mkl.is_available():
-                verbose.enter_context(torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_ON))
-            yield found
-    except Unavailable as fault:
-        found.reason = str(fault)
-    others = [line for line in found.lines if not line.startswith(("onednn_verbose", "MKL_VERBOSE"))]
-    for line in others:
-        print(line)
-
-
-def attempt(run: Callable[[], None]) -> str:
-    """Runs a small product; "" or, in a line, why this torch or processor does not."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a torch says what later ones will not have
-            run()
-    except (RuntimeError, NotImplementedError, AttributeError, ImportError) as fault:
-        return one_line(str(fault), 200)
-    return ""
-
-
-def _products(dtype: str) -> None:
-    import torch
-
-    kind = getattr(torch, dtype)
-    left, image = torch.ones(256, 256, dtype=kind), torch.ones(1, 64, 28, 28, dtype=kind)
-    torch.mm(left, left)
-    torch.nn.functional.conv2d(image, torch.ones(64, 64, 3, 3, dtype=kind), padding=1)
-
-
-def _int8_products() -> None:
-    import torch
-
-    left, image = torch.ones(256, 256), torch.ones(1, 64, 28, 28)
-    to_8_bits = functools.partial(torch.quantize_per_tensor, scale=0.1, zero_point=0)
-    weight = to_8_bits(torch.ones(64, 64, 3, 3), dtype=torch.qint8)
-    nn = torch.ao.nn.quantized.functional
-    nn.linear(to_8_bits(left, dtype=torch.quint8), to_8_bits(left, dtype=torch.qint8))
-    nn.conv2d(to_8_bits(image, dtype=torch.quint8), weight, torch.zeros(64), padding=1)
-
-
-PRODUCTS: Mapping[str, Callable[[], None]] = {
-    **{dtype: functools.partial(_products, dtype) for dtype in ("float32", "bfloat16", "float16")},
-    "int8": _int8_products,
-}
-"""Dtype → a matrix product and a convolution of it, of less than 0.1 s. int8 as torch's quantized layers run it."""
+    lines: list[str] = []
+    with _captured(lines), contextlib.ExitStack() as verbose:
+        if torch.backends.mkldnn.is_available():
+            verbose.enter_context(torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON))
+        if torch.backends.mkl.is_available():
+            verbose.enter_context(torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_ON))
+        yield lines
+    for line in lines:
+        if not line.startswith(("onednn_verbose", "MKL_VERBOSE")):
+            print(line)
 
 
 def instructions(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """What the lines of both libraries say of products: "kind/dtype" → instructions, each once, sorted."""
-    found: dict[str, set[str]] = {}
+    names_of = collections.defaultdict(set)
     for line in lines:
         for key, name in _of_line(line):
-            found.setdefault(key, set()).add(name)
-    return {key: tuple(sorted(names)) for key, names in sorted(found.items())}
+            names_of[key].add(name)
+    return {key: tuple(sorted(names)) for key, names in sorted(names_of.items())}
 
 
 def _of_line(line: str) -> Iterator[tuple[str, str]]:
@@ -185,9 +128,10 @@ def _captured(lines: list[str]) -> Iterator[None]:
     sys.stdout.flush()
     libc.fflush(None)
     try:
-        kept = os.dup(1)
-    except OSError as fault:  # there is no standard output
-        raise Unavailable(f"no standard output to read the libraries' words from: {fault}") from fault
+        stdout = os.dup(1)
+    except OSError:
+        yield
+        return
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 1)
         try:
@@ -195,7 +139,7 @@ def _captured(lines: list[str]) -> Iterator[None]:
         finally:
             sys.stdout.flush()
             libc.fflush(None)
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(stdout, 1)
+            os.close(stdout)
             file.seek(0)
             lines += file.read().decode("utf-8", "replace").splitlines()

@@ -25,7 +25,6 @@ from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
 from measure.ceiling.core_peaks import issue_rows
 from measure.ceiling.machine import copies_and_launches
 from measure.device import apply_precision, cpu_identity, product_instructions
-from measure.device.product_instructions import Log
 from measure.native.malloc import extend_heap, retain_freed_memory
 from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
@@ -194,9 +193,9 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     if cell.compile:
         found = replace(found, compile_s=compile_step(step, clock))
         if cell.device == "cpu":
-            with _products_log("cpu") as product_log:
+            with _products_log("cpu") as lines:
                 step()
-            found = replace(found, instructions=product_log.instructions)
+            found = replace(found, instructions=product_instructions.instructions(lines))
     measured = time_cell(cell, step, clock, protocol, found, beside)
     after, wrong = flags_after(cell)
     invalid: dict[str, Any] = {"status": "invalid", "reason": wrong} if wrong else {}
@@ -238,7 +237,7 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> Run:
     inputs = [(batch.inputs, batch.target) for batch in made.few]
     made.clock.synchronize()
     begun_s = made.clock.wall_s()
-    with _products_log(cell.device) as product_log:
+    with _products_log(cell.device) as lines:
         traced = trace_step(
             made.step, model=made.model, optimizer=made.optimizer, inputs=inputs, steps_before=steps_before
         )
@@ -251,13 +250,13 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> Run:
         first_loss=loss_of(made.step),
         items_per_step=made.workload.items(made.workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in made.model.parameters()),
-        instructions=product_log.instructions,
+        instructions=product_instructions.instructions(lines),
     )
 
 
-def _products_log(device: str) -> AbstractContextManager[Log]:
+def _products_log(device: str) -> AbstractContextManager[list[str]]:
     """Hears on a CPU what its libraries say of the products of an untimed step; nothing elsewhere."""
-    return product_instructions.log() if device == "cpu" else nullcontext(product_instructions.Log())
+    return product_instructions.log() if device == "cpu" else nullcontext(list[str]())
 
 
 def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:

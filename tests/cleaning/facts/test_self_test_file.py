@@ -10,7 +10,7 @@ import pytest
 from analysis.devices.precisions import PRECISIONS
 from cleaning.facts import self_test as facts_self_test
 from cleaning.facts.self_test import LIMITS, NEEDED, SelfTest, faults, parsed
-from runners.doctor.self_test import CHECKS
+from runners.self_test import CHECKS
 from tests.support.made_up.made_up_device import self_test as made_up_device_self_test
 
 H200 = "NVIDIA H200"

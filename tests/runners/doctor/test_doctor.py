@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from analysis.devices.telemetry import Reading
-from runners.doctor import checks
-from runners.doctor import command as doctor_command
-from runners.doctor.checks import Check
+from runners import doctor as doctor_command
+from runners import machine_checks as checks
+from runners.machine_checks import Check
 from tests.support.fakes.commands import refused, running
 
 ROOT = Path(__file__).parents[3]

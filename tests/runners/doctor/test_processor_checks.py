@@ -9,9 +9,9 @@ import pytest
 from analysis.devices.processors import Processor
 from measure.device.cpu_identity import Allowance
 from results.records.cell import Ceiling
-from runners.doctor import checks as processor
-from runners.doctor import command
-from runners.doctor.checks import identity_check
+from runners import doctor as command
+from runners import machine_checks as processor
+from runners.machine_checks import identity_check
 from tests.support.fakes.commands import refused, running
 
 XEON = Processor("GenuineIntel", "6", "85", "4", "Intel(R) Xeon(R) Silver 4114 CPU", frozenset({"fma", "avx512f"}))
@@ -46,13 +46,13 @@ def test_a_processor_that_is_known_and_one_that_is_not() -> None:
 
 
 def test_peaks_of_this_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("runners.doctor.checks.processor", lambda: XEON)
+    monkeypatch.setattr("runners.machine_checks.processor", lambda: XEON)
     monkeypatch.setattr(processor, "core_rows", lambda threads: [ROW])
     assert command.main(["--peaks", "cpu", "--format", "csv"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["derived_flop_per_s"] for row in rows if row["unit"] == "fp32"] == ["240000000000.0", ""]
     hidden = replace(XEON, name="Intel Xeon Processor")
-    monkeypatch.setattr("runners.doctor.checks.processor", lambda: hidden)
+    monkeypatch.setattr("runners.machine_checks.processor", lambda: hidden)
     words = "parts of GenuineIntel family 6 model 85 have one FMA unit or two"
     refused(running(command.main, capsys)("--peaks", "cpu"), words)
 

@@ -13,10 +13,11 @@ from analysis.devices import peaks
 from analysis.devices.telemetry import Reading
 from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from results.errors import Unavailable
-from runners.doctor import command, self_test
-from runners.doctor import self_test as known_work
-from runners.doctor.self_test import CheckResult, DeviceUnderTest, within
+from runners import doctor as command
+from runners import self_test
+from runners import self_test as known_work
 from runners.report.compare import self_test_of
+from runners.self_test import CheckResult, DeviceUnderTest, within
 from tests.support.fakes.commands import refused, running
 
 CPU = DeviceUnderTest("cpu", "a processor")
@@ -198,7 +199,7 @@ def test_a_clock_that_is_lowered_in_the_middle_is_no_fault(monkeypatch, said, co
         def poll(self):
             return Reading(time_s=0.0, sm_clock_hz=hz[clock.block + 1] if said else None)  # while the block runs
 
-    monkeypatch.setattr("runners.doctor.self_test.open_device", lambda device: Clocked())
+    monkeypatch.setattr("runners.self_test.open_device", lambda device: Clocked())
     found = self_test.intervals(GPU)
     assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
     assert found.expected.endswith("at one clock") == said

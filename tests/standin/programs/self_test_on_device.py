@@ -24,10 +24,10 @@ import measure.operations.tracer
 import measure.profiler.allocations
 import measure.profiler.work_profiles  # noqa: F401
 from measure.device.environment import device_facts
-from runners.doctor import self_test
-from runners.doctor import self_test as known_work
-from runners.doctor.self_test import CHECKS, DeviceUnderTest, guarded
+from runners import self_test
+from runners import self_test as known_work
 from runners.footprint import step
+from runners.self_test import CHECKS, DeviceUnderTest, guarded
 
 SHORT = (
     (self_test, "RATE_S", 0.4),

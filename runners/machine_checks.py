@@ -4,13 +4,14 @@ Every check returns lines and prints nothing; none changes a setting. `ok` means
 results are possible but say less or scatter more, `missing` that something is not there. Only a line that is `needed`
 can make a machine unfit; no optional counter or tool does. A check does not claim that the machine stays as it is.
 
-Of a CPU: its cores, what they may be used for, and its derived peak, all measured. `peaks_answer` is the
-same for `--peaks`: of this machine's processor, or what a core of a microarchitecture does in a clock.
+Of a CPU: its cores, what they may be used for, and its derived peak, all measured. `core_peaks` is the same for
+`--peaks`.
 """
 
 import importlib
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import sys
@@ -75,19 +76,24 @@ class Check:
     needed: bool = False
 
 
+def _line(topic: str, fact: str, cost: str = "", needed: bool = False) -> Check:
+    """A line that is ok where nothing is lost, else a warning."""
+    return Check(topic, "warn" if cost else "ok", fact, cost, needed)
+
+
 def all_checks(runs: Path) -> list[Check]:
     """Every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
     host, torch = vars(environment.host_facts()), vars(environment.torch_facts())
-    gpus = range(torch["cuda_devices"] or 0)
-    devices = [f"cuda:{index}" for index in gpus] or ["cuda", "cpu"]
-    states = [line for each in devices for line in telemetry_checks(each)]  # before a context of ours is there
-    lines = [*python_checks(), *torch_checks(torch), torchvision_check()]
-    for device in [f"cuda:{index}" for index in gpus] or ["cpu"]:
+    gpus = [f"cuda:{index}" for index in range(torch["cuda_devices"] or 0)]
+    states = [line for device in gpus or ["cuda", "cpu"] for line in telemetry_checks(device)]  # before our context
+    lines = [_python_check(), *torch_checks(torch), torchvision_check()]
+    for device in gpus or ["cpu"]:
         lines += device_checks(vars(environment.device_facts(device)))
-    lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states]
-    lines += [*host_checks(host), *override_checks(environment.overrides())]
+    lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states, *host_checks(host)]
+    cost = "fp32 and tf32 cells are refused: no flag shows what really runs"
+    lines += [_line("override", variable, cost) for variable in environment.overrides()]
     lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]
-    return lines
+    return lines if gpus else [*lines, *processor_checks()]
 
 
 def is_fit(lines: list[Check]) -> bool:
@@ -95,13 +101,10 @@ def is_fit(lines: list[Check]) -> bool:
     return not any(line.needed and line.state == "missing" for line in lines)
 
 
-def python_checks(version: tuple[int, ...] = sys.version_info[:3]) -> Iterator[Check]:
+def _python_check() -> Check:
     """The interpreter against the versions that the project is tested with."""
-    fact = ".".join(map(str, version))
-    if (3, 11) <= version[:2] <= (3, 13):
-        yield Check("python", "ok", fact)
-    else:
-        yield Check("python", "warn", fact, "tested with 3.11 to 3.13 only")
+    tested = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    return _line("python", platform.python_version(), "" if tested else "tested with 3.11 to 3.13 only")
 
 
 def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
@@ -114,13 +117,11 @@ def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     low, high = TORCH_VERSIONS
     supported = low <= version < high and version != (2, 13)
     cost = "" if supported else "not tested: expected 2.11 to 2.15 without 2.13; flags and counts may differ"
-    yield Check("torch", "ok" if supported else "warn", facts["torch"], cost, needed=True)
+    yield _line("torch", facts["torch"], cost, needed=True)
     if facts["cuda"] or facts["hip"]:
-        yield Check("torch build", "ok", f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}")
+        yield _line("torch build", f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}")
     else:
-        yield Check(
-            "torch build", "warn", "CPU only", "no GPU is used, though one may be there; nor does torchvision fit"
-        )
+        yield _line("torch build", "CPU only", "no GPU is used, though one may be there; nor does torchvision fit")
 
 
 def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> Check:
@@ -130,7 +131,7 @@ def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> C
     except Exception as fault:  # noqa: BLE001 - a build for another torch raises anything; it becomes a line
         cost = "no image model can be built; a version for another torch fails like this"
         return Check("torchvision", "missing", one_line(f"{type(fault).__name__}: {fault}", 160), cost, needed=True)
-    return Check("torchvision", "ok", version, needed=True)
+    return _line("torchvision", version, needed=True)
 
 
 def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
@@ -141,86 +142,73 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         return
     if facts["device"] == "cpu":
         isa = " ".join(flag for flag, there in (facts["isa"] or {}).items() if there)
-        yield Check("device", "ok", f"cpu: {name}, {facts['physical_cores'] or '?'} cores, {isa or 'ISA unknown'}")
-        yield Check("peaks", "warn", "no datasheet gives a CPU's peak", "its ceiling and its derived peak are measured")
+        yield _line("device", f"cpu: {name}, {facts['physical_cores'] or '?'} cores, {isa or 'ISA unknown'}")
+        yield _line("peaks", "no datasheet gives a CPU's peak", "its ceiling and its derived peak are measured")
         return
     size = f"{facts['multiprocessors']} multiprocessors, {facts['memory_bytes'] / 1e9:.0f} GB"
+    stand_in = "no hardware: what is measured on it is evidence of nothing but this program"
     fact = f"{facts['device']}: {name}, {facts['compute_capability']}, {size}"
-    cost = "no hardware: what is measured on it is evidence of nothing but this program"
-    yield Check("device", "warn", fact, cost) if peaks.is_stand_in(name) else Check("device", "ok", fact)
+    yield _line("device", fact, stand_in if peaks.is_stand_in(name) else "")
     row = peaks.lookup(name, facts["multiprocessors"])
     if row is None:
         cost = "no datasheet denominator: the measured peak, or --peak-tflops"
         yield Check("peaks", "missing", f"no row for {name!r} with {facts['multiprocessors']} multiprocessors", cost)
-    elif row.verification == "memory":
-        yield Check("peaks", "warn", f"{row.source} (memory)", "the figures were never read in a document")
     else:
-        yield Check("peaks", "ok", f"{row.source} ({row.verification})")
+        unread = "the figures were never read in a document" if row.verification == "memory" else ""
+        yield _line("peaks", f"{row.source} ({row.verification})", unread)
 
 
 def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
     """NVIDIA's kernel driver; one without a GPU that torch can use is worth a line."""
-    if version is None and usable:
-        yield Check("driver", "warn", "version unknown, but torch uses a GPU", "the manifest cannot say which driver")
-    elif version is None:
+    if version is None and not usable:
         yield Check("driver", "missing", "no NVIDIA driver in /proc, none in NVML", "no NVIDIA GPU can be measured")
-    elif not usable:
-        yield Check("driver", "warn", f"{version}, but torch sees no GPU", "cells run on the CPU")
+    elif version is None:
+        yield _line("driver", "version unknown, but torch uses a GPU", "the manifest cannot say which driver")
+    elif usable:
+        yield _line("driver", version)
     else:
-        yield Check("driver", "ok", version)
+        yield _line("driver", f"{version}, but torch sees no GPU", "cells run on the CPU")
 
 
 def host_checks(host: Mapping[str, Any]) -> Iterator[Check]:
     """Load, governor and quota: what makes times on this host scatter."""
     usable, load = host["cpu_usable"] or 1, host["load_1min"]
+    busy = load is not None and load > BUSY_LOAD_RATIO * usable
     if load is None:
-        yield Check("load", "warn", "unknown", "other work cannot be seen")
-    elif load > BUSY_LOAD_RATIO * usable:
-        yield Check("load", "warn", f"{load:.1f} on {usable} cores", "other work shares the cores: intervals widen")
+        yield _line("load", "unknown", "other work cannot be seen")
     else:
-        yield Check("load", "ok", f"{load:.1f} on {usable} cores")
+        cost = "other work shares the cores: intervals widen" if busy else ""
+        yield _line("load", f"{load:.1f} on {usable} cores", cost)
     governor = host["governor"]
-    if governor in (None, "performance"):
-        yield Check("governor", "ok", governor or "not shown (virtual machine)")
-    else:
-        yield Check("governor", "warn", governor, "the clock follows the load: CPU times drift while it rises")
+    drifts = governor not in (None, "performance")
+    cost = "the clock follows the load: CPU times drift while it rises" if drifts else ""
+    yield _line("governor", governor or "not shown (virtual machine)", cost)
     quota = host["cpu_quota"]
     if quota is not None and quota < usable:
-        yield Check(
-            "quota", "warn", f"{quota:g} of {usable} cores", "the container is stopped when it has used them up"
-        )
-
-
-def override_checks(variables: list[str]) -> Iterator[Check]:
-    """Variables that change fp32 behind torch's flags."""
-    for variable in variables:
-        yield Check("override", "warn", variable, "fp32 and tf32 cells are refused: no flag shows what really runs")
+        yield _line("quota", f"{quota:g} of {usable} cores", "the container is stopped when it has used them up")
 
 
 def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterator[Check]:
     """Each counter of the registry (name → adapter, what to install), and what to install where it is absent."""
-    for name, (_, packages) in counters.items():
-        distributions = [
-            re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in packages.split()
-        ]  # without versions
-        versions = [environment.package_version(distribution) for distribution in distributions]
-        if all(version or _is_installed(package) for package, version in zip(distributions, versions, strict=True)):
-            known = versions[0] if versions else "part of the project" if name == OWN else "part of torch"
-            yield Check("counter", "ok", f"{name} {known or ''}".strip())
+    for counter, (_, packages) in counters.items():
+        names = [re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in packages.split()]  # without versions
+        versions = [environment.package_version(name) for name in names]
+        if all(version or _is_installed(package) for package, version in zip(names, versions, strict=True)):
+            known = versions[0] if versions else "part of the project" if counter == OWN else "part of torch"
+            yield _line("counter", f"{counter} {known or ''}".strip())
         else:
-            cost = f"no second opinion from it: {install_line(packages)}"
-            yield Check("counter", "missing", name, cost)
+            yield Check("counter", "missing", counter, f"no second opinion from it: {install_line(packages)}")
 
 
 def tool_checks(which: Callable[[str], str | None] = shutil.which) -> Iterator[Check]:
     """NVTX and NVIDIA's profilers."""
     if _is_installed("nvtx"):
-        yield Check("nvtx", "ok", f"nvtx {environment.package_version('nvtx') or ''}".strip())
+        yield _line("nvtx", f"nvtx {environment.package_version('nvtx') or ''}".strip())
     else:
         yield Check("nvtx", "missing", "package nvtx", "a timeline shows no phases: python -m pip install nvtx")
     for command, (title, cost) in TOOLS.items():
         path = which(command)
-        yield Check(command, "ok", path) if path else Check(command, "missing", f"{title} is not on PATH", cost)
+        yield _line(command, path) if path else Check(command, "missing", f"{title} is not on PATH", cost)
 
 
 def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> Check:
@@ -230,10 +218,8 @@ def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> C
     except OSError:
         return Check("permission", "missing", f"unknown: no {parameters}", "no hardware counts, as far as is known")
     if os.geteuid() == 0 or "RmProfilingAdminOnly: 0" in text:
-        return Check("permission", "ok", "performance counters may be read")
-    return Check(
-        "counters", "warn", "performance counters are for root only", "Nsight Compute gives no hardware counts"
-    )
+        return _line("permission", "performance counters may be read")
+    return _line("counters", "performance counters are for root only", "Nsight Compute gives no hardware counts")
 
 
 def folder_checks(runs: Path) -> Iterator[Check]:
@@ -245,11 +231,10 @@ def folder_checks(runs: Path) -> Iterator[Check]:
     except OSError as fault:
         yield Check("results", "missing", f"{runs}: {fault.strerror}", "no run can be kept there: --out", needed=True)
         return
-    yield Check("results", "ok", f"{runs} can be written", needed=True)
+    yield _line("results", f"{runs} can be written", needed=True)
     free = shutil.disk_usage(folder).free
-    low = free < LOW_SPACE_BYTES
-    cost = "a full disk stops a sweep with exit code 3; --resume goes on" if low else ""
-    yield Check("disk", "warn" if low else "ok", f"{free / 1e9:.1f} GB free", cost)
+    cost = "a full disk stops a sweep with exit code 3; --resume goes on" if free < LOW_SPACE_BYTES else ""
+    yield _line("disk", f"{free / 1e9:.1f} GB free", cost)
 
 
 def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTelemetry] = open_device) -> Iterator[Check]:
@@ -267,7 +252,7 @@ def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTeleme
     cost = f"stays empty: {', '.join(polled[field] for field in absent)}" if absent else ""
     why = "; ".join(reasons[field] for field in absent if field in reasons)
     fact = f"{device} by {adapter}: {offered}" + (f" ({why})" if why else "")
-    yield Check("telemetry", "warn" if absent else "ok", fact, cost)
+    yield _line("telemetry", fact, cost)
     if not device.startswith("cpu"):
         yield from state_checks(state)
 
@@ -277,44 +262,29 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
     line."""
     others = state["other_processes"]
     if others is None:
-        yield Check("other users", "warn", "unknown", "work of others on this GPU cannot be seen")
+        yield _line("other users", "unknown", "work of others on this GPU cannot be seen")
     else:
         cost = "they share the device: times and power are not ours alone" if others else ""
-        yield Check(
-            "other users",
-            "warn" if others else "ok",
-            f"{others} compute process{'' if others == 1 else 'es'} on the GPU",
-            cost,
-        )
+        yield _line("other users", f"{others} compute process{'' if others == 1 else 'es'} on the GPU", cost)
     if state["mig"]:
-        yield Check("mig", "warn", "on", "a slice has no datasheet peak, and power is the whole GPU's")
-    yield from throttle_check(state["event_reasons"])
+        yield _line("mig", "on", "a slice has no datasheet peak, and power is the whole GPU's")
+    if state["event_reasons"] is not None:
+        limits = [reason for reason in state["event_reasons"] if reason not in HARMLESS_REASONS]
+        meaning = "; ".join(EVENT_REASONS.get(reason, reason) for reason in limits)
+        cost = f"clocks are held before anything runs: {meaning}" if limits else ""
+        yield _line("throttling", ", ".join(limits) or "nothing holds the clock down", cost)
     limit, default = state["power_limit_w"], state["power_limit_default_w"]
     if limit is not None:
         lowered = default is not None and limit < default
-        cost = "clocks fall sooner than on a card as sold" if lowered else ""
         fact = f"{limit:.0f} W, default {'unknown' if default is None else f'{default:.0f} W'}"
-        yield Check("power limit", "warn" if lowered else "ok", fact, cost)
+        yield _line("power limit", fact, "clocks fall sooner than on a card as sold" if lowered else "")
     celsius = state["temperature_c"]
     if celsius is not None:
-        hot = celsius >= HOT_CELSIUS
-        yield Check("temperature", "warn" if hot else "ok", f"{celsius:.0f} °C", "it may throttle from the start" * hot)
+        yield _line("temperature", f"{celsius:.0f} °C", "it may throttle from the start" * (celsius >= HOT_CELSIUS))
     if state["persistence"] is False:
-        yield Check("persistence", "warn", "off", "each start of a process waits for the driver")
+        yield _line("persistence", "off", "each start of a process waits for the driver")
     if state["ecc"] is not None:
-        yield Check("ecc", "ok", "on" if state["ecc"] else "off")
-
-
-def throttle_check(reasons: Sequence[str] | None) -> Iterator[Check]:
-    """What holds the clock down at this moment, before anything of ours runs; no line where the GPU does not say."""
-    if reasons is None:
-        return
-    limits = [reason for reason in reasons if reason not in HARMLESS_REASONS]
-    if limits:
-        meaning = "; ".join(EVENT_REASONS.get(reason, reason) for reason in limits)
-        yield Check("throttling", "warn", ", ".join(limits), f"clocks are held before anything runs: {meaning}")
-    else:
-        yield Check("throttling", "ok", "nothing holds the clock down")
+        yield _line("ecc", "on" if state["ecc"] else "off")
 
 
 def _is_installed(package: str) -> bool:
@@ -328,37 +298,38 @@ ISSUE_S = 0.1
 """Seconds of each kernel."""
 
 
-def processor_checks(threads: int) -> list[Check]:
-    """Lines of this machine's processor, measured within seconds. threads: torch's."""
+def processor_checks() -> list[Check]:
+    """Lines of this machine's processor, measured within seconds."""
     try:
-        found = processor()
+        known = processor()
     except Unavailable as fault:
         return [Check("processor", "missing", str(fault), "no derived peak: the measured peak alone")]
-    identity = identity_check(found, allowance(), threads)
-    return [identity, *peak_checks(core_rows(threads, fastest=True)), *product_checks()]
+    import torch
+
+    threads = torch.get_num_threads()
+    return [identity_check(known, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
 
 
 def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
     """What this machine's cores do in each unit. fastest: with its fastest instructions alone."""
-    return issue_rows(_blank(), KERNEL_UNITS, threads, ISSUE_S, fastest)
+    blank = Ceiling(sitting="", device=processors.HERE, precision="", unit="", operation="", shape="")
+    return issue_rows(blank, KERNEL_UNITS, threads, ISSUE_S, fastest)
 
 
 def identity_check(processor: Processor, allowed: Allowance, threads: int) -> Check:
     """Which microarchitecture it is, and what of it this process may use."""
-    what = f"family {processor.family} model {processor.model} stepping {processor.stepping or '?'}"
-    usable = f"{allowed.usable_cores(threads):g} of {len(allowed.cores)} cores with {threads} threads of torch"
     parts = [
-        what,
-        f"{usable}, {len(allowed.processors)} processors in its affinity",
+        f"family {processor.family} model {processor.model} stepping {processor.stepping or '?'}",
+        f"{allowed.usable_cores(threads):g} of {len(allowed.cores)} cores with {threads} threads of torch, "
+        f"{len(allowed.processors)} processors in its affinity",
         f"{allowed.hardware_threads} hardware thread{'s' * (allowed.hardware_threads > 1)} a core",
         f"{allowed.numa_nodes} NUMA node{'s' * (allowed.numa_nodes > 1)}",
         "no quota" if allowed.quota is None else f"a quota of {allowed.quota:g} processors",
     ]
     try:
-        name = processors.identify(processor).name
+        return _line("processor", "; ".join([processors.identify(processor).name, *parts]))
     except Unavailable as fault:
-        return Check("processor", "warn", "; ".join(parts), str(fault))
-    return Check("processor", "ok", "; ".join([name, *parts]))
+        return _line("processor", "; ".join(parts), str(fault))
 
 
 def peak_checks(rows: Sequence[Ceiling]) -> Iterator[Check]:
@@ -367,75 +338,40 @@ def peak_checks(rows: Sequence[Ceiling]) -> Iterator[Check]:
         text = row.reason.removeprefix("note: ")
         if row.derived_flop_per_s is None:
             measured = f"; its kernel reached {si(row.flop_per_s, 'FLOP/s')}" if row.flop_per_s else ""
-            yield Check("derived peak", "warn", f"{row.unit}: none{measured}", text or row.status)
+            yield _line("derived peak", f"{row.unit}: none{measured}", text or row.status)
             continue
         reached = (row.flop_per_s or 0.0) / row.derived_flop_per_s
         fact = (
             f"{row.unit} {si(row.derived_flop_per_s, 'FLOP/s')}: {row.cores:g} cores, {row.instructions} at "
             f"{(row.sm_clock_hz or 0.0) / 1e9:.2f} GHz; {row.per_clock:.4g} a clock counted, {reached:.0%} reached"
         )
-        yield Check("derived peak", "warn" if text else "ok", fact, text)
+        yield _line("derived peak", fact, text)
 
 
-def product_checks() -> list[Check]:
-    """A line a dtype: what this torch's libraries run a matrix product and a convolution with, as they say themselves.
-
-    A dtype that the processor has no instructions for is converted around float32, and is slower than that.
-    """
-    from measure.device import product_instructions
-
-    checks, emulated = [], product_instructions.EMULATED
-    for dtype, run in product_instructions.PRODUCTS.items():
-        with product_instructions.log() as log:
-            lost = product_instructions.attempt(run)
-        named = {kind.partition("/")[0]: names for kind, names in log.instructions.items()}
-        fact = ", ".join(f"{kind} {_by(named.get(kind, (NOT_SAID,)), emulated)}" for kind in PRODUCT_KINDS)
-        slow = emulated in {name for names in named.values() for name in names}
-        note = "converted around float32: no faster than that" if slow else ""
-        checks.append(Check("products", "warn" if slow else "ok", f"{dtype}: {fact}", lost or log.reason or note))
-    return checks
+MEASURED = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
 
 
-PRODUCT_KINDS = ("matmul", "convolution")
+def core_peaks(name: str) -> tuple[str, list[dict[str, Any]]]:
+    """The microarchitecture of this name (of this machine, measured, for "cpu"), and what its core does in a clock by
+    unit and instructions. Raises Unavailable where this machine's processor is not known."""
+    rows: list[Ceiling] = []
+    if name.casefold() == processors.HERE:
+        import torch
 
-NOT_SAID = "a library that does not say"
-
-
-def _by(names: Sequence[str], emulated: str) -> str:
-    return emulated if emulated in names else f"by {' and '.join(names)}"
-
-
-def peaks_answer(name: str, threads: int) -> dict[str, Any]:
-    """The JSON document of `--peaks` of a CPU. Raises Unavailable where this machine's processor is not known."""
-    rows = core_rows(threads) if name.casefold() == processors.HERE else []
-    microarchitecture = (
-        processors.identify(processor()).name
-        if rows
-        else next((each for each in processors.names() if each.casefold() == name.casefold()), None)
-    )
+        microarchitecture = processors.identify(processor()).name
+        rows = core_rows(torch.get_num_threads())
+    else:
+        microarchitecture = next(known for known in processors.names() if known.casefold() == name.casefold())
     measured = {(row.unit, row.instructions): row for row in rows}
-    return {
-        "device": microarchitecture,
-        "units": [
-            {
-                "unit": unit.unit,
-                "instructions": unit.instructions,
-                "per_clock": str(unit.per_clock),
-                "flop_per_clock": float(unit.flop_per_clock),
-                **_measured_columns(measured.get((unit.unit, unit.instructions))),
-                "source": unit.source,
-                "evidence": unit.evidence,
-            }
-            for unit in vector_units(str(microarchitecture))
-        ],
-    }
-
-
-def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
-    columns = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
-    return {name: None if row is None else getattr(row, name) for name in columns}
-
-
-def _blank() -> Ceiling:
-
-    return Ceiling(sitting="", device=processors.HERE, precision="", unit="", operation="", shape="")
+    return microarchitecture, [
+        {
+            "unit": unit.unit,
+            "instructions": unit.instructions,
+            "per_clock": str(unit.per_clock),
+            "flop_per_clock": float(unit.flop_per_clock),
+            **{column: getattr(measured.get((unit.unit, unit.instructions)), column, None) for column in MEASURED},
+            "source": unit.source,
+            "evidence": unit.evidence,
+        }
+        for unit in vector_units(microarchitecture)
+    ]

@@ -11,6 +11,7 @@ writes which commit this is into the file COMMIT, for a machine without git.
 from __future__ import annotations
 
 import math
+import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,12 +23,12 @@ from analysis.devices.precisions import UNITS
 from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
 from results.errors import StoreFault, Unavailable
 from runners.cli.arguments import names
-from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
+from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 
 if TYPE_CHECKING:
-    from runners.doctor.checks import Check
+    from runners.machine_checks import Check
 
 RUNS = Path("results/runs")
 
@@ -60,7 +61,7 @@ CORES_SAY = "A CPU's peak is cores × FLOP a clock × clock; --peaks cpu measure
 
 
 def _checks(text: str) -> tuple[str, ...]:
-    from runners.doctor.self_test import CHECKS, GROUPS
+    from runners.self_test import CHECKS, GROUPS
 
     return names("check", [*CHECKS, *GROUPS])(text)
 
@@ -105,28 +106,22 @@ def _answered(options: Namespace) -> int:
     if options.self_test and options.peaks is not None:
         raise Mistake("--peaks: expected without --self-test")
     if options.self_test:
-        device = "auto" if options.device is None else options.device
-        limits = {"only": options.only or (), "budget_s": math.inf if options.budget is None else options.budget}
-        return print_self_test(device, options.format, options.save, options.write, limits)
+        return print_self_test(options)
     for name in OF_SELF_TEST:
         if getattr(options, name) is not None:
             raise Mistake(f"--{name}: expected with --self-test")
     if options.peaks is not None:
         return print_peaks(options.peaks, options.format)
-    from runners.doctor.checks import all_checks, is_fit
+    from measure.device.environment import environment
+    from runners.machine_checks import all_checks, is_fit
 
     lines = all_checks(options.out)
-    if any(line.topic == "device" and line.fact.startswith("cpu: ") for line in lines):
-        from runners.doctor.checks import processor_checks
-
-        lines += processor_checks(_torch_threads())
-    show_answer(
-        options.format,
-        lambda width, colour: page(checks_table(lines), width, colour),
-        lambda: checks_document(lines),
-        lambda: csv_of([_as_row(line) for line in lines]),
-    )
-    return 0 if is_fit(lines) else FAILED
+    fit, rows = is_fit(lines), [vars(line) for line in lines]
+    document = {"fit": fit, "checks": rows, "environment": environment().as_json()}
+    cells = [(line.topic, line.state, line.fact, line.cost) for line in lines]
+    table = [strong(verdict(lines)), "", *_table("", ("what", "state", "fact", "cost"), cells)]
+    _show(options.format, table, document, rows)
+    return 0 if fit else FAILED
 
 
 def print_commit() -> int:
@@ -138,12 +133,6 @@ def print_commit() -> int:
     put(ROOT / COMMIT_FILE, lines)
     print(f"{COMMIT_FILE}: {lines.splitlines()[0]}")
     return 0
-
-
-def _torch_threads() -> int:
-    import torch
-
-    return int(torch.get_num_threads())
 
 
 def print_peaks(name: str, form: str) -> int:
@@ -171,24 +160,20 @@ def print_peaks(name: str, form: str) -> int:
 
 def print_core_peaks(name: str, form: str) -> int:
     """Print what a core of a CPU does in a clock, and of this machine's the derived peak. Raises Mistake."""
-    from runners.doctor.checks import peaks_answer
+    from runners.machine_checks import core_peaks
 
     with as_mistake(Unavailable, about=f"--peaks {name}: "):
-        answer = peaks_answer(name, _torch_threads() if name.casefold() == processors.HERE else 1)
-    rows: list[dict[str, Any]] = answer["units"]
+        microarchitecture, rows = core_peaks(name)
     heads = ("unit", "instructions", "a clock", "FLOP a clock", "GFLOP/s", "source")
-    cells = [
-        (
-            row["unit"],
-            row["instructions"],
-            row["per_clock"],
-            f"{row['flop_per_clock']:g}",
-            "" if row["derived_flop_per_s"] is None else f"{row['derived_flop_per_s'] / 1e9:,.0f}",
-            row["source"],
+    cells = []
+    for row in rows:
+        peak = row["derived_flop_per_s"]
+        shown = "" if peak is None else f"{peak / 1e9:,.0f}"
+        cells.append(
+            (row["unit"], row["instructions"], row["per_clock"], f"{row['flop_per_clock']:g}", shown, row["source"])
         )
-        for row in rows
-    ]
-    _show(form, [*_table(f"{answer['device']}: one core in one clock", heads, cells), "", CORES_SAY], answer, rows)
+    table = _table(f"{microarchitecture}: one core in one clock", heads, cells)
+    _show(form, [*table, "", CORES_SAY], {"device": microarchitecture, "units": rows}, rows)
     return 0
 
 
@@ -196,58 +181,50 @@ def _show(form: str, parts: Sequence[Part], document: Any, rows: Sequence[Mappin
     show_answer(form, lambda width, colour: page(parts, width, colour), lambda: document, lambda: csv_of(rows))
 
 
-def print_self_test(
-    device: str, form: str, save: Path | None = None, run: Path | None = None, limits: Mapping[str, Any] | None = None
-) -> int:
+def print_self_test(options: Namespace) -> int:
     """Print the checks of known work on a device; FAILED where one fails.
 
-    save: a new file for the document, written after each check. run: a directory to keep it in as well. limits: which
-    checks, and for how long, as `self_test` takes them. Raises Mistake for no such device, a file
-    that exists or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
+    With --save or --write the document is kept after each check. Raises Mistake for no such device, a file that exists
+    or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
     """
-    from runners.doctor.self_test import self_test
+    from cleaning.facts.self_test import SELF_TEST_FILE
+    from runners.self_test import self_test
 
-    device, places = _device(device), _places(save, run)
-    answer = self_test(device, say, **(limits or {}), keep=lambda part: _put(places, json_text(part)))
-    unwritten = _put(places, json_text(answer))
-    rows = [(c["check"], c["verdict"], _number_text(c["found"]), c["expected"], c["reason"]) for c in answer["checks"]]
+    device = _device("auto" if options.device is None else options.device)
+    save, run = options.save, options.write
+    if save is not None and save.exists():
+        raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")
+    if run is not None and not run.is_dir():
+        raise Mistake(f"--write: expected the directory of a run, got {run}, which is none")
+    paths = [*filter(None, (save, run / SELF_TEST_FILE if run is not None else None))]
+    for path in paths:
+        reserve(path)
+    budget_s = math.inf if options.budget is None else options.budget
+    answer = self_test(device, say, options.only or (), budget_s, keep=lambda part: _put(paths, part))
+    unwritten = _put(paths, answer)
+    cells = [
+        (c["check"], c["verdict"], "" if c["found"] is None else f"{c['found']:.5g}", c["expected"], c["reason"])
+        for c in answer["checks"]
+    ]
     parts: list[Part] = [strong(SELF_TEST_SAYS[answer["verdict"]])]
     parts += [STAND_IN_SAYS] if answer["stand_in"] else []
     heads = ("check", "verdict", "found", "expected", "reason")
-    parts += ["", *_table(f"{answer['device']}: known work", heads, rows)]
-    _show(form, parts, answer, answer["checks"])
+    parts += ["", *_table(f"{answer['device']}: known work", heads, cells)]
+    _show(options.format, parts, answer, answer["checks"])
     if unwritten:
         raise unwritten
     return FAILED if answer["verdict"] == "failed" else 0
 
 
-def _put(places: list[Path], document: str) -> StoreFault | None:
+def _put(paths: list[Path], document: Any) -> StoreFault | None:
     """Writes the document; the first fault, as what was measured is worth printing all the same."""
     faults = []
-    for place in places:
+    for path in paths:
         try:
-            put(place, document)
+            put(path, json_text(document))
         except StoreFault as fault:
             faults.append(fault)
     return faults[0] if faults else None
-
-
-def _places(save: Path | None, run: Path | None) -> list[Path]:
-    """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
-    from cleaning.facts.self_test import SELF_TEST_FILE
-
-    if save is not None and save.exists():
-        raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")
-    if run is not None and not run.is_dir():
-        raise Mistake(f"--write: expected the directory of a run, got {run}, which is none")
-    places = [*filter(None, (save, run / SELF_TEST_FILE if run is not None else None))]
-    for place in places:
-        reserve(place)
-    return places
-
-
-def _number_text(found: float | None) -> str:
-    return "" if found is None else f"{found:.5g}"
 
 
 def _device(name: str) -> str:
@@ -264,11 +241,11 @@ def _device(name: str) -> str:
     return name
 
 
-def peaks_answer(device: peaks.Device, asked: str) -> dict[str, Any]:
+def peaks_answer(device: peaks.Device, name: str) -> dict[str, Any]:
     """The JSON document of `--peaks`: FLOP/s by unit, None where the sheet gives no figure."""
     units = (*UNITS, *peaks.EXTRA_UNITS)
     return {
-        "device": peaks.spelling(device, asked),
+        "device": peaks.spelling(device, name),
         "peaks": {unit: device.peaks.get(unit) for unit in units},
         "sparse": {unit: device.sparse.get(unit) for unit in units},
         "refused": dict(device.refused),
@@ -310,12 +287,6 @@ def peaks_table(answer: Mapping[str, Any]) -> list[Part]:
     return [*parts, "", PEAKS_SAY]
 
 
-def checks_table(lines: list[Check]) -> list[Part]:
-    """A sentence, then one line a fact, the state as a word."""
-    rows = [(line.topic, line.state, line.fact, line.cost) for line in lines]
-    return [strong(verdict(lines)), "", *_table("", ("what", "state", "fact", "cost"), rows)]
-
-
 def verdict(lines: list[Check]) -> str:
     """One sentence: fit or not, and how much is lost."""
     lacking = [line.topic for line in lines if line.needed and line.state == "missing"]
@@ -323,27 +294,8 @@ def verdict(lines: list[Check]) -> str:
         return f"Not fit to measure: {', '.join(lacking)} missing."
     warned, missing = (sum(line.state == state for line in lines) for state in ("warn", "missing"))
     device = next((line.fact.partition(",")[0] for line in lines if line.topic == "device"), "an unknown device")
-    return f"Fit to measure on {device}; {_count(warned, 'warning')}, {_count(missing, 'optional thing')} missing."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def checks_document(lines: list[Check]) -> dict[str, Any]:
-    """One document: the verdict, the lines, and the environment as the manifest records it."""
-    from measure.device.environment import environment
-    from runners.doctor.checks import is_fit
-
-    return {
-        "fit": is_fit(lines),
-        "checks": [_as_row(line) for line in lines],
-        "environment": environment().as_json(),
-    }
-
-
-def _as_row(line: Check) -> dict[str, Any]:
-    return {"topic": line.topic, "state": line.state, "fact": line.fact, "cost": line.cost, "needed": line.needed}
+    lost = f"{warned} warning{'s' * (warned != 1)}, {missing} optional thing{'s' * (missing != 1)} missing"
+    return f"Fit to measure on {device}; {lost}."
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
@@ -370,3 +322,7 @@ _STYLES = {
 
 def _paragraph(label: str, text: str) -> Hanging:
     return Hanging(f"{label}:", text, 11)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

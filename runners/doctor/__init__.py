@@ -1,1 +1,0 @@
-"""Is this machine fit to measure on?"""
