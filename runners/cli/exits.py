@@ -54,7 +54,6 @@ WITHOUT_TORCH = [
     "rich",
     "jinja2",
     "argcomplete",
-    "msgspec",
 ]
 WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
 """Modules that the requirements bring, by their name at import."""

@@ -33,7 +33,7 @@ from measure.trace.attribution.nesting import (
     starting_at,
 )
 from measure.trace.attribution.phases import before_step
-from measure.trace.attribution.recording import Recording, kernels_table
+from measure.trace.attribution.recording import Recording, calls_in_order, kernels_in_order, kernels_table
 
 LAUNCHES_NOTHING = frozenset(
     f"aten::{name}"
@@ -52,7 +52,7 @@ def attribute(recording: Recording) -> Recording:
 
     What the reader knew of kernels that have no call here (PyProf's phases) stays. Doing it twice changes nothing.
     """
-    calls, ranges = _in_order(recording.calls), recording.ranges
+    calls, ranges = calls_in_order(recording.calls), recording.ranges
     number = ints(calls, "sequence_nr").copy()
     spans, sign = phases.steps(ranges)
     calls["step"] = phases.within(spans, "step", ints(calls, "process"), ints(calls, "start_ns"), -1)
@@ -105,18 +105,6 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
     phases_of = {"forward", *({"backward", "recompute"} & set(calls["phase"]))}
     phases_of |= {"backward"} if len(made) and made.max() > made.min() else set()  # forward calls made nodes
     return tuple(sorted(Missing(phase, lost, reason) for phase in phases_of for lost, reason in signs))
-
-
-def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
-    """The calls by start, the outer first, with no say of the order they come in; numbered anew."""
-    names = np.asarray(pd.factorize(calls["name"], sort=True)[0], np.int64)
-    keys = (ints(calls, name) for name in ("sequence_nr", "thread", "process", "external_id"))
-    # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
-    # others; the rest of the keys only make the order independent of that of the rows.
-    order = np.lexsort((names, *keys, -ints(calls, "time_ns"), ints(calls, "start_ns")))
-    sorted_calls = calls.iloc[order].reset_index(drop=True)
-    sorted_calls["index"] = np.arange(len(sorted_calls), dtype=np.int64)
-    return sorted_calls
 
 
 def _fresh(calls: pd.DataFrame, source: str, is_node: Flags) -> Flags:
@@ -193,9 +181,7 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
 
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:
-    keys = (ints(kernels, name) for name in ("index", "correlation", "stream", "device"))
-    kernels = kernels.iloc[np.lexsort((*keys, ints(kernels, "start_ns")))].reset_index(drop=True)
-    kernels["index"] = np.arange(len(kernels), dtype=np.int64)
+    kernels = kernels_in_order(kernels)
     if not len(calls):
         return kernels
     launches = pd.DataFrame(

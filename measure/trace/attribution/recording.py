@@ -123,7 +123,9 @@ def table(columns: Mapping[str, Any], /, **values: Iterable[Any]) -> pd.DataFram
 def _column(values: Any, unknown: Any, rows: int) -> Any:
     if isinstance(unknown, int):
         return np.full(rows, unknown, np.int64) if values is None else np.asarray(values, np.int64)
-    return pd.Series(objects([unknown] * rows if values is None else list(values)), dtype=object)
+    if isinstance(values, pd.Series):
+        return values.to_numpy(object)
+    return objects([unknown] * rows if values is None else list(values))
 
 
 def objects(values: list[Any]) -> NDArray[Any]:
@@ -149,6 +151,30 @@ kernels_table = partial(table, KERNEL_COLUMNS)
 ranges_table = partial(table, RANGE_COLUMNS)
 flows_table = partial(table, FLOW_COLUMNS)
 gaps_table = partial(table, GAP_COLUMNS)
+
+
+def calls_in_order(calls: pd.DataFrame) -> pd.DataFrame:
+    """The calls by start, the outer first, whatever order they come in; numbered anew."""
+    names = pd.factorize(calls["name"], sort=True)[0]
+    keys = calls[["sequence_nr", "thread", "process", "external_id"]].to_numpy(np.int64).T
+    # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
+    # others; the rest of the keys only make the order independent of that of the rows.
+    return _numbered(calls.iloc[np.lexsort((names, *keys, -calls["time_ns"], calls["start_ns"]))])
+
+
+def kernels_in_order(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The kernels by start; numbered anew."""
+    names = ["index", "process", "correlation", "stream", "device", "start_ns"]
+    return _numbered(kernels.iloc[np.lexsort(kernels[names].to_numpy(np.int64).T)])
+
+
+def ranges_in_order(ranges: pd.DataFrame) -> pd.DataFrame:
+    """The ranges by start, the outer first."""
+    return ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
+
+
+def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.reset_index(drop=True).assign(index=np.arange(len(rows), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -192,8 +218,8 @@ def of_process(recording: Recording, process: int) -> Recording:
 
     return replace(
         recording,
-        calls=own(recording.calls).assign(index=lambda rows: np.arange(len(rows), dtype=np.int64)),
-        kernels=own(recording.kernels).assign(index=lambda rows: np.arange(len(rows), dtype=np.int64)),
+        calls=_numbered(own(recording.calls)),
+        kernels=_numbered(own(recording.kernels)),
         ranges=own(recording.ranges),
         flows=own(recording.flows, "forward_process"),
         lost_launches=own(recording.lost_launches),

@@ -4,59 +4,51 @@ Columns are filled event by event while the file streams through, so that memory
 kernels, their launches, annotations, frames of modules. Times become ns of the Unix clock where the trace says from
 when it counts (`baseTimeNanoseconds`). "Concrete Inputs" are read as literals, never evaluated.
 
+`_gaps` says which of its numbered events a trace lacks. "External id" counts calls and annotations from 1: in
+PyTorch 1.8 to 1.10 all of them, since then in blocks of at least 512 for each thread (torch/csrc/profiler/collection.h,
+containers.h: AppendOnlyList). So of each 512 numbers the recorded ones are the first, and all 512 if a later block of
+their thread is recorded. "Ev Idx" counts what is exported, thread by thread: between the last call of a thread and the
+first of the next no number is left out. Recorders without "Ev Idx" count on in the second recording of a process:
+there, the first number may be any. Not claimed: that the last calls of the last thread are there; nothing is numbered
+after them. Nor, without "Ev Idx", that the first ones are.
+
 Not claimed: that two traces number threads alike. A kernel's row says nothing of its host process; it gets that of its
 launch. Annotations mirrored to the device (gpu_user_annotation) are left out.
 """
 
 import ast
-import importlib.util
 import json
 import marshal
 import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
-from types import GenericAlias
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from measure.trace.attribution.nesting import ints
 from measure.trace.attribution.recording import (
     LAUNCH_PLACES,
     Recording,
+    calls_in_order,
     calls_table,
     flows_table,
+    gaps_table,
+    kernels_in_order,
     kernels_table,
     objects,
+    ranges_in_order,
     ranges_table,
     sizes_of,
     table,
 )
-from measure.trace.readers.collectives import ARGUMENTS, NAMED, ON_HOST, Collective, collective_of
-from measure.trace.readers.json_events import (
-    HOW_TO_RECORD,
-    MORE,
-    Decode,
-    by_launch,
-    events,
-    gaps,
-    is_numbered,
-    launch_rows,
-    to_ns,
-)
+from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, events, to_ns
+from measure.trace.readers.kernels import NAMED, ON_HOST, Collective, collective_of, device_names, lacks, with_launches
 from results.process import collector_off
 from results.text_files import counted
-
-msgspec: Any = importlib.import_module("msgspec") if importlib.util.find_spec("msgspec") else None
-RAW: Any = None if msgspec is None else msgspec.Raw
-"""The type of values that are kept as they are written."""
-
-OF_BACKWARD = ("Sequence number", "Fwd thread id")
-LISTS = ("Input Dims", "Input dims", "Input type", "Concrete Inputs", "grid", "block")
-"""Arguments of an event that are lists, most of which are written again and again."""
 
 CATEGORIES = {
     "operator": "call",
@@ -119,65 +111,37 @@ MODULE_FRAME = "nn.Module: "
 ANNOTATION = re.compile(r"ProfilerStep#|Optimizer\.|flopledger\.|enumerate\(DataLoader\)#|DistributedDataParallel\.")
 """Names of annotations, which torch 1.8 to 1.10 recorded as operators."""
 
+BLOCK = 512
+"""Numbers of a block, or a divisor of how many there are."""
+
 
 def read(path: str | Path) -> Recording:
     """The recording in a trace file, .json or .json.gz, not yet attributed.
 
-    Raises ValueError, one line, for a file that cannot be read to its end or holds neither calls nor kernels.
+    Raises ValueError, one line, for a file that cannot be read to its end, for an event that is not as its recorder
+    writes it, and where there are neither calls nor kernels.
     """
-    columns = _Columns()
-    with collector_off():
-        header = read_events(path, columns.take, _decoder())
-    if not len(columns.calls.names) and not len(columns.kernels.names):
-        raise ValueError(
-            f"{path}: the trace holds neither operator calls nor kernels, as where the loop ends while its schedule "
-            f"waits for another cycle: give schedule() repeat=1; {HOW_TO_RECORD}"
-        )
-    return _recording(str(path), columns, header)
-
-
-@cache
-def _decoder() -> Decode | None:
-    """A list of events as text → the fields that are read of them, lists as they are written; [] where it is no list of
-    events. Without msgspec there is none: Python's own parser gives all fields."""
-    if msgspec is None:
-        return None
-    plain = ("device", "stream", "correlation", "External id", "external id", "Ev Idx", *OF_BACKWARD, *ARGUMENTS)
-    fields = dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id"), Any)
-    form: Any = TypedDict  # mypy takes only fields that are written out
-    args = form("args", dict.fromkeys(plain, Any) | dict.fromkeys(LISTS, RAW), total=False)
-    event = form("event", fields | {"args": args}, total=False)
-    decoder = msgspec.json.Decoder(GenericAlias(list, (event,)), float_hook=str)
-
-    def decoded(text: str) -> list[dict[str, Any]]:
-        try:
-            events: list[dict[str, Any]] = decoder.decode(text)
-        except msgspec.MsgspecError:
-            return []
-        return events
-
-    return decoded
-
-
-def read_events(
-    path: str | Path, take: Callable[[dict[str, Any]], None], decode: Decode | None = None
-) -> dict[str, Any]:
-    """Hands over each event of a trace; what the file says beside them. Raises ValueError, one line, for a file that
-    cannot be read to its end, or an event that is not as its recorder writes it."""
+    rows = _Rows()
     header: dict[str, Any] = {}
     event: dict[str, Any] = {}
     try:
-        for event in events(path, header, decode):
-            take(event)
+        with collector_off():
+            for event in events(path, header):
+                rows.take(event)
     except RecursionError as error:
         raise ValueError(f"{path}: lists within lists, more than a recorder writes") from error
     except _MALFORMED as error:
         if str(error).startswith(f"{path}: "):
             raise
         expected = "" if str(error).startswith("expected") else "a field of another type or range: "
-        text = f"the event {_line(json.dumps(event, default=_parsed))[:80]}"
+        text = f"the event {_line(json.dumps(event))[:80]}"
         raise ValueError(f"{path}: {text} is not as its recorder writes it ({_line(expected, error)})") from error
-    return header
+    if not rows.calls.objects and not rows.kernels.objects:
+        raise ValueError(
+            f"{path}: the trace holds neither operator calls nor kernels, as where the loop ends while its schedule "
+            f"waits for another cycle: give schedule() repeat=1; {HOW_TO_RECORD}"
+        )
+    return _recording(str(path), rows, header)
 
 
 _MALFORMED = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
@@ -188,65 +152,59 @@ def _line(*parts: object) -> str:
     return " ".join("".join(map(str, parts)).encode("ascii", "backslashreplace").decode().split())
 
 
-class _Events:
-    """One kind of event: names, rows of whole numbers with these fields, and columns of objects, as they come."""
-
-    def __init__(self, *fields: str) -> None:
-        self.fields = fields
-        self.names: list[str] = []
-        self.rows = array("q")
-        self.objects: dict[str, list[Any]] = {}
-
-    def column(self, name: str) -> Any:
-        """A view of what is kept, which nothing may be added to any more."""
-        return np.asarray(self.rows, np.int64)[self.fields.index(name) :: len(self.fields)]
-
-
 class _Columns:
+    """Events of one kind: whole numbers in one array, row after row, and any other values in one list."""
+
+    def __init__(self, numbers: str, objects: str = "name") -> None:
+        self.names = numbers.split(), objects.split()
+        self.numbers = array("q")
+        self.objects: list[Any] = []
+
+    def frame(self, base_ns: int) -> pd.DataFrame:
+        """The events as a table, on the clock of the recording. Nothing may be added to them any more."""
+        (numbers, others), values = self.names, np.asarray(self.numbers, np.int64)
+        columns = {name: values[at :: len(numbers)] for at, name in enumerate(numbers)}
+        columns["start_ns"] = columns["start_ns"] + base_ns
+        columns |= {name: objects(self.objects[at :: len(others)]) for at, name in enumerate(others)}
+        return pd.DataFrame(columns, copy=False)
+
+
+class _Rows:
     """Everything of a trace that is kept."""
 
     def __init__(self) -> None:
-        place = ("process", "thread", "start_ns", "time_ns")
-        numbers = ("external_id", "event_index")
-        self.calls = _Events(*place, *numbers, "sequence_nr", "forward_thread")
-        self.kernels = _Events("device", "stream", "start_ns", "time_ns", "untimed", "correlation")
-        self.launches = _Events(*place, "correlation")
-        self.ranges = _Events(*place, *numbers)
-        self.frames = _Events(*place)
-        self.calls.objects = {"input_shapes": [], "input_dtypes": [], "concrete_inputs": []}
-        self.kernels.objects = {"what": [], "grid": [], "block": [], "collective": []}
-        self.ranges.objects = {"collective": []}
+        place, numbers = "process thread start_ns time_ns", "external_id event_index"
+        arguments = "name input_shapes input_dtypes concrete_inputs"
+        self.calls = _Columns(f"{place} {numbers} sequence_nr forward_thread", arguments)
+        self.kernels = _Columns(
+            "device stream start_ns time_ns untimed correlation process", "name what grid block collective"
+        )
+        self.launches = _Columns(f"{place} correlation")
+        self.ranges = _Columns(f"{place} {numbers}", "name collective")
+        self.frames = _Columns(place)
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
         self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
         self.end_ns = -1
         reads = (str, sizes_of, _types, _values, _grid, NAMED.match)
         self._known: dict[Any, dict[str | bytes, Any]] = {read: {} for read in reads}
-        self._names: dict[str, tuple[str, bool]] = {}  # of calls: the one object for it, whether an annotation has it
+        self._call_names: dict[str, str | None] = {}
         self._numbers: dict[Any, int] = {}
-        self._takes = {
-            "call": self._call,
-            "range": self._range,
-            "frame": self._frame,
-            "launch": self._launch,
-            "kernel": self._kernel,
-            "memcpy": self._kernel,
-            "memset": self._kernel,
-        }
-        self._take_of: dict[Any, Any] = {}
+        kernel = self._kernel
+        takes = {"call": self._call, "range": self._range, "frame": self._frame, "launch": self._launch}
+        takes |= {"kernel": kernel, "memcpy": kernel, "memset": kernel}
+        self._takes: dict[str, Any] = {category: takes[kind] for category, kind in CATEGORIES.items()}
 
     def take(self, event: dict[str, Any]) -> None:
         """Keep what is wanted of one event."""
         category = event.get("cat")
         if event.get("ph") == "X":
-            take = self._take_of.get(category, self)
-            if take is self:
-                take = self._take_of[category] = self._takes.get(CATEGORIES.get(str(category).lower(), ""))
+            take = self._takes.get(category) or self._takes.get(str(category).lower())  # type: ignore[arg-type]
             if take is not None:
                 take(event, event.get("args") or {})
             elif category == WINDOW:
                 self.begins = True
-            elif str(category).lower() not in NOT_READ | CATEGORIES.keys():
+            elif str(category).lower() not in NOT_READ:
                 self.unread[str(category)] += to_ns(event.get("dur")) > 0
         elif event.get("name") == WINDOW_END:
             self.ends = True
@@ -257,59 +215,48 @@ class _Columns:
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = _name(event)
-        known = self._names.get(name)
-        if known is None:
-            known = self._names[name] = (name, bool(ANNOTATION.match(name) or ON_HOST.match(name)))
-        if known[1]:
+        if name not in self._call_names:  # to the one object for it; None: it is that of an annotation
+            self._call_names[name] = None if ANNOTATION.match(name) or ON_HOST.match(name) else name
+        if (own_name := self._call_names[name]) is None:
             self._range(event, args)
             return
-        calls = self.calls
-        calls.names.append(known[0])
-        sequence, thread = args.get("Sequence number"), args.get("Fwd thread id")
-        backward = -1 if sequence is None else _int(sequence), max(_int(thread), 0) if thread else 0
-        calls.rows.extend(self._place(event) + _numbers(args) + backward)
+        thread = args.get("Fwd thread id")
+        backward = _int(args.get("Sequence number")), max(_int(thread), 0) if thread else 0
+        self.calls.numbers.extend(self._place(event) + _numbers(args) + backward)
         dims = args.get("Input Dims")
         dims = args.get("Input dims") if dims is None else dims
-        kinds, concrete = args.get("Input type"), args.get("Concrete Inputs")
-        objects = calls.objects
-        objects["input_shapes"].append(None if dims is None else self._once(sizes_of, dims))
-        objects["input_dtypes"].append(None if kinds is None else self._once(_types, kinds))
-        objects["concrete_inputs"].append(None if concrete is None else self._once(_values, concrete))
+        once, kinds, values = self._once, args.get("Input type"), args.get("Concrete Inputs")
+        self.calls.objects.extend((own_name, once(sizes_of, dims), once(_types, kinds), once(_values, values)))
 
     def _range(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        self.ranges.names.append(name := self._once(str, _name(event)))
-        self.ranges.rows.extend((*self._place(event), *_numbers(args)))
-        self.ranges.objects["collective"].append(self._collective(name, args) if ON_HOST.match(name) else None)
+        name = self._once(str, _name(event))
+        self.ranges.numbers.extend(self._place(event) + _numbers(args))
+        self.ranges.objects.extend((name, self._collective(name, args) if ON_HOST.match(name) else None))
 
     def _collective(self, name: str, args: dict[str, Any]) -> Collective | None:
         dims, kinds = args.get("Input Dims"), args.get("Input type")
-        sizes, dtypes = dims and self._once(sizes_of, dims), kinds and self._once(_types, kinds)
-        return collective_of(name, args, sizes, dtypes)
+        return collective_of(name, args, self._once(sizes_of, dims), self._once(_types, kinds))
 
     def _frame(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         if (name := _name(event)).startswith(MODULE_FRAME):
-            self.frames.names.append(self._once(str, name))
-            self.frames.rows.extend(self._place(event))
+            self.frames.numbers.extend(self._place(event))
+            self.frames.objects.append(self._once(str, name))
 
     def _launch(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         if "correlation" in args:
-            self.launches.names.append(self._once(str, _name(event)))
-            self.launches.rows.extend((*self._place(event), _int(args["correlation"])))
+            self.launches.numbers.extend((*self._place(event), _int(args["correlation"])))
+            self.launches.objects.append(self._once(str, _name(event)))
 
     def _kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        kernels = self.kernels
-        kernels.names.append(name := self._once(str, _name(event)))
-        named = self._once(NAMED.match, name)
-        kernels.objects["collective"].append(self._collective(name, args) if named else None)
+        name = self._once(str, _name(event))
         device, stream = _int(args.get("device", event.get("pid"))), _int(args.get("stream"))
         start_ns, time_ns = _start_ns(event), to_ns(event.get("dur"))
         usable = 0 <= time_ns <= LONGEST_S * 1e9
         time = (start_ns, time_ns if usable else 0, not usable)
-        kernels.rows.extend((device, stream, *time, _int(args.get("correlation"))))
-        kernels.objects["what"].append(CATEGORIES[str(event["cat"]).lower()])
-        for side in ("grid", "block"):
-            sizes = args.get(side)
-            kernels.objects[side].append(None if sizes is None else self._once(_grid, sizes))
+        self.kernels.numbers.extend((device, stream, *time, _int(args.get("correlation")), -1))
+        grid, block = self._once(_grid, args.get("grid")), self._once(_grid, args.get("block"))
+        collective = self._collective(name, args) if self._once(NAMED.match, name) else None
+        self.kernels.objects.extend((name, CATEGORIES[str(event["cat"]).lower()], grid, block, collective))
 
     def _place(self, event: dict[str, Any]) -> tuple[int, int, int, int]:
         process, thread = event.get("pid"), event.get("tid")
@@ -325,24 +272,20 @@ class _Columns:
         """A process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
         if type(value) is int:
             return value
-        known = self._numbers.get(value)
-        if known is None:
-            known = _int(value)
-            self._numbers[value] = known = known if known >= 0 else -2 - len(self._numbers)
-        return known
+        if value not in self._numbers:
+            number = _int(value)
+            self._numbers[value] = number if number >= 0 else -2 - len(self._numbers)
+        return self._numbers[value]
 
     def _once(self, read: Callable[[Any], Any], value: Any) -> Any:
         """What `read` makes of a value: one object for all that are written alike."""
-        kind, known = type(value), self._known[read]
-        key = value if kind is str else bytes(value) if kind is RAW else marshal.dumps(value, PLAIN)
+        known = self._known[read]
+        if value is None:
+            return None
+        key = value if type(value) is str else marshal.dumps(value, PLAIN)
         if key not in known:
-            plain = _parsed(value) if kind is RAW else value
-            known[key] = None if plain is None else read(plain)
+            known[key] = read(value)
         return known[key]
-
-
-def _parsed(raw: Any) -> Any:
-    return json.loads(bytes(raw), parse_float=str)
 
 
 def _types(words: Any) -> tuple[str, ...]:
@@ -353,13 +296,6 @@ def _values(texts: Any) -> tuple[Any, ...]:
     return tuple(map(_value, texts))
 
 
-def _numbers(args: Mapping[str, Any]) -> tuple[int, int]:
-    """The recorder's numbers of an event; -1: none."""
-    number, index = args.get("External id"), args.get("Ev Idx")
-    number = args.get("external id") if number is None else number
-    return _int(number), -1 if index is None else _int(index)
-
-
 def _value(text: Any) -> Any:
     """ "[1, 1]" → (1, 1); "" (a tensor, or nothing) → None; what is no literal stays text."""
     if not isinstance(text, str):
@@ -368,6 +304,14 @@ def _value(text: Any) -> Any:
         return _tuples(ast.literal_eval(text.strip())) if text.strip() and len(text) <= LONGEST else text or None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _grid(value: Any) -> Any:
+    return _tuples(value) if isinstance(value, list) else None
 
 
 def _name(event: Mapping[str, Any]) -> str:
@@ -384,164 +328,130 @@ def _start_ns(event: Mapping[str, Any]) -> int:
     return start_ns
 
 
+def _numbers(args: Mapping[str, Any]) -> tuple[int, int]:
+    """The recorder's numbers of an event; -1: none."""
+    number = args.get("External id")
+    return _int(args.get("external id") if number is None else number), _int(args.get("Ev Idx"))
+
+
 def _int(value: Any) -> int:
     if type(value) is int:
         return value if -(2**63) <= value < 2**63 else -1
     return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 19 else -1
 
 
-def _tuples(value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        return value
-    return tuple([_tuples(item) if isinstance(item, list) else item for item in value])
-
-
-def _grid(value: Any) -> Any:
-    return _tuples(value) if isinstance(value, list) else None
-
-
-def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recording:
+def _recording(path: str, rows: _Rows, header: Mapping[str, Any]) -> Recording:
     base_ns = max(_int(header.get("baseTimeNanoseconds", 0)), 0)
-    calls = _calls(columns.calls, base_ns)
-    kernels, doubles = _kernels(columns, base_ns)
-    both = (columns.ranges, columns.frames)
-    places = {name: np.concatenate([part.column(name) for part in both]) for name in columns.frames.fields}
-    places["start_ns"] += base_ns
-    collectives = columns.ranges.objects["collective"] + [None] * len(columns.frames.names)
-    ranges = ranges_table(name=[*columns.ranges.names, *columns.frames.names], collective=collectives, **places)
-    ranges = ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
-    lost = _lost_launches(columns.launches, kernels, base_ns)
-    numbered = ("external_id", "event_index", "thread", "start_ns")
-    numbers = {
-        name: np.concatenate([part.column(name) for part in (columns.calls, columns.ranges)]) for name in numbered
+    calls, ranges, launches = (part.frame(base_ns) for part in (rows.calls, rows.ranges, rows.launches))
+    numbered = ["external_id", "event_index", "thread", "start_ns"]
+    numbers = pd.concat([calls[numbered], ranges[numbered]], ignore_index=True)
+    calls = calls_in_order(calls_table(**calls.drop(columns="event_index")))
+    ranges = pd.concat([ranges.drop(columns=["external_id", "event_index"]), rows.frames.frame(base_ns)])
+    kernels = rows.kernels.frame(base_ns)
+    kernels, doubles = with_launches(kernels.assign(graph=False), launches)
+    kernels = kernels_in_order(kernels_table(**kernels))
+    launching = launches["name"].map({name: bool(KERNEL_LAUNCH.search(name)) for name in launches["name"].unique()})
+    lost = launches[launching.to_numpy(bool) & ~launches["correlation"].isin(kernels["correlation"]).to_numpy(bool)]
+    sides = {
+        side: pd.DataFrame.from_dict(
+            rows.flows[kind],
+            orient="index",
+            columns=[f"{side}_process", f"{side}_thread", f"{side}_ns"],
+            dtype=np.int64,
+        )
+        for side, kind in (("forward", "s"), ("backward", "f"))
     }
+    flows = sides["forward"].join(sides["backward"], how="inner").astype(np.int64).sort_values([*sides["forward"]])
+    flows[["forward_ns", "backward_ns"]] += base_ns
     facts = header.get("distributedInfo")
     rank, world = (facts.get(name) if isinstance(facts, Mapping) else None for name in ("rank", "world_size"))
+    ids = numbers["external_id"]
     return Recording(
         source="kineto",
         path=path,
         calls=calls,
         kernels=kernels,
         device_name=_device_name(header, kernels),
-        problems=(*_problems(calls, kernels, doubles, len(lost)), *_unread(columns, header)),
-        ranges=ranges,
-        flows=_flows(columns.flows, base_ns),
-        lost_launches=lost,
-        ends=columns.ends or not columns.begins,
-        gaps=gaps(numbers, base_ns),
-        numbered=is_numbered(numbers),
-        end_ns=columns.end_ns + base_ns if columns.end_ns >= 0 else -1,
+        problems=(*_problems(calls, kernels, doubles, len(lost)), *_unread(rows, header)),
+        ranges=ranges_in_order(ranges_table(**ranges)),
+        flows=flows_table(**flows),
+        lost_launches=table(LAUNCH_PLACES, **lost[[*LAUNCH_PLACES]]),
+        ends=rows.ends or not rows.begins,
+        gaps=_gaps(numbers),
+        numbered=bool(len(ids)) and bool((ids >= 0).all()) and ids.is_unique,
+        end_ns=rows.end_ns + base_ns if rows.end_ns >= 0 else -1,
         rank=rank if type(rank) is int and rank >= 0 else None,
         world_size=world if type(world) is int else None,
         host=str(header.get("host_name") or ""),
     )
 
 
-def _calls(events: _Events, base_ns: int) -> pd.DataFrame:
-    order = np.lexsort((events.column("external_id"), -events.column("time_ns"), events.column("start_ns")))
-    names = ("process", "thread", "time_ns", "external_id", "sequence_nr", "forward_thread")
-    return calls_table(
-        name=objects(events.names)[order],
-        start_ns=events.column("start_ns")[order] + base_ns,
-        **{name: events.column(name)[order] for name in names},
-        **{name: objects(values)[order] for name, values in events.objects.items()},
+def _gaps(events: pd.DataFrame) -> pd.DataFrame:
+    """A row for each gap in the numbers of calls and annotations. None if numbers are there twice: then several
+    recordings are in one file."""
+    known = events[events["external_id"] >= 0].sort_values("external_id", kind="stable")
+    number = ints(known, "external_id")
+    steps = np.diff(number)
+    if not len(known) or not steps.all():
+        return gaps_table()
+    if (known["event_index"] < 0).all():
+        number = number - number[0] + 1
+    known = known.assign(number=number, block=(number - 1) // BLOCK)
+    blocks: pd.DataFrame = known.groupby("block").agg(
+        last=("number", "last"),
+        count=("number", "size"),
+        thread=("thread", "last"),
+        before_ns=("start_ns", "min"),
+        after_ns=("start_ns", "max"),
+    )
+    latest = known.groupby("thread")["block"].max()
+    is_full = blocks.index.to_numpy() < latest[blocks["thread"]].to_numpy()
+    blocks["count"] = np.where(is_full, BLOCK, blocks["last"] - BLOCK * blocks.index.to_numpy()) - blocks["count"]
+    inside = blocks[blocks["count"] > 0]
+    return pd.concat(
+        [gaps_table(**inside[[*gaps_table()]]), _gaps_between_threads(events, int((steps - 1).sum()))],
+        ignore_index=True,
     )
 
 
-def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
-    """Kernels in the order of start, each with its launch; and how many rows of launches were one too many."""
-    found = columns.kernels
-    ints = {name: found.column(name) for name in found.fields}
-    order = np.lexsort((ints["correlation"], ints["stream"], ints["device"], ints["start_ns"]))
-    ints = {name: values[order] for name, values in ints.items()}
-    launches, start_ns = columns.launches, columns.launches.column("start_ns") + base_ns
-    places = (launches.column("process"), launches.column("correlation"), start_ns)
-    rows = launch_rows(*places, start_ns + launches.column("time_ns"), launches.column("thread"), launches.names)
-    ints["start_ns"] += base_ns
-    host = {"process": np.full(len(order), -1, np.int64), **{name: ints[name] for name in ("correlation", "start_ns")}}
-    launched, doubles = by_launch(host, rows, np.zeros(len(order), bool))
-    kernels = kernels_table(
-        name=objects(found.names)[order],
-        **launched,
-        **ints,
-        **{name: objects(values)[order] for name, values in found.objects.items()},
-    )
-    return kernels, doubles
-
-
-def _lost_launches(events: _Events, kernels: pd.DataFrame, base_ns: int) -> pd.DataFrame:
-    """Where kernels were launched that were not recorded."""
-    launches = np.fromiter((bool(KERNEL_LAUNCH.search(name)) for name in events.names), bool, len(events.names))
-    ran = np.isin(events.column("correlation"), kernels["correlation"].to_numpy(np.int64))
-    lost = np.flatnonzero(launches & ~ran)
-    starts = events.column("start_ns")[lost] + base_ns
-    places = {name: events.column(name)[lost] for name in ("process", "thread")}
-    return table(LAUNCH_PLACES, **places, start_ns=starts)
-
-
-def _flows(found: dict[str, dict[Any, tuple[int, int, int]]], base_ns: int) -> pd.DataFrame:
-    both = sorted((found["s"][number], found["f"][number]) for number in found["s"].keys() & found["f"].keys())
-    names = ("process", "thread", "ns")
-    columns: dict[str, list[int]] = {f"{side}_{name}": [] for side in ("forward", "backward") for name in names}
-    for forward, backward in both:
-        for side, at in (("forward", forward), ("backward", backward)):
-            for name, value in zip(names, at, strict=True):
-                columns[f"{side}_{name}"].append(value + base_ns if name == "ns" else value)
-    return flows_table(**columns)
+def _gaps_between_threads(events: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Gaps in the order of export between two threads: the last calls of the one or the first of the other. None where
+    more than `most` numbers are left out within threads: what is no call is numbered, too, and is not in the file."""
+    known = events[events["event_index"] >= 0].sort_values("event_index", kind="stable")
+    lost, changes = np.diff(known["event_index"]) - 1, np.diff(known["thread"]) != 0
+    if (lost < 0).any() or lost[~changes].sum() > most:
+        return gaps_table()
+    wide, start_ns = changes & (lost > 0), ints(known, "start_ns")
+    return gaps_table(count=lost[wide], before_ns=start_ns[:-1][wide], after_ns=start_ns[1:][wide])
 
 
 def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
-    """The names of the devices that ran something; of a trace without kernels "", whatever the machine has.
-
-    Kernels may number devices otherwise than the header does: then all must have one name.
-    """
     properties = header.get("deviceProperties")
-    of_id = {
-        entry.get("id"): str(entry.get("name", ""))
-        for entry in (properties if isinstance(properties, list) else ())
-        if isinstance(entry, dict)
-    }
-    ran = [of_id.get(device, "") for device in sorted(set(kernels["device"].tolist()))]
-    if ran and not any(ran) and len(set(of_id.values())) == 1:
-        ran = list(of_id.values())
-    return ", ".join(dict.fromkeys(name for name in ran if name))
+    entries = [entry for entry in (properties if isinstance(properties, list) else ()) if isinstance(entry, dict)]
+    return device_names(kernels, {entry.get("id"): str(entry.get("name", "")) for entry in entries})
 
 
-def _unread(columns: _Columns, header: Mapping[str, Any]) -> Iterator[str]:
+def _unread(rows: _Rows, header: Mapping[str, Any]) -> Iterator[str]:
     """What the file holds that is not read."""
     if header.get(MORE):
         yield "the file goes on behind its first document: only that was read"
-    for category, count in columns.unread.items():
+    for category, count in rows.unread.items():
         if count:
             yield f"not read: {counted(count, 'event')} of category {_line(category)[:40]}"
 
 
-def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> list[str]:
-    problems = []
+def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> Iterator[str]:
     if lost:
-        problems.append(
-            f"launches of kernels of which none was recorded: {lost}; the calls that made them have no time"
-        )
+        yield f"launches of kernels of which none was recorded: {lost}; the calls that made them have no time"
     if not len(kernels):
-        problems.append("no kernels: operator calls take their place")
+        yield "no kernels: operator calls take their place"
     untimed = kernels["name"][kernels["untimed"] > 0].map(_line)
     if len(untimed):
         names = ", ".join(name[:40] for name in dict.fromkeys(untimed[:LISTED]))
-        problems.append(
+        yield (
             f"no usable duration: {len(untimed)} of the kernels, copies and fills ({names}); no time, rate or busy "
             "share that they touch is known"
         )
-    unlaunched = int((kernels["launch_start_ns"] < 0).sum())
-    if unlaunched:
-        problems.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
-    if doubles > 0 and len(kernels):
-        problems.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
-    if not len(calls):
-        problems.append("no operator calls: record with ProfilerActivity.CPU, too")
-    elif not calls["input_shapes"].notna().any():
-        problems.append("no shapes: record with record_shapes=True")
-    elif not calls["concrete_inputs"].notna().any():
-        problems.append("no concrete inputs (torch 2.0 and earlier record none): strides and groups must be inferred")
-    if len(calls) and not (calls["sequence_nr"] >= 0).any():
-        problems.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
-    return problems
+    no_values = "no concrete inputs (torch 2.0 and earlier record none)"
+    no_calls = "no operator calls: record with ProfilerActivity.CPU, too"
+    yield from lacks(calls, kernels, doubles, no_calls, "record_shapes=True", no_values)

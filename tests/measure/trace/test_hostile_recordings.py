@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from measure.trace.readers import nsys_tables
+from measure.trace.readers import nsys
 from measure.trace.readers.read import read
 from tests.measure.trace.made_up_dicts import FUNCTIONAL, line
 from tests.measure.trace.made_up_files import cuda_trace, event, step, write
@@ -47,8 +47,8 @@ def test_a_statement_that_does_not_end_is_stopped(tmp_path: Path, monkeypatch: p
     """A clock that goes on by a second at each look: the limit of ten is reached within ten looks."""
     path = step().write(tmp_path / "report.sqlite")
     clock = SimpleNamespace(monotonic=itertools.count().__next__)
-    monkeypatch.setattr(nsys_tables, "time", clock)
-    monkeypatch.setattr(nsys_tables, "STEPS", 1)
+    monkeypatch.setattr(nsys, "time", clock)
+    monkeypatch.setattr(nsys, "STEPS", 1)
     monkeypatch.setenv("FLOPLEDGER_LIMITS", "database_seconds=10")
     refused(path, "it takes too long to read: more than 10 .*database_seconds=N")
 
