@@ -187,7 +187,7 @@ def print_self_test(options: Namespace) -> int:
     With --save or --write the document is kept after each check. Raises Mistake for no such device, a file that exists
     or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
     """
-    from cleaning.facts.self_test import SELF_TEST_FILE
+    from cleaning.self_test import SELF_TEST_FILE
     from runners.self_test import self_test
 
     device = _device("auto" if options.device is None else options.device)

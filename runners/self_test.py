@@ -28,7 +28,7 @@ from typing import Any
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
 from analysis.trace.operations import is_product, product_flop
-from cleaning.facts.self_test import (
+from cleaning.self_test import (
     BLOCKS,
     CLOCK_STEP_HZ,
     EVENTS_RATIO,

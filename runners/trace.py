@@ -234,7 +234,7 @@ def _run_ranks(options: Namespace, device: Device | None) -> int:
 
 def show(trace: Trace, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
-    from reports.sweep.table import to_csv
+    from reports.shared.layout import to_csv
     from reports.trace.text import document, to_text
 
     show_answer(
@@ -249,7 +249,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
 
 def write(trace: Trace, out: Path, device: Device | None = None) -> None:
     """Puts tables and the page into `out`, each file whole. Raises StoreFault."""
-    from reports.sweep.table import to_csv
+    from reports.shared.layout import to_csv
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv
     from results.records.counts import CleaningLog

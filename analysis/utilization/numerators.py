@@ -426,20 +426,18 @@ def _may_hold_products(name: str) -> bool:
     return kind in ("", *registry.PRODUCTS)
 
 
+def differing_kinds(counted: Mapping[str, int], run: Run) -> list[tuple[str, int, int]]:
+    """("kind/dtype", model FLOP of the trace, of one real step on the device) where the two differ; nothing where the
+    run recorded no real step. counted: "kind/dtype" → model FLOP of the trace."""
+    flop = [(name, counted.get(name, 0), run.executed.get(name, 0)) for name in sorted({*counted, *run.executed})]
+    return [each for each in flop if run.executed and not ran_all(each[0].partition("/")[0], *each[1:], run.parallel)]
+
+
 def _executed(counted: TableCount, run: Run) -> tuple[str, ...]:
-    """The trace against one real step on the device, where the run recorded one: "kind/dtype" → model FLOP."""
-    if not run.executed:
-        return ()
+    """A mark where the trace differs from one real step."""
     traced = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
-    differing = [
-        key
-        for key in sorted({*traced, *run.executed})
-        if not ran_all(key.partition("/")[0], traced.get(key, 0), run.executed.get(key, 0), run.parallel)
-    ]
-    if not differing:
-        return ()
-    text = ", ".join(f"{key} {traced.get(key, 0)} against {run.executed.get(key, 0)}" for key in differing)
-    return (f"executed_differs: FLOP of the trace against one real step: {text}",)
+    text = ", ".join(f"{name} {flop} against {real}" for name, flop, real in differing_kinds(traced, run))
+    return (f"executed_differs: FLOP of the trace against one real step: {text}",) if text else ()
 
 
 def _calls(operators: Mapping[str, int]) -> str:

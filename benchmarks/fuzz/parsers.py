@@ -150,7 +150,7 @@ def _run(path: Path) -> None:
 
 def _gate(path: Path) -> None:
     """A run through the gate of pull requests: what it is compared with is the same run without the edit."""
-    from runners.report.command import main
+    from runners.report import main
     from tests.support.made_up.seals import reseal
 
     run = tables.edited(path, _small_run(), _RUN_FILES)

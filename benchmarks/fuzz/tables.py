@@ -41,8 +41,8 @@ def ceilings(path: Path) -> None:
 
 
 def self_test(path: Path) -> None:
-    from cleaning.facts.self_test import SELF_TEST_FILE, faults
-    from runners.report.compare import self_test_of
+    from cleaning.self_test import SELF_TEST_FILE, faults
+    from runners.report import self_test_of
 
     found = self_test_of(placed(path, SELF_TEST_FILE).parent)
     if found is not None and not isinstance(found, str):
@@ -77,7 +77,7 @@ def limits(path: Path) -> None:
 def words(path: Path) -> None:
     """The first word says which option the rest is of."""
     from runners.cli.arguments import names, number, share, sizes
-    from runners.report.command import parse_conditions
+    from runners.report import parse_conditions
 
     options: dict[str, Callable[[str], Any]] = {
         "sizes": sizes,

@@ -10,7 +10,7 @@ from analysis.devices.ceilings import FAST_ALGORITHMS, able_to_be_fast, best, li
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import products
 from analysis.utilization.ceiling_doubts import loaded
-from cleaning.gates.evidence import RUN, Evidence, Finding
+from cleaning.gates.evidence import RUN, Evidence, Finding, finding
 from results.records.cell import Ceiling
 
 SAME = 1e-6
@@ -40,7 +40,7 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
             lacking = row.status == "ok" and (row.best_s is None or row.mean_s is None)
             gaps = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
             words = "; ".join((*_rate(row), *gaps))
-            yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
+            yield finding(RUN, not words, f"{_name(row)}: {words}")
     for once, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
         if count > 1:
             words = " ".join(str(part) for part in once if part)
@@ -124,7 +124,7 @@ def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
     """Calls of what cells are divided by (`_session_ceilings`) scatter little, on a device that nobody else uses."""
     for row in _session_ceilings(evidence):
         words = loaded(row)
-        yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
+        yield finding(RUN, not words, f"{_name(row)}: {words}")
 
 
 def _limit(evidence: Evidence) -> Iterator[Finding]:
@@ -142,7 +142,7 @@ def _limit(evidence: Evidence) -> Iterator[Finding]:
         words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
         if able_to_be_fast(row):
             words += f" with {row.family}" if row.family in FAST_ALGORITHMS else " and no fast algorithm is named"
-        yield Finding(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
+        yield finding(RUN, row.flop_per_s <= limit, words)
 
 
 def _session_ceilings(evidence: Evidence) -> list[Ceiling]:

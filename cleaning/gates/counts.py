@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 
-from analysis.parallel.rank_grid import ran_all
 from analysis.stats.summary import line
-from analysis.utilization.numerators import OWN
-from cleaning.gates.evidence import Evidence, Finding, TraceFacts
+from analysis.utilization.numerators import OWN, differing_kinds
+from cleaning.gates.evidence import Evidence, Finding, TraceFacts, faultless, finding
 from cleaning.reconcile.agreement import ENOUGH
 from results.records.cell import Run
-from results.records.counts import Agreement
 from results.records.rows import MEASURED, to_text
 from results.store.layout import Key, key_of
 
@@ -37,16 +35,15 @@ def operations_once(evidence: Evidence) -> Iterator[Finding]:
     for run, facts in _traced_runs(evidence):
         gaps = [f"{facts.gaps} rows are not where their number says"] if facts.gaps else []
         again = [f"{', '.join(facts.repeated[:3])} again"] if facts.repeated else []
-        yield Finding(run.cell_id, not gaps and not again, "; ".join((*gaps, *again)))
+        yield faultless(run.cell_id, (*gaps, *again))
 
 
 def batch(evidence: Evidence) -> Iterator[Finding]:
     """What the first product reads is a batch of the cell's size; items a step are as many a sample in all cells."""
     for run, facts in _traced_runs(evidence):
         if facts.images:
-            fits = facts.leading == run.batch_size
             words = f"the table begins with a batch of {facts.leading}, the cell says {run.batch_size}"
-            yield Finding(run.cell_id, fits, "" if fits else words)
+            yield finding(run.cell_id, facts.leading == run.batch_size, words)
             if run.status in MEASURED and run.items_per_step != run.batch_size:
                 yield Finding(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
     first: dict[str, tuple[int, int]] = {}
@@ -55,9 +52,8 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(run.cell_id, False, "nothing is said of the items in a step")
             continue
         items, size = first.setdefault(sizes_of(run), (run.items_per_step, run.batch_size))
-        holds = run.items_per_step * size == items * run.batch_size
         words = f"{run.items_per_step} items at a batch of {run.batch_size}, elsewhere {items} at {size}"
-        yield Finding(run.cell_id, holds, "" if holds else words)
+        yield finding(run.cell_id, run.items_per_step * size == items * run.batch_size, words)
 
 
 def executed(evidence: Evidence) -> Iterator[Finding]:
@@ -67,13 +63,8 @@ def executed(evidence: Evidence) -> Iterator[Finding]:
             if run.status in MEASURED:
                 yield Finding(run.cell_id, False, "executed is empty: no real step was counted")
             continue
-        real, own = dict(run.executed), facts.executed
-        differing = sorted(
-            name
-            for name in {*real, *own}
-            if not ran_all(name.partition("/")[0], own.get(name, 0), real.get(name, 0), run.parallel)
-        )
-        words = ", ".join(f"{name}: {real.get(name, 0)} executed, {own.get(name, 0)} counted" for name in differing)
+        differing = differing_kinds(facts.executed, run)
+        words = ", ".join(f"{name}: {real} executed, {counted} counted" for name, counted, real in differing)
         yield Finding(run.cell_id, not differing, words)
 
 
@@ -83,11 +74,9 @@ def backward_forward(evidence: Evidence) -> Iterator[Finding]:
         expected, forward = facts.expected_backward_flop, facts.forward_flop
         if expected is None or not forward:
             continue
+        words, exactly = f"backward ÷ forward is {facts.backward_flop / forward:.6g}", f"{expected / forward:.6g}"
         holds = facts.backward_flop == expected
-        words = f"backward ÷ forward is {facts.backward_flop / forward:.6g}"
-        yield Finding(
-            run.cell_id, holds, words if holds else f"{words}, of this model exactly {expected / forward:.6g}"
-        )
+        yield Finding(run.cell_id, holds, words if holds else f"{words}, of this model exactly {exactly}")
 
 
 def affine(evidence: Evidence) -> Iterator[Finding]:
@@ -110,7 +99,7 @@ def affine(evidence: Evidence) -> Iterator[Finding]:
         yield from (Finding(cell_id, whole, words) for cell_id in cells[sizes])
     for row in evidence.batch_laws:
         if row.counter == OWN and not row.operator and row.holds is not None:
-            yield Finding(row.cell_id, row.holds, "" if row.holds else f"our own {row.phase} counts: {row.reason}")
+            yield finding(row.cell_id, row.holds, f"our own {row.phase} counts: {row.reason}")
 
 
 def _profiled(evidence: Evidence) -> dict[Key, dict[int, int]]:
@@ -129,25 +118,18 @@ def conventions(evidence: Evidence) -> Iterator[Finding]:
         if row.phase != "forward" or row.exact_flop is None or row.status != "ok":
             continue
         ratio, near = (row.ratio, NEAR_RATIO) if row.ratio is not None else (row.total_ratio, NEAR_TOTAL)
-        if not ratio:
-            continue
-        off = [factor for factor in (FACTOR, 1 / FACTOR) if abs(ratio / factor - 1) < near]
-        yield Finding(row.cell_id, not off, _off(row, ratio) if off else "")
-
-
-def _off(row: Agreement, ratio: float) -> str:
-    value = row.native_value
-    return f"{row.counter} counts {ratio:.4g} × the exact forward pass ({value} {row.native_unit}): a unit is mistaken"
+        if ratio:
+            counts = f"{ratio:.4g} × the exact forward pass ({row.native_value} {row.native_unit})"
+            off = any(abs(ratio / factor - 1) < near for factor in (FACTOR, 1 / FACTOR))
+            yield finding(row.cell_id, not off, f"{row.counter} counts {counts}: a unit is mistaken")
 
 
 def profiles(evidence: Evidence) -> Iterator[Finding]:
     """The cleaned sums of a profile's passes beside our own count of the same work."""
     for row in evidence.profile_counts:
-        if row.cleaned_flop is None or row.exact_flop is None:
-            continue
-        holds = row.cleaned_flop == row.exact_flop
-        words = f"{row.work} {row.phase}: {row.cleaned_flop} cleaned by {row.source}, {row.exact_flop} exact"
-        yield Finding(row.cell_id, holds, "" if holds else words)
+        if row.cleaned_flop is not None and row.exact_flop is not None:
+            words = f"{row.work} {row.phase}: {row.cleaned_flop} cleaned by {row.source}, {row.exact_flop} exact"
+            yield finding(row.cell_id, row.cleaned_flop == row.exact_flop, words)
 
 
 def sizes_of(run: Run) -> str:

@@ -8,17 +8,16 @@ from analysis.devices import telemetry
 from analysis.devices.peaks import is_stand_in
 from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
 from analysis.utilization.utilization import limits_seen
-from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
-from cleaning.facts.values import BUSY_RATIO
-from cleaning.gates.evidence import RUN, Evidence, Finding
+from cleaning.gates.evidence import RUN, Evidence, Finding, faultless, finding
+from cleaning.self_test import SELF_TEST_FILE, SelfTest, faults
 from results.records.cell import Run, Sitting, Telemetry
 from results.store.layout import key_of
 
-SHOWN = 3
-"""Faults of a self-test that are named."""
-
 SHARED = "shared_device"
 """How a cell's warning begins that others came to its GPU."""
+
+BUSY_RATIO = 0.05
+"""Share of all processors that others may take while blocks are timed."""
 
 IDLE_RATIO = 0.3
 """A mean clock below this share of the device's highest is that of an idle device."""
@@ -44,7 +43,7 @@ def hardware(evidence: Evidence) -> Iterator[Finding]:
         names |= {row.device_name for row in evidence.data.ceilings if row.sitting == sitting.sitting}
         marked = sorted(filter(is_stand_in, names)) or (["stand_in"] if sitting.environment.get("stand_in") else [])
         words = f"{sitting.sitting}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
-        yield Finding(RUN, not marked, words if marked else "")
+        yield finding(RUN, not marked, words)
 
 
 def self_test(evidence: Evidence) -> Iterator[Finding]:
@@ -55,8 +54,7 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
     if not homes or test is None:
         return
     words = [test] if isinstance(test, str) else [*faults(test), *_elsewhere(test, homes)]
-    more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-    yield Finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words[:SHOWN])}{more}" if words else "")
+    yield finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words)}")
 
 
 def _elsewhere(test: SelfTest, homes: list[Sitting]) -> Iterator[str]:
@@ -94,15 +92,13 @@ def _flags(evidence: Evidence) -> Iterator[Finding]:
             for what, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit))
             if unit != named
         ]
-        both = [name for name in run.flags_before if run.flags_before[name] != run.flags_after.get(name)]
-        both += [name for name in run.flags_after if name not in run.flags_before]
-        if run.flags_before and run.flags_after:
-            wrong += [
-                f"{name} was {run.flags_before.get(name)} before and {run.flags_after.get(name)} after" for name in both
-            ]
-        else:
+        if not (run.flags_before and run.flags_after):
             wrong.append("flags were read once")
-        yield Finding(run.cell_id, not wrong, "; ".join(wrong))
+        elif run.flags_before != run.flags_after:
+            flags = {**run.flags_before, **run.flags_after}
+            pairs = [(name, run.flags_before.get(name), run.flags_after.get(name)) for name in flags]
+            wrong += [f"{name} was {a} before and {b} after" for name, a, b in pairs if a != b]
+        yield faultless(run.cell_id, wrong)
 
 
 def _dtypes(evidence: Evidence) -> Iterator[Finding]:
@@ -113,8 +109,7 @@ def _dtypes(evidence: Evidence) -> Iterator[Finding]:
             continue
         share = sum(flop for name, flop in run.executed.items() if name.partition("/")[2] == wanted) / total
         least = 1.0 if wanted == "float32" else 0.5
-        words = f"{100 * share:.3g} % of model FLOP in {wanted}"
-        yield Finding(run.cell_id, share >= least, "" if share >= least else words)
+        yield finding(run.cell_id, share >= least, f"{100 * share:.3g} % of model FLOP in {wanted}")
 
 
 def other_processes(evidence: Evidence) -> Iterator[Finding]:
@@ -123,16 +118,15 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
     for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
         others = sitting.preflight.get("other_processes")
         if isinstance(others, int):
-            sentence = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
-            yield Finding(RUN, others == 0, sentence if others else "")
+            words = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
+            yield finding(RUN, others == 0, words)
     for run in evidence.measured_cells:
         yield from (Finding(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
         share = run.others_cpu_ratio
         if share is None:
             yield Finding(run.cell_id, False, "it was not recorded whether others used the processors")
         else:
-            words = f"others used {100 * share:.2g} % of the processors"
-            yield Finding(run.cell_id, share < BUSY_RATIO, "" if share < BUSY_RATIO else words)
+            yield finding(run.cell_id, share < BUSY_RATIO, f"others used {100 * share:.2g} % of the processors")
 
 
 def clock(evidence: Evidence) -> Iterator[Finding]:
@@ -154,8 +148,7 @@ def _clock(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(run.cell_id, False, f"{len(polls)} polls do not cover its window")
         elif highest is not None:
             holds = mean_hz <= OVERCLOCKED * highest and (mean_hz >= IDLE_RATIO * highest or bool(run.host_bound))
-            words = f"mean clock {mean_hz / 1e6:.0f} MHz of at most {highest / 1e6:.0f}"
-            yield Finding(run.cell_id, holds, "" if holds else words)
+            yield finding(run.cell_id, holds, f"mean clock {mean_hz / 1e6:.0f} MHz of at most {highest / 1e6:.0f}")
         else:
             yield Finding(run.cell_id, mean_hz > 0)
 
@@ -175,7 +168,7 @@ def _throttling(evidence: Evidence) -> Iterator[Finding]:
         mean_hz, highest = telemetry.mean_sm_clock_hz(polls, *window), _highest_hz(evidence, run)
         if mean_hz and highest and mean_hz < FALLEN_RATIO * highest and not seen and not run.host_bound:
             words.append(f"mean clock {mean_hz / 1e6:.0f} of {highest / 1e6:.0f} MHz, and no reason was given")
-        yield Finding(run.cell_id, not words, "; ".join(words))
+        yield faultless(run.cell_id, words)
 
 
 def energy(evidence: Evidence) -> Iterator[Finding]:
@@ -185,8 +178,7 @@ def energy(evidence: Evidence) -> Iterator[Finding]:
         offered = any(poll.energy_j is not None or poll.power_w is not None for poll in polls)
         if window is None or not offered:
             continue
-        words = [*_counter_faults(polls), *_energy_faults(evidence, run, polls, window)]
-        yield Finding(run.cell_id, not words, "; ".join(dict.fromkeys(words)))
+        yield faultless(run.cell_id, (*_counter_faults(polls), *_energy_faults(evidence, run, polls, window)))
 
 
 def _counter_faults(polls: Sequence[Telemetry]) -> Iterator[str]:

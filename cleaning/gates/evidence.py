@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from analysis.operators import registry
 from analysis.utilization.numerators import input_dtype
-from cleaning.facts.self_test import SelfTest
 from cleaning.profile import FORWARD
+from cleaning.self_test import SelfTest
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
@@ -65,9 +65,8 @@ class TraceFacts:
 @dataclass(frozen=True)
 class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
-    one that lies in the run's directory; keeps_utilization: whether there is one. malformed: cell id (or RUN) → why a
-    row was left out of everything else. self_test: the one in the directory; in words, why it cannot be read; None:
-    there is none."""
+    one that lies in the run's directory; keeps_utilization: whether there is one. self_test: the one in the directory;
+    in words, why it cannot be read; None: there is none."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
@@ -77,7 +76,6 @@ class Evidence:
     profile_counts: Sequence[ProfileCount] = ()
     agreement: Sequence[Agreement] = ()
     batch_laws: Sequence[BatchLaw] = ()
-    malformed: Mapping[str, str] = field(default_factory=dict)
     self_test: SelfTest | str | None = None
 
     def without(self, cell_ids: Collection[str]) -> Evidence:
@@ -107,26 +105,10 @@ class Evidence:
         """Where and when a cell was measured."""
         return next((sitting for sitting in self.data.sittings if sitting.sitting == run.sitting), None)
 
-    def device_name(self, run: Run) -> str:
-        """What the device of a cell calls itself."""
-        sitting = self.sitting(run)
-        return sitting.device_name if sitting else ""
-
-    def fractions(self, run: Run) -> Sequence[Utilization]:
-        """A cell's rows of utilization.csv, rebuilt."""
-        return self._fractions.get(key_of(run), ())
-
     @functools.cached_property
-    def _fractions(self) -> Mapping[Key, Sequence[Utilization]]:
+    def fractions(self) -> Mapping[Key, Sequence[Utilization]]:
+        """Attempt → its rows of utilization.csv, rebuilt."""
         return by_cell(self.rebuilt)
-
-
-def all_facts(
-    runs: Iterable[Run], read: ReadTable, known: Mapping[str, TraceFacts] | None = None
-) -> dict[str, TraceFacts]:
-    """Trace id → its facts, one table after the other. known: those that need not be read again."""
-    traces = dict.fromkeys(run.trace_id for run in runs if run.trace_id)
-    return {each: (known or {}).get(each) or facts_or_fault(functools.partial(read, each)) for each in traces}
 
 
 def facts_or_fault(read: Callable[[], Table]) -> TraceFacts:
@@ -201,6 +183,17 @@ class Finding:
     cell_id: str
     holds: bool
     words: str = ""
+
+
+def finding(cell_id: str, holds: bool, words: str) -> Finding:
+    """A finding with its words only where it does not hold."""
+    return Finding(cell_id, holds, "" if holds else words)
+
+
+def faultless(cell_id: str, faults: Iterable[str]) -> Finding:
+    """A finding that holds where there are no faults."""
+    words = "; ".join(dict.fromkeys(faults))
+    return Finding(cell_id, not words, words)
 
 
 Check = Callable[[Evidence], Iterable[Finding]]

@@ -2,34 +2,27 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
-from cleaning.facts.values import faults
-from cleaning.gates.evidence import RUN, Evidence, Finding
+from cleaning.gates.evidence import RUN, Evidence, Finding, finding
 from results.records.answers import Utilization
-from results.records.cell import Run, Sample, Sitting, Telemetry
-from results.records.counts import FlopCount
-from results.records.rows import Record, header
-from results.store.layout import key_of
-from results.store.manifest import DIRTY, comparable
+from results.records.cell import Run
+from results.records.rows import header
+from results.store.layout import by_cell, key_of
+from results.store.manifest import DIRTY, differing
 
 PEAK_SLACK = 1.02
 """A datasheet rounds: its figure may lie this much above multiprocessors × rate × highest clock."""
-
-SHOWN = 3
-"""Faults of one cell that its words name."""
-
-RAW: tuple[type[Record], ...] = (Sample, Telemetry, FlopCount)
-"""The records of a cell whose words are asked."""
 
 SAME = 1e-9
 """Relative difference of two derived numbers that are the same."""
 
 
 def committed(evidence: Evidence) -> Iterator[Finding]:
-    """What the reader left out or could not match with a checksum; values that their columns cannot hold."""
+    """What the reader left out, could not match with a checksum, or could not read as values of their columns."""
     data = evidence.data
     ids = {run.cell_id for run in data.all_runs}
     for problem in data.problems:
@@ -40,26 +33,6 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
     for trace_id, facts in evidence.facts.items():
         for run in (run for run in data.runs if run.trace_id == trace_id and facts.fault):
             yield Finding(run.cell_id, False, facts.fault)
-    yield from _values(evidence)
-
-
-def _values(evidence: Evidence) -> Iterator[Finding]:
-    """Every value of every raw row: its kind, its least, its words."""
-    for cell_id, words in evidence.malformed.items():
-        yield Finding(cell_id, False, words)
-    for rows in (evidence.data.sittings, evidence.data.ceilings):
-        found = [words for row in rows for words in faults(row)]
-        yield Finding(RUN, not found, _some(found))
-    for run in evidence.data.runs:
-        key = key_of(run)
-        raw: list[Sequence[Record]] = [evidence.data.by_cell(record).get(key, ()) for record in RAW]
-        found = [words for rows in ([run], *raw) for row in rows for words in faults(row)]
-        yield Finding(run.cell_id, not found, _some(found))
-
-
-def _some(words: Sequence[str]) -> str:
-    distinct = list(dict.fromkeys(words))
-    return "; ".join(distinct[:SHOWN]) + (f" and {len(distinct) - SHOWN} more" if len(distinct) > SHOWN else "")
 
 
 def one_machine(evidence: Evidence) -> Iterator[Finding]:
@@ -67,9 +40,8 @@ def one_machine(evidence: Evidence) -> Iterator[Finding]:
     used = {run.sitting for run in evidence.data.runs}
     sittings = [sitting for sitting in evidence.data.sittings if sitting.sitting in used]
     for first, second in itertools.pairwise(sittings):
-        fields = comparable(first, second)
-        words = ", ".join(_beside(name, first, second) for name in fields)
-        yield Finding(RUN, not fields, f"{first.sitting} and {second.sitting} differ in {words}" if fields else "")
+        words = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
+        yield finding(RUN, not words, f"{first.sitting} and {second.sitting} differ in {words}")
     for sitting in sittings:
         version = str(sitting.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
         known = "+g" in version or not sitting.device.startswith("cuda")
@@ -77,43 +49,30 @@ def one_machine(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(RUN, known and not version.endswith(DIRTY), words if known else f"{words}, of no known commit")
 
 
-def _beside(name: str, first: Sitting, second: Sitting) -> str:
-    field = "driver" if name == "driver_branch" else name
-    return f"{name} ({getattr(first, field)!r}, {getattr(second, field)!r})"
-
-
 def peak(evidence: Evidence) -> Iterator[Finding]:
     """Each peak that was divided by, against the table of today and against what the multiprocessors could do."""
-    rows = evidence.published or evidence.rebuilt
-    by_cell = {key_of(run): run for run in evidence.measured_cells}
-    for key, run in by_cell.items():
-        mine = [row for row in rows if key_of(row) == key and row.peak_flop_per_s is not None]
-        for row in mine:
-            if row.denominator in ("datasheet", "user"):
-                yield from _of_row(evidence, run, row)
+    by_key = by_cell(evidence.published or evidence.rebuilt)
+    for run in evidence.measured_cells:
+        for row in by_key.get(key_of(run), ()):
+            if row.denominator in ("datasheet", "user") and row.peak_flop_per_s is not None:
+                yield from _of_row(evidence, run, row.denominator, row.peak_flop_per_s)
 
 
-def _of_row(evidence: Evidence, run: Run, row: Utilization) -> Iterable[Finding]:
-    sitting, found = evidence.sitting(run), []
-    environment = sitting.environment if sitting else {}
-    name = evidence.device_name(run)
+def _of_row(evidence: Evidence, run: Run, denominator: str, value: float) -> Iterator[Finding]:
+    sitting = evidence.sitting(run)
+    environment, name = (sitting.environment, sitting.device_name) if sitting else ({}, "")
     count = environment.get("multiprocessors")
-    known = peaks.lookup(name, count if isinstance(count, int) else None)
-    value = row.peak_flop_per_s or 0.0
-    if row.denominator == "datasheet":
-        dense = max((known.peaks[unit] for unit in UNITS if unit in known.peaks), default=0.0) if known else 0.0
-        own = [known.peaks[unit] for unit in units_of(run) if unit in known.peaks] if known else []
-        limit = max(own, default=dense)
-        holds = value <= limit * (1 + SAME)
-        found.append(
-            Finding(run.cell_id, holds, f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s")
-        )
-    runs = [run] if row.denominator == "datasheet" else evidence.measured_cells  # the user's is one for all units
+    if denominator == "datasheet":
+        known = peaks.lookup(name, count if isinstance(count, int) else None)
+        dense = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks} if known else {}
+        limit = max([dense[unit] for unit in units_of(run) if unit in dense] or dense.values(), default=0.0)
+        words = f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s"
+        yield Finding(run.cell_id, value <= limit * (1 + SAME), words)
+    runs = [run] if denominator == "datasheet" else evidence.measured_cells  # the user's is one for all units
     bound = max(filter(None, (_bound(environment, name, each) for each in runs)), default=None)
     if bound is not None:
-        words = f"{row.denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
-        found.append(Finding(run.cell_id, value <= bound * PEAK_SLACK, words))
-    return found
+        words = f"{denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
+        yield Finding(run.cell_id, value <= bound * PEAK_SLACK, words)
 
 
 def units_of(run: Run) -> tuple[str, ...]:
@@ -121,11 +80,10 @@ def units_of(run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (run.convolution_unit, run.matmul_unit))))
 
 
-def _bound(environment: object, name: str, run: Run) -> float | None:
+def _bound(environment: Mapping[str, Any], name: str, run: Run) -> float | None:
     """Multiprocessors × rate × 2 × highest clock of the fastest unit of the cell; None where the device says too
     little."""
-    facts = environment if isinstance(environment, dict) else {}
-    capability, count, clock_hz = (facts.get(key) for key in ("compute_capability", "multiprocessors", "clock_hz"))
+    capability, count, clock_hz = map(environment.get, ("compute_capability", "multiprocessors", "clock_hz"))
     if not (isinstance(capability, str) and isinstance(count, int) and isinstance(clock_hz, (int, float))):
         return None
     rates = peaks.derived_upper_bound(capability, count, float(clock_hz), "geforce" in name.casefold())
@@ -133,27 +91,19 @@ def _bound(environment: object, name: str, run: Run) -> float | None:
     return max(known, default=None)
 
 
-OF_ATTENTION = (
-    "attention",
-    "causal_flop",
-    "mask_exact_flop",
-    "causal_utilization_ratio",
-    "mask_exact_utilization_ratio",
-)
-"""Columns that tables of earlier versions lack."""
-
-OF_KERNELS = ("hardware_flop",)
-"""The same of a later version."""
+ADDED = {
+    "attention": ("causal_flop", "mask_exact_flop", "causal_utilization_ratio", "mask_exact_utilization_ratio"),
+    "hardware_flop": (),
+}
+"""A column that tables of earlier versions lack, or have nothing in → others that they then lack, too."""
 
 
 def rebuilt(evidence: Evidence) -> Iterator[Finding]:
     """Each row of the run's own utilization.csv beside what its raw rows give now, and rows that it lacks."""
     now = {_place(row): row for row in evidence.rebuilt}
-    names = header(Utilization)
-    if not any(row.attention for row in evidence.published):  # a table of a version without them
-        names = tuple(name for name in names if name not in OF_ATTENTION)
-    if all(row.hardware_flop is None for row in evidence.published):
-        names = tuple(name for name in names if name not in OF_KERNELS)
+    lacking = [name for name in ADDED if all(getattr(row, name) in (None, "") for row in evidence.published)]
+    left_out = {*lacking, *(other for name in lacking for other in ADDED[name])}
+    names = [name for name in header(Utilization) if name not in left_out]
     there = {_place(row) for row in evidence.published}
     for row in evidence.rebuilt if evidence.keeps_utilization else ():
         if _place(row) not in there:

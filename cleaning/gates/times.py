@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from analysis.devices import peaks
 from analysis.devices.ceilings import FAST_ALGORITHM
 from analysis.devices.precisions import TENSOR_UNITS
-from analysis.utilization.step_times import whole_steps
-from cleaning.facts.values import narrowness
-from cleaning.gates.evidence import Evidence, Finding
+from analysis.utilization.step_times import block_summary, paired_ceiling, whole_steps
+from cleaning.gates.evidence import Evidence, Finding, finding
 from cleaning.gates.integrity import units_of
 from results.records.cell import Run, Sample
 from results.records.rows import LOOP
@@ -27,6 +26,8 @@ CLOCK_S = 1e-6
 
 APART = ("phase", "profiled")
 """Parts of samples.csv in which several rows are of one block."""
+
+CEILINGS = ("ceiling", "paired_ceiling")
 
 ABOVE_CEILING = 1.25
 """A ceiling is the best of a few shapes: a whole step may beat it by this much, not by more."""
@@ -75,26 +76,22 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
     """The achieved rate of the exact count against the highest clock's peak and the ceiling of the session; a paired
     ceiling against the latter."""
     for run in evidence.measured_cells:
-        rows = [row for row in evidence.fractions(run) if row.method == "exact" and row.achieved_flop_per_s]
+        fractions = evidence.fractions.get(key_of(run), ())
+        rows = [row for row in fractions if row.method == "exact" and row.achieved_flop_per_s]
         if not rows:
             continue
         rate = rows[0].achieved_flop_per_s or 0.0
-        limits = [
-            ("the ceiling measured here", ABOVE_CEILING * peak)
-            for peak in [
-                row.peak_flop_per_s for row in rows if row.denominator == "ceiling" and row.peak_flop_per_s is not None
-            ]
-        ]
-        paired = [row.peak_flop_per_s for row in rows if row.denominator == "paired_ceiling" and row.peak_flop_per_s]
-        for (name, limit), peak in itertools.product(limits, paired):
-            words = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by {name}"
-            yield Finding(run.cell_id, peak <= limit, "" if peak <= limit else words)
+        peaks_of = {name: [row.peak_flop_per_s for row in rows if row.denominator == name] for name in CEILINGS}
+        ceilings = [ABOVE_CEILING * peak for peak in peaks_of["ceiling"] if peak is not None]
+        for limit, peak in itertools.product(ceilings, filter(None, peaks_of["paired_ceiling"])):
+            words = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by the ceiling measured here"
+            yield finding(run.cell_id, peak <= limit, words)
+        limits = [("the ceiling measured here", limit) for limit in ceilings]
         highest = _highest(evidence, run)
-        if highest is not None:
-            limits.append(("its units at the highest clock", highest))
+        limits += [("its units at the highest clock", highest)] if highest is not None else []
         for name, limit in limits:
-            words = f"{rate:.4g} FLOP/s, at most {limit:.4g} by {name}"
-            yield Finding(run.cell_id, rate <= limit, "" if rate <= limit else f"{words}: not synchronised?")
+            words = f"{rate:.4g} FLOP/s, at most {limit:.4g} by {name}: not synchronised?"
+            yield finding(run.cell_id, rate <= limit, words)
 
 
 def _highest(evidence: Evidence, run: Run) -> float | None:
@@ -103,36 +100,55 @@ def _highest(evidence: Evidence, run: Run) -> float | None:
     known = peaks.lookup(sitting.device_name) if sitting is not None else None
     if known is None or sitting is None:
         return None
-    clock_hz = sitting.preflight.get("sm_clock_max_hz") or known.boost_hz or 0.0
-    found = []
-    for unit in units_of(run):
-        value = known.at_clock(unit, float(clock_hz))
-        if value is not None:
-            found.append(value * (1.0 if unit in TENSOR_UNITS else FAST_ALGORITHM))
-    return max(found, default=None)
+    clock_hz = float(sitting.preflight.get("sm_clock_max_hz") or known.boost_hz or 0.0)
+    rates = [(unit, known.at_clock(unit, clock_hz)) for unit in units_of(run)]
+    fast = [rate * (1.0 if unit in TENSOR_UNITS else FAST_ALGORITHM) for unit, rate in rates if rate is not None]
+    return max(fast, default=None)
 
 
 def at_most_one(evidence: Evidence) -> Iterator[Finding]:
     """Each fraction of a peak that is no ceiling: tensor units never pass it, others not without a mark."""
     for run in evidence.measured_cells:
         tensor = any(unit in TENSOR_UNITS for unit in units_of(run))
-        for row in evidence.fractions(run):
-            if row.utilization_ratio is None or row.denominator in ("ceiling", "paired_ceiling"):
-                continue
-            marked = any(mark.startswith("above_one") for mark in row.warnings)
-            holds = row.utilization_ratio <= 1 or (marked and not tensor)
-            words = f"{row.method} by {row.numerator_source} is {row.utilization_ratio:.3g} of {row.denominator}"
-            yield Finding(run.cell_id, holds, "" if holds else words)
+        for row in evidence.fractions.get(key_of(run), ()):
+            if row.utilization_ratio is not None and row.denominator not in CEILINGS:
+                marked = any(mark.startswith("above_one") for mark in row.warnings)
+                words = f"{row.method} by {row.numerator_source} is {row.utilization_ratio:.3g} of {row.denominator}"
+                yield finding(run.cell_id, row.utilization_ratio <= 1 or (marked and not tensor), words)
+
+
+TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
+"""Half width of the 95 % interval ÷ mean at which measuring stops (docs/conventions.md)."""
+
+MIN_BLOCKS = {"cuda": 10, "cpu": 5}
+"""Blocks that are measured at least; of a quick cell a fifth."""
+
+QUICK = 5
 
 
 def converged(evidence: Evidence) -> Iterator[Finding]:
     """The interval of the raw blocks, worked out again."""
     for run in evidence.measured_cells:
         samples = evidence.data.by_cell(Sample).get(key_of(run), ())
-        if not (blocks := whole_steps(samples)):
-            continue
-        narrow, words = narrowness(run, blocks, samples)
-        yield Finding(run.cell_id, narrow, "" if narrow else words)
+        if blocks := whole_steps(samples):
+            yield finding(run.cell_id, *narrowness(run, blocks, samples))
+
+
+def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample]) -> tuple[bool, str]:
+    """Whether the interval is as narrow as was asked for, from enough blocks; and that in words.
+
+    samples: all of this attempt. Where a ceiling was timed beside the blocks, it is the interval of the ratio, else
+    that of the blocks.
+    """
+    kind = "cuda" if run.device.startswith("cuda") else "cpu"
+    paired = paired_ceiling(samples, run.interval_rule) if run.paired_ceiling else None
+    width = block_summary(blocks, run.interval_rule).half_width_ratio if paired is None else paired.half_width_ratio
+    target = TARGET_CI_RATIO[kind] if run.target_ci_ratio is None else run.target_ci_ratio
+    fewest = max(2, math.ceil(MIN_BLOCKS[kind] / (QUICK if run.quick else 1)))
+    shown = "no interval" if width is None else f"±{100 * width:.2g} %"
+    of_what = "" if paired is None else " of the paired utilization"
+    words = f"{shown}{of_what} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
+    return width is not None and width <= target and len(blocks) >= fewest, words
 
 
 def losses(evidence: Evidence) -> Iterator[Finding]:
@@ -142,7 +158,5 @@ def losses(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(run.cell_id, False, "the first loss is unknown")
         if run.last_loss is not None:
             yield Finding(run.cell_id, math.isfinite(run.last_loss))
-            continue
-        marks = [mark for mark in run.warnings if mark.startswith("loss")]
-        if marks:
+        elif marks := [mark for mark in run.warnings if mark.startswith("loss")]:
             yield Finding(run.cell_id, False, marks[0])

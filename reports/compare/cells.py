@@ -32,7 +32,7 @@ from analysis.utilization.work_times import variant
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page
 from reports.shared.numbers import DASH, digits, listed, percent, si_time
 from results.errors import Unavailable
-from results.records.answers import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.answers import ALONE, FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
 from results.records.cell import Run, Sample, Sitting
 from results.records.rows import MEASURED
 from results.store.layout import key_of
@@ -72,16 +72,6 @@ class Group:
         return tuple(run.cell_id for run in self.runs)
 
 
-def refusals(a: RunData, b: RunData, across: Collection[str] = ()) -> list[str]:
-    """Each field of the machines that differs without being asked for: "torch_version is … in A and … in B"."""
-    mine, others = _machines(a), _machines(b)
-    return [
-        f"{name} is {_listed(mine[name])} in A and {_listed(others[name])} in B"
-        for name in OF_A_MACHINE
-        if name not in across and mine[name] != others[name]
-    ]
-
-
 def compare_runs(
     a: RunData, b: RunData, across: Collection[str] = (), margin_ratio: float | None = None
 ) -> list[Comparison]:
@@ -90,22 +80,28 @@ def compare_runs(
     margin_ratio: None takes that of the device. Raises ValueError for runs that may not be compared, that have no cell
     in common, or where a cell has several counterparts.
     """
-    if refused := refusals(a, b, across):
-        fields = ",".join(text.partition(" ")[0] for text in refused)
-        threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * ("torch_threads" in fields)
-        raise ValueError(
-            f"these runs cannot be compared: {'; '.join(refused)} (--across {fields} compares all the same{threads})"
-        )
-    mine, others = (groups(data, across) for data in (a, b))
-    for name, found in (("A", mine), ("B", others)):
-        _check_single(name, found)
-    common = [key for key in mine if key in others]
+    _check_machines(_machines(a), _machines(b), across)
+    groups_a, groups_b = (groups(data, across) for data in (a, b))
+    for name, side in (("A", groups_a), ("B", groups_b)):
+        _check_single(name, side)
+    common = [key for key in groups_a if key in groups_b]
     if not common:
-        raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
-    pooled = scatter(side[key].relative for key in common for side in (mine, others))
-    rows = _adjusted([_row(mine[key], others[key], pooled, margin_ratio) for key in common])
-    rows += [_unmatched(group, ONLY_A) for key, group in mine.items() if key not in others]
-    return rows + [_unmatched(group, ONLY_B) for key, group in others.items() if key not in mine]
+        differing = _nearest(groups_a, groups_b)
+        raise ValueError(f"these runs have no cell in common: {differing} (--across compares across it)")
+    pooled = scatter(side[key].relative for key in common for side in (groups_a, groups_b))
+    rows = _adjusted([_row(groups_a[key], groups_b[key], pooled, margin_ratio) for key in common])
+    rows += [_unmatched(group, ONLY_A) for key, group in groups_a.items() if key not in groups_b]
+    return rows + [_unmatched(group, ONLY_B) for key, group in groups_b.items() if key not in groups_a]
+
+
+def _check_machines(a: Mapping[str, set[str]], b: Mapping[str, set[str]], across: Collection[str]) -> None:
+    """Raises ValueError for fields that differ without being asked for."""
+    differing = [name for name in OF_A_MACHINE if name not in across and a[name] != b[name]]
+    if differing:
+        fields = ",".join(differing)
+        threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * ("torch_threads" in fields)
+        words = "; ".join(f"{name} is {_listed(a[name])} in A and {_listed(b[name])} in B" for name in differing)
+        raise ValueError(f"these runs cannot be compared: {words} (--across {fields} compares all the same{threads})")
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
@@ -302,16 +298,16 @@ def to_text(
 
     a, b: what the runs are called.
     """
-    matched = [row for row in rows if row.verdict not in (ONLY_A, ONLY_B)]
+    matched = [row for row in rows if row.verdict not in ALONE]
     parts: list[Part] = [f"A: {a}", f"B: {b}"]
     parts += [f"across: {', '.join(across)}"] if across else []
     parts += ["", TextTable(_COLUMNS, [row_cells(row) for row in matched], rule=False)]
     names = cell_names(rows)
     said: dict[str, list[str]] = {}  # reason, or the run that has the cell alone → cells
     for row, name in zip(rows, names, strict=True):
-        if text := row.verdict if row.verdict in (ONLY_A, ONLY_B) else row.reason:
+        if text := row.verdict if row.verdict in ALONE else row.reason:
             said.setdefault(text, []).append(name)
-    for text, cells in sorted(said.items(), key=lambda item: (ONLY_A, ONLY_B).count(item[0])):
+    for text, cells in sorted(said.items(), key=lambda item: ALONE.count(item[0])):
         parts.append(f"{text}: {listed(cells, SHOWN)}")
     return page([*parts, "", *closing_lines(matched)], width, colour)
 
@@ -332,12 +328,15 @@ def row_cells(row: Comparison) -> list[str]:
     return [row.model, str(row.batch_size), row.precision, row.verdict, ratio, interval, *times, blocks]
 
 
+def cell_name(row: Comparison | GateCheck) -> str:
+    """A cell in a few words, without its variant."""
+    return f"{row.model} b{row.batch_size} {row.precision}"
+
+
 def cell_names(rows: Sequence[Comparison]) -> list[str]:
     """Cells in a few words, each with its variant unless all have the same."""
     several = len({row.variant for row in rows}) > 1
-    cells = [f"{row.model} b{row.batch_size} {row.precision}" for row in rows]
-    variants = [f" ({row.variant})" if several and row.variant else "" for row in rows]
-    return [cell + beside for cell, beside in zip(cells, variants, strict=True)]
+    return [cell_name(row) + (f" ({row.variant})" if several and row.variant else "") for row in rows]
 
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:

@@ -16,31 +16,31 @@ quantities that are equal in every cell are one line; each other row is shown wi
 import html
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from analysis.footprint.live_bytes import peak_bytes
 from analysis.operators import registry
 from analysis.operators.traffic import lacks_sizes
 from analysis.stats.comparison import ALARM_RATIO, resolution
-from reports.compare.cells import Group, groups
+from reports.compare.cells import Group, cell_name, groups
 from reports.compare.page import Side
-from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.layout import WIDTH, Column, Part, TextTable, documents, page, strong
 from reports.shared.numbers import DASH, listed, percent, si, si_time
 from results.errors import Inconsistent
-from results.records.answers import MET, NOT_COMPARED, NOT_MET, ONLY_A, ONLY_B, UNDECIDED, Comparison, GateCheck
-from results.records.cell import Run
+from results.records.answers import ALONE, MET, NOT_COMPARED, NOT_MET, UNDECIDED, Comparison, GateCheck
 from results.records.rows import LOOP, MEASURED
-from results.store.reading import RunData
-from results.store.store import read_operations
+from results.store.reading import RunData, read_operations
 
 TIMED = "slower"
 EXACT = ("flop", "bytes", "launches", "memory")
-CONDITIONS = (TIMED, *EXACT)
 TRAINS = "trains"
 """A condition that is always there."""
 
 MATCHED = "matched"
 """The condition of a cell that only one run has."""
+
+Quantities = Mapping[str, int | str]
+"""Condition of EXACT → how much of it a cell's step has; in words, why that is not known."""
 
 
 @dataclass(frozen=True)
@@ -52,148 +52,111 @@ class Condition:
 
     @property
     def text(self) -> str:
-        return f"{self.name} by more than {100 * self.limit_ratio:g} %" if self.name == TIMED else self._more
-
-    @property
-    def _more(self) -> str:
-        what = {"flop": "FLOP"}.get(self.name, self.name)
-        return f"more {what}" if self.limit_ratio == 0 else f"{100 * self.limit_ratio:g} % more {what}"
-
-
-@dataclass(frozen=True)
-class StepCount:
-    """The exact quantities of a cell's step, by condition. reason: why there are none; partial: condition → why it is
-    not there, where calls of the step have none of it."""
-
-    values: Mapping[str, int]
-    reason: str = ""
-    partial: Mapping[str, str] = field(default_factory=dict)
-
-    def lacking(self, condition: str) -> str:
-        """Why a condition has no value; "" where it has one."""
-        return "" if condition in self.values else self.partial.get(condition, self.reason)
+        more = f"{100 * self.limit_ratio:g} %"
+        if self.name == TIMED:
+            return f"{self.name} by more than {more}"
+        return f"{f'{more} ' if self.limit_ratio else ''}more {_NAMES.get(self.name, self.name)}"
 
 
 def judge(
     a: RunData, b: RunData, rows: Sequence[Comparison], asked: Sequence[Condition], across: Collection[str] = ()
 ) -> list[GateCheck]:
     """A row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
-    mine, others = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
-    matched = sum(row.verdict not in (ONLY_A, ONLY_B) for row in rows)
-    found: list[GateCheck] = []
+    groups_a, groups_b = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
+    alarm_ratio = ALARM_RATIO / max(1, sum(row.verdict not in ALONE for row in rows))
+    checks: list[GateCheck] = []
     for row in rows:
-        if row.verdict in (ONLY_A, ONLY_B):
-            found.append(_check(row, MATCHED, 0.0, NOT_COMPARED, reason=f"{row.verdict}: {row.reason}"))
+        if row.verdict in ALONE:
+            checks.append(_check(row, Condition(MATCHED, 0.0), NOT_COMPARED, reason=f"{row.verdict}: {row.reason}"))
             continue
-        first, second = mine[row.cells_a], others[row.cells_b]
+        first, second = groups_a[row.cells_a], groups_b[row.cells_b]
         if first.times and not second.times:
             failed = next((run for run in second.runs if run.status not in MEASURED), second.runs[0])
             reason = ": ".join(filter(None, (f"B was not measured: {failed.status}", failed.reason)))
-            found.append(_check(row, TRAINS, 0.0, MET, reason=reason))
-        counted = _step_count(a, first), _step_count(b, second)
-        for each in asked:
-            if each.name == TIMED:
-                found.append(_slower(row, each, first, second, ALARM_RATIO / matched))
+            checks.append(_check(row, Condition(TRAINS, 0.0), MET, reason=reason))
+        counted = _quantities(a, first), _quantities(b, second)
+        for condition in asked:
+            if condition.name == TIMED:
+                checks.append(_slower(row, condition, first, second, alarm_ratio))
             else:
-                found.append(_more(row, each, *counted))
-    return found
+                checks.append(_more(row, condition, *counted))
+    return checks
 
 
-def _check(row: Comparison, condition: str, limit_ratio: float, outcome: str, **more: object) -> GateCheck:
+def _check(row: Comparison, condition: Condition, outcome: str, **more: object) -> GateCheck:
     of_cell = {name: getattr(row, name) for name in ("model", "batch_size", "precision", "variant")}
-    return GateCheck(**of_cell, condition=condition, limit_ratio=limit_ratio, outcome=outcome, **more)  # type: ignore[arg-type]
+    return GateCheck(
+        **of_cell, condition=condition.name, limit_ratio=condition.limit_ratio, outcome=outcome, **more  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
-def _slower(row: Comparison, asked: Condition, a: Group, b: Group, alarm_ratio: float) -> GateCheck:
+def _slower(row: Comparison, condition: Condition, a: Group, b: Group, alarm_ratio: float) -> GateCheck:
     """Whether B's step is slower by more than the limit."""
     if row.ratio is None:
-        return _check(row, asked.name, asked.limit_ratio, NOT_COMPARED, reason=row.reason)
-    least = resolution(row.error_ratio, row.degrees or 0.0, alarm_ratio)
+        return _check(row, condition, NOT_COMPARED, reason=row.reason)
     sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
     notes = [row.reason, f"{' and '.join(sides)} did not converge" if sides else ""]
-    ends, outcome = None, UNDECIDED
-    if least is not None:
+    low = high = None
+    outcome = UNDECIDED
+    if (least := resolution(row.error_ratio, row.degrees or 0.0, alarm_ratio)) is not None:
         beyond = (1 + least) * (1 + (row.margin_ratio or 0.0 if row.basis == "blocks" else 0.0))
-        ends, limit = (row.ratio / beyond, row.ratio * beyond), 1 + asked.limit_ratio
-        outcome = MET if ends[0] > limit else NOT_MET if ends[1] < limit else UNDECIDED
+        low, high, limit = row.ratio / beyond, row.ratio * beyond, 1 + condition.limit_ratio
+        outcome = MET if low > limit else NOT_MET if high < limit else UNDECIDED
         if outcome == UNDECIDED and row.basis == "blocks":
             notes.append("one process on a side: sweep --repeat 5 measures in more processes")
-    return _check(
-        row,
-        asked.name,
-        asked.limit_ratio,
-        outcome,
-        value_a=row.time_a_s,
-        value_b=row.time_b_s,
-        ratio=row.ratio,
-        low_ratio=None if ends is None else ends[0],
-        high_ratio=None if ends is None else ends[1],
-        basis=row.basis,
-        reason="; ".join(filter(None, notes)),
-    )
+    values = {"value_a": row.time_a_s, "value_b": row.time_b_s, "low_ratio": low, "high_ratio": high}
+    reason = "; ".join(filter(None, notes))
+    return _check(row, condition, outcome, **values, ratio=row.ratio, basis=row.basis, reason=reason)
 
 
-def _more(row: Comparison, asked: Condition, a: StepCount, b: StepCount) -> GateCheck:
+def _more(row: Comparison, condition: Condition, a: Quantities, b: Quantities) -> GateCheck:
     """Whether B has more of a quantity that is counted."""
-    reasons = {name: side.lacking(asked.name) for name, side in (("A", a), ("B", b)) if asked.name not in side.values}
-    lacking = [f"{name}: {reason}" for name, reason in reasons.items()]
-    if lacking:
-        return _check(row, asked.name, asked.limit_ratio, NOT_COMPARED, reason="; ".join(lacking))
-    mine, other = a.values[asked.name], b.values[asked.name]
-    met = other > mine * (1 + asked.limit_ratio) if asked.limit_ratio else other > mine
-    return _check(
-        row,
-        asked.name,
-        asked.limit_ratio,
-        MET if met else NOT_MET,
-        value_a=float(mine),
-        value_b=float(other),
-        ratio=other / mine if mine else None,
-        basis="exact",
-    )
+    values = a[condition.name], b[condition.name]
+    if lacking := [f"{side}: {value}" for side, value in zip("AB", values, strict=True) if isinstance(value, str)]:
+        return _check(row, condition, NOT_COMPARED, reason="; ".join(lacking))
+    of_a, of_b = map(int, values)
+    met = of_b > of_a * (1 + condition.limit_ratio) if condition.limit_ratio else of_b > of_a
+    numbers = {"value_a": float(of_a), "value_b": float(of_b), "ratio": of_b / of_a if of_a else None}
+    return _check(row, condition, MET if met else NOT_MET, **numbers, basis="exact")
 
 
-def _step_count(data: RunData, group: Group) -> StepCount:
+def _quantities(data: RunData, group: Group) -> Quantities:
     """What the traced step of a cell has; of its repeats the first that was traced, as all are equal."""
+    loop = next((run for run in group.runs if run.data == LOOP), None)
     run = next((run for run in group.runs if run.trace_id), None)
-    if run is None:
-        loop = next((run for run in group.runs if run.data == LOOP), None)
-        return StepCount({}, "no table of the step (--methods exact)") if loop is None else _loop_count(loop)
-    try:
-        return counted_step(data, run.trace_id)
-    except (ValueError, Inconsistent, OSError) as fault:
-        return StepCount({}, " ".join(str(fault).split()))
-
-
-def _loop_count(loop: Run) -> StepCount:
-    """What a meter has counted of its loop: model FLOP of the mean step."""
+    if run is not None:
+        try:
+            return counted_step(data, run.trace_id)
+        except (ValueError, Inconsistent, OSError) as fault:
+            return dict.fromkeys(EXACT, " ".join(str(fault).split()))
+    if loop is None:
+        return dict.fromkeys(EXACT, "no table of the step (--methods exact)")
     if not loop.executed:
-        return StepCount({}, "a training loop has no table of the step, and calls of this one have no count")
-    return StepCount({"flop": sum(loop.executed.values())}, "a training loop has no table of the step: FLOP alone")
+        words = "a training loop has no table of the step, and calls of this one have no count"
+        return dict.fromkeys(EXACT, words)
+    lacking = dict.fromkeys(EXACT, "a training loop has no table of the step: FLOP alone")
+    return {**lacking, "flop": sum(loop.executed.values())}
 
 
-def counted_step(data: RunData, trace_id: str) -> StepCount:
+def counted_step(data: RunData, trace_id: str) -> Quantities:
     """What a traced step has of each condition, where all of its calls have it: one without a formula has no FLOP, and
     one whose workspace has no known size no bytes. Raises ValueError or Inconsistent for a table that cannot be read.
     """
     operations, storages = read_operations(data.path, trace_id)
     costs = [registry.cost(operation) for operation in operations]
-    partial: dict[str, str] = {}
-    if unknown := registry.not_understood(operations):
-        names = ", ".join(f"{name} × {calls}" for name, calls in sorted(unknown.items()))
-        partial["flop"] = f"{names} have no formula"
-    if unsized := sorted({operation.name for operation in operations if lacks_sizes(operation)}):
-        partial |= dict.fromkeys(("bytes", "memory"), f"{', '.join(unsized)} keeps a workspace of no known size")
-    values = {
+    quantities: dict[str, int | str] = {
         "flop": sum(int(cost.model_flop) for cost in costs),
         "bytes": sum(int(cost.moved_bytes) for cost in costs),
         "launches": sum(bool(cost.moved_bytes) for cost in costs),
         "memory": int(peak_bytes(operations, storages)),
     }
-    return StepCount({name: value for name, value in values.items() if name not in partial}, partial=partial)
+    if unknown := registry.not_understood(operations):
+        names = ", ".join(f"{name} × {calls}" for name, calls in sorted(unknown.items()))
+        quantities["flop"] = f"{names} have no formula"
+    if unsized := sorted({operation.name for operation in operations if lacks_sizes(operation)}):
+        quantities |= dict.fromkeys(("bytes", "memory"), f"{', '.join(unsized)} keeps a workspace of no known size")
+    return quantities
 
-
-PASSES, FAILS = "passes", "fails"
 
 SHOWN = 3
 """Cells that a reason names."""
@@ -207,7 +170,6 @@ _COLUMNS = (
     Column("interval", right=True),
     Column("is", right=False),
 )
-HEADS = tuple(column.name for column in _COLUMNS)
 
 _UNITS = {"flop": "FLOP", "bytes": "B", "memory": "B"}
 _NAMES = {"flop": "FLOP"}
@@ -221,72 +183,96 @@ _BASES = {
 }
 
 
-def fails(checks: Sequence[GateCheck], undecided_fails: bool) -> bool:
-    """Whether the gate fails."""
-    return any(check.outcome == MET for check in checks) or (
-        undecided_fails and any(check.outcome in (UNDECIDED, NOT_COMPARED) for check in checks)
-    )
+@dataclass(frozen=True)
+class Answer:
+    """What a gate finds. undecided_fails: whether it fails where a condition is undecided, or nothing was compared."""
+
+    checks: Sequence[GateCheck]
+    asked: Sequence[Condition]
+    sides: tuple[Side, Side]
+    undecided_fails: bool = False
+
+    def cells(self, *outcomes: str) -> int:
+        """How many cells have a condition of these outcomes."""
+        return len({_cell(check) for check in self.checks if check.outcome in outcomes})
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.cells(MET, *((UNDECIDED, NOT_COMPARED) if self.undecided_fails else ())))
+
+    @property
+    def sentence(self) -> str:
+        """What the gate says, and why."""
+        cells = self.cells(*_OUTCOMES)
+        of_all = f"of {cells} cell{'s' * (cells != 1)}"
+        texts = {TRAINS: "not trained any more"} | {condition.name: condition.text for condition in self.asked}
+        reasons = []
+        for outcome, words in ((MET, "{}"), (UNDECIDED, "undecided whether {}")):
+            for name, text in texts.items():
+                if count := sum((check.outcome, check.condition) == (outcome, name) for check in self.checks):
+                    reasons.append(f"{words.format(text)} in {count} {of_all}")
+        if lacking := self.cells(NOT_COMPARED):
+            reasons.append(f"not all could be compared in {lacking} {of_all}")
+        none = f"in none {of_all}: {', '.join(condition.text for condition in self.asked)}"
+        return f"The gate {'fails' if self.fails else 'passes'}: {'; '.join(reasons) or none}."
+
+    @property
+    def shown(self) -> list[GateCheck]:
+        """The rows that are shown one by one, the worst first: all but exact quantities that are equal."""
+        order = (MET, UNDECIDED, NOT_COMPARED, NOT_MET)
+        rows = [check for check in self.checks if not _is_equal(check)]
+        return sorted(rows, key=lambda check: (order.index(check.outcome), check.condition != TIMED))
+
+    @property
+    def reasons(self) -> list[str]:
+        """Each reason once, with the cells that have it."""
+        cells: dict[str, dict[str, None]] = {}
+        for check in self.shown:
+            if check.reason:
+                cells.setdefault(check.reason, {})[_cell(check)] = None
+        return [f"{listed(list(names), SHOWN)}: {reason}" for reason, names in cells.items()]
+
+    @property
+    def closing(self) -> list[str]:
+        """Equal exact quantities, and what the times rest on."""
+        equal = [check.condition for check in self.checks if _is_equal(check)]
+        names = [_NAMES.get(name, name) for name in EXACT if name in equal]
+        count = max(map(equal.count, equal), default=0)
+        lines = [f"Equal to the last digit: {', '.join(names)} ({count} cell{'s' * (count != 1)})."] if names else []
+        bases = dict.fromkeys(check.basis for check in self.checks if check.condition == TIMED)
+        return [*lines, *(_BASES[basis] for basis in bases if basis in _BASES)]
 
 
-def verdict_sentence(checks: Sequence[GateCheck], asked: Sequence[Condition], undecided_fails: bool) -> str:
-    """What the gate says, and why, in one sentence."""
-    answer = FAILS if fails(checks, undecided_fails) else PASSES
-    cells = len({_cell(check) for check in checks})
-    of_all = f"of {cells} cell{'s' * (cells != 1)}"
-    texts = {TRAINS: "not trained any more"} | {each.name: each.text for each in asked}
-    reasons = []
-    for outcome, words in ((MET, "{}"), (UNDECIDED, "undecided whether {}")):
-        for name, text in texts.items():
-            if count := sum(check.outcome == outcome for check in checks if check.condition == name):
-                reasons.append(f"{words.format(text)} in {count} {of_all}")
-    if lacking := len({_cell(check) for check in checks if check.outcome == NOT_COMPARED}):
-        reasons.append(f"not all could be compared in {lacking} {of_all}")
-    none = f"in none {of_all}: {', '.join(each.text for each in asked)}"
-    return f"The gate {answer}: {'; '.join(reasons) or none}."
+def _is_equal(check: GateCheck) -> bool:
+    return check.condition in EXACT and check.value_a == check.value_b is not None
 
 
-def gate_text(
-    checks: Sequence[GateCheck],
-    asked: Sequence[Condition],
-    sides: tuple[Side, Side],
-    undecided_fails: bool,
-    width: int = WIDTH,
-    colour: bool = False,
-) -> str:
+def gate_text(answer: Answer, width: int = WIDTH, colour: bool = False) -> str:
     """For a terminal, in lines of at most `width` letters."""
-    parts: list[Part] = [strong(verdict_sentence(checks, asked, undecided_fails)), ""]
-    parts += [f"{side.letter}: {side.path}" for side in sides]
-    if singles := _single_rows(checks):
-        styles = ["bold" if check.outcome == MET else "" for check in singles]
-        parts += ["", TextTable(_COLUMNS, [_cells(check) for check in singles], styles=styles), *_reasons(singles)]
-    return page([*parts, "", *_closing(checks)], width, colour)
+    parts: list[Part] = [strong(answer.sentence), "", *(f"{side.letter}: {side.path}" for side in answer.sides)]
+    if rows := answer.shown:
+        styles = ["bold" if check.outcome == MET else "" for check in rows]
+        parts += ["", TextTable(_COLUMNS, [_texts(check) for check in rows], styles=styles), *answer.reasons]
+    return page([*parts, "", *answer.closing], width, colour)
 
 
-def gate_markdown(
-    checks: Sequence[GateCheck], asked: Sequence[Condition], sides: tuple[Side, Side], undecided_fails: bool
-) -> str:
-    """For a comment on a pull request."""
-    sentence = verdict_sentence(checks, asked, undecided_fails)
-    lines = [f"### {_mark(checks, undecided_fails)} {markdown_text(sentence)}", ""]
-    if singles := _single_rows(checks):
-        lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | ---: | ---: | ---: | :---: | --- |"]
-        for check in singles:
-            texts = [markdown_text(text) for text in _cells(check)]
-            lines.append(f"| {' | '.join([*texts[:-1], f'**{texts[-1]}**' if check.outcome == MET else texts[-1]])} |")
+def gate_markdown(answer: Answer) -> str:
+    """For a comment on a pull request. A gate that passes because nothing was decided is no success at first sight."""
+    mark = "❌" if answer.fails else "⚠️" if answer.cells(UNDECIDED, NOT_COMPARED) else "✅"
+    lines = [f"### {mark} {markdown_text(answer.sentence)}", ""]
+    if rows := answer.shown:
+        lines += [f"| {' | '.join(column.name for column in _COLUMNS)} |"]
+        lines += ["| --- | --- | ---: | ---: | ---: | :---: | --- |"]
+        for check in rows:
+            *texts, outcome = map(markdown_text, _texts(check))
+            lines.append(f"| {' | '.join([*texts, f'**{outcome}**' if check.outcome == MET else outcome])} |")
         lines.append("")
-    reasons = [f"* {markdown_text(reason)}" for reason in _reasons(singles)]
+    reasons = [f"* {markdown_text(reason)}" for reason in answer.reasons]
     lines += [*reasons, ""] if reasons else []
     lines += ["<details><summary>What this rests on</summary>", ""]
-    lines += [f"* {side.letter}: {markdown_text(side.line)}" for side in sides]
-    lines += [*(f"* {markdown_text(each)}" for each in _closing(checks)), "", "</details>"]
+    lines += [f"* {side.letter}: {markdown_text(side.line)}" for side in answer.sides]
+    lines += [*(f"* {markdown_text(text)}" for text in answer.closing), "", "</details>"]
     return "\n".join(lines) + "\n"
-
-
-def _mark(checks: Sequence[GateCheck], undecided_fails: bool) -> str:
-    """What a reader sees first: a gate that passes because nothing was decided is no success."""
-    if fails(checks, undecided_fails):
-        return "❌"
-    return "⚠️" if any(check.outcome in (UNDECIDED, NOT_COMPARED) for check in checks) else "✅"
 
 
 def markdown_text(text: str) -> str:
@@ -294,61 +280,25 @@ def markdown_text(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~@])", r"\\\1", html.escape(" ".join(text.split()), quote=False)).removeprefix("\\")
 
 
-def gate_summary(
-    checks: Sequence[GateCheck], asked: Sequence[Condition], undecided_fails: bool
-) -> Mapping[str, object]:
-    """What a program wants to know beside the rows."""
-    answer = FAILS if fails(checks, undecided_fails) else PASSES
-    return {"gate": answer, "sentence": verdict_sentence(checks, asked, undecided_fails)}
-
-
-def _single_rows(checks: Sequence[GateCheck]) -> list[GateCheck]:
-    """The rows that are shown one by one, the worst first: all but exact quantities that are equal."""
-    order = (MET, UNDECIDED, NOT_COMPARED, NOT_MET)
-    shown = [check for check in checks if not (check.condition in EXACT and check.value_a == check.value_b is not None)]
-    return sorted(shown, key=lambda check: (order.index(check.outcome), check.condition != TIMED))
-
-
-def _reasons(checks: Sequence[GateCheck]) -> list[str]:
-    """Each reason once, with the cells that have it."""
-    cells: dict[str, dict[str, None]] = {}
-    for check in checks:
-        if check.reason:
-            cells.setdefault(check.reason, {})[_cell(check)] = None
-    return [f"{listed(list(names), SHOWN)}: {reason}" for reason, names in cells.items()]
-
-
-def _closing(checks: Sequence[GateCheck]) -> list[str]:
-    """Equal exact quantities, and what the times rest on."""
-    equal = {
-        name: [check for check in checks if check.condition == name and check.value_a == check.value_b is not None]
-        for name in EXACT
-    }
-    named = [_NAMES.get(name, name) for name, found in equal.items() if found]
-    count = max((len(found) for found in equal.values()), default=0)
-    lines = [f"Equal to the last digit: {', '.join(named)} ({count} cell{'s' * (count != 1)})."] if named else []
-    bases = dict.fromkeys(check.basis for check in checks if check.condition == TIMED)
-    return [*lines, *(_BASES[basis] for basis in bases if basis in _BASES)]
+def document(answer: Answer) -> dict[str, object]:
+    """The answer as JSON has it."""
+    verdict = "fails" if answer.fails else "passes"
+    return {"gate": verdict, "sentence": answer.sentence, "checks": documents(answer.checks)}
 
 
 def _cell(check: GateCheck) -> str:
-    beside = f" ({check.variant})" if check.variant else ""
-    return f"{check.model} b{check.batch_size} {check.precision}{beside}"
+    return cell_name(check) + (f" ({check.variant})" if check.variant else "")
 
 
-def _condition(check: GateCheck) -> str:
-    name = _NAMES.get(check.condition, check.condition)
-    return name if check.condition in (TRAINS, MATCHED) else f"{name} > {100 * check.limit_ratio:g} %"
-
-
-def _cells(check: GateCheck) -> list[str]:
-    """The texts of a row under HEADS."""
-    interval = DASH
+def _texts(check: GateCheck) -> list[str]:
+    """The texts of a row of the table."""
+    name, interval = _NAMES.get(check.condition, check.condition), DASH
     if check.low_ratio is not None and check.high_ratio is not None:
         interval = f"{_end(check.low_ratio)} to {_end(check.high_ratio)}"
     ratio = DASH if check.ratio is None else _change(check.ratio)
     values = [_value(check.condition, value) for value in (check.value_a, check.value_b)]
-    return [_cell(check), _condition(check), *values, ratio, interval, _OUTCOMES[check.outcome]]
+    limit = "" if check.condition in (TRAINS, MATCHED) else f" > {100 * check.limit_ratio:g} %"
+    return [_cell(check), f"{name}{limit}", *values, ratio, interval, _OUTCOMES[check.outcome]]
 
 
 def _value(condition: str, value: float | None) -> str:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from analysis.stats.comparison import SESSIONS
 from cleaning.reconcile.variants import View
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
-from reports.shared import figure_panels, figure_style, html
+from reports.shared import figure_panels, figure_style
 from reports.shared.html import Block, PageVerdict, Part, Section, document, picture
 from reports.shared.html_tables import Names, Table, natural, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from reports.sweep import page_tables
-from results.records.answers import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
 from results.store.reading import RunData
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 _NAME_LETTERS = 60
-_ALONE = (ONLY_A, ONLY_B)
 _ALWAYS = ("started at", "host", "before the run: load_1min", "load_1min")
 """Facts in which two sessions differ whatever they are."""
 
@@ -72,26 +71,19 @@ def page(
     pictures = [picture(name, svg) for name, svg in figures.items()]
     lines = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
     problems = ("What was wrong with the runs' files; rows that it names are in no number here.", lines)
-    runs = [html.cited(side.data.manifest, side.data.sittings) for side in sides]
-    words, tex = "\n".join(run.sentence for run in runs), "\n\n".join(run.bibtex for run in runs)
     sections = (
         Section("cells", "Cells", (_HOW, _cells(rows))),
         Section("figures", "Figures", pictures or ("No cell has a time in both.",)),
         Section("environment", "Environment", _environment(sides)),
         Section("failures", "Failures and warnings", _warnings(sides) or ("None.",)),
         Section("problems", "Problems of files", problems if lines else ()),
-        Section(
-            "cite",
-            "How to cite this comparison",
-            (html.COMPARED, Block("In words", words), Block("As BibTeX", tex)),
-        ),
     )
     return document(title, _verdict(rows, sides, across), sections)
 
 
 def sentence(rows: Sequence[Comparison]) -> str:
     """What became of the cells that both runs have, in one sentence."""
-    matched = [row for row in rows if row.verdict not in _ALONE]
+    matched = [row for row in rows if row.verdict not in ALONE]
     count = {verdict: sum(row.verdict == verdict for row in matched) for verdict in (SLOWER, FASTER, SAME, UNKNOWN)}
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
     alone = next((verdict for verdict, number in count.items() if number == len(matched)), "")
@@ -109,9 +101,9 @@ def sentence(rows: Sequence[Comparison]) -> str:
 
 def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> PageVerdict:
     """The sentence; the cell furthest from 1 with its interval; what was compared."""
-    matched = [row for row in rows if row.verdict not in _ALONE]
+    matched = [row for row in rows if row.verdict not in ALONE]
     counts = [f"{len(matched)} in both"]
-    counts += [f"{n} {verdict}" for verdict in _ALONE if (n := sum(row.verdict == verdict for row in rows))]
+    counts += [f"{n} {verdict}" for verdict in ALONE if (n := sum(row.verdict == verdict for row in rows))]
     rests_on = (
         *((side.letter, (side.line, side.path)) for side in sides),
         *([("Differing by choice", (", ".join(across),))] if across else []),
@@ -137,7 +129,7 @@ def _furthest(rows: Sequence[Comparison]) -> str:
 def _cells(rows: Sequence[Comparison]) -> Table:
     """A row for each cell of either run; those that only one has stand back."""
     variants = len({row.variant for row in rows}) > 1
-    rows = sorted(rows, key=lambda row: (row.verdict in _ALONE, natural(row.model), row.batch_size, row.precision))
+    rows = sorted(rows, key=lambda row: (row.verdict in ALONE, natural(row.model), row.batch_size, row.precision))
     reasons = any(map(_reason, rows))
     lines = []
     for row in rows:
@@ -147,7 +139,7 @@ def _cells(rows: Sequence[Comparison]) -> Table:
         lines.append((model + below, *texts, *chances, *((_reason(row) or DASH,) if reasons else ())))
     columns = (*HEADS, "p, differ", "p, same", *(("reason",) if reasons else ()))
     words = frozenset(("model", "precision", "B is", "reason"))
-    dim = frozenset(place for place, row in enumerate(rows) if row.verdict in _ALONE)
+    dim = frozenset(place for place, row in enumerate(rows) if row.verdict in ALONE)
     return Table("The training step of each cell in B against A", columns, tuple(lines), words, dim)
 
 
@@ -159,7 +151,7 @@ def _chance(p: float | None) -> str:
 def _reason(row: Comparison) -> str:
     """Why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
     reason = row.reason.removeprefix(NO_COUNTERPART)
-    return "" if row.verdict in _ALONE and reason == "ok" else STATUS_WORDS.get(reason, reason.replace("_", " "))
+    return "" if row.verdict in ALONE and reason == "ok" else STATUS_WORDS.get(reason, reason.replace("_", " "))
 
 
 def _environment(sides: Sequence[Side]) -> Sequence[Part]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from results.printable import LONGEST_TEXT, least_width, letters, printable, shortened, wrap
-from results.records.rows import cell_text
+from results.records.rows import Record, cell_text, header, to_values
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -30,6 +30,20 @@ def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """`csv_text` of rows that all have the names of the first; "" without rows."""
     return csv_text(list(rows[0]), (row.values() for row in rows)) if rows else ""
+
+
+def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
+    """`csv_text` of records, the header being their fields."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header(record))
+    writer.writerows(map(to_values, rows))
+    return file.getvalue()
+
+
+def documents(rows: Sequence[Record]) -> list[dict[str, Any]]:
+    """Records as JSON has them, with every key in each; unknown is null."""
+    return [{name: getattr(row, name) for name in header(type(row))} for row in rows]
 
 
 WIDTH = 100

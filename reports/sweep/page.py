@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleaning.reconcile.variants import Built, devices_sentence
-from reports.shared import html
 from reports.shared.html import MOST_ROWS, Block, PageVerdict, Part, Section, document, picture
 from reports.shared.html_tables import Names, in_order, page_table
 from reports.shared.numbers import unpaired_sentence
@@ -43,10 +42,9 @@ MOST_LETTERS, LEAST_FOR_PICTURES = 950_000, 300_000
 def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = None) -> str:
     """The whole document. figures: name → SVG text, in the order in which they are shown.
 
-    manifest: adds the run's name, the commands that measured it and how to cite it.
+    manifest: adds the run's name and the commands that measured it.
     """
     names = Names(built.views)
-    run = html.cited(manifest, built.sittings)
     variants = variant_table(built.variants)
     problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
     told = page_tables.reasons(built, names), page_tables.warnings(built.views, names)
@@ -62,11 +60,6 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
         Section("repeats", "Repeats", (tuple(repeat_lines(built.views)),)),
         Section("cleaning", "Cleaning", (CLEANED.format(changes) if changes else "Nothing had to be changed.",)),
         Section("environment", "Environment", _environment(built, manifest)),
-        Section(
-            "cite",
-            "How to cite this run",
-            (html.WITH_A_NUMBER, Block("In words", run.sentence), Block("As BibTeX", run.bibtex)),
-        ),
     )
     devices = ", ".join(dict.fromkeys(sitting.device_name or sitting.device for sitting in built.sittings))
     title = " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))

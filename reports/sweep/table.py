@@ -5,17 +5,14 @@ what; utilization.csv has every other. Cells with profiles get a second table: t
 an epoch takes. All of it fits the width that it is asked for and needs no colour. Nothing is printed here.
 """
 
-import csv
-import io
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
 
 from cleaning.reconcile.variants import RECORDED_METHODS, Built, View, devices_sentence
 from reports.shared.html_tables import span
-from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong
+from reports.shared.layout import WIDTH, Column, Hanging, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import (
     DASH,
     MARK_WORDS,
@@ -40,8 +37,7 @@ from reports.shared.numbers import (
 from reports.sweep.headline import closing, intervals
 from reports.sweep.repeats import one_a_cell, parallel_parts, repeat_lines, variant_parts
 from results.process import collector_off
-from results.records.answers import Utilization, WorkTime
-from results.records.rows import Record, header, to_values
+from results.records.answers import FAIL, OPEN, PASS, Utilization, Verdict, WorkTime
 from results.store.layout import key_of
 
 _SHOWN = 4
@@ -289,20 +285,6 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
     return lacks
 
 
-def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
-    """Rows as CSV, the header being the record's fields; unknown is an empty field."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header(record))
-    writer.writerows(map(to_values, rows))
-    return out.getvalue()
-
-
-def documents(rows: Sequence[Record]) -> list[dict[str, Any]]:
-    """Rows as JSON has them, with every key in each; unknown is null."""
-    return [{name: getattr(row, name) for name in header(type(row))} for row in rows]
-
-
 def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]:
     """The texts of one row of the table; below: lines under the model's name."""
     row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
@@ -331,3 +313,29 @@ def _listed(names: Sequence[str], most: int) -> str:
     if len(names) == most and most > 1:
         return f"all {most} measured cells"
     return listed(names, _SHOWN)
+
+
+GATE_CELLS = 4
+"""Cells of a failing gate that the table names; csv and json have all."""
+
+_MARKS = {PASS: "pass", FAIL: "FAIL", OPEN: "open"}
+
+
+def gates_text(gates: Sequence[Verdict], names: Mapping[str, str], width: int = WIDTH, colour: bool = False) -> str:
+    """A sentence, then a line a gate, below a failing one its cells. names: cell id → what a person calls it."""
+    count = {name: sum(gate.verdict == name for gate in gates) for name in _MARKS}
+    failing = ", ".join(gate.gate for gate in gates if gate.verdict == FAIL)
+    needed = ", ".join(gate.gate for gate in gates if gate.verdict == OPEN and gate.needed)
+    text = f"{len(gates)} gates: {count[PASS]} passed, {count[FAIL]} failed, {count[OPEN]} open"
+    text += f"; failed: {failing}" if failing else ""
+    parts: list[Part] = [strong(text + (f"; open, and needed to publish: {needed}" if needed else "")), ""]
+    column, room = (max(map(len, texts)) for texts in zip(*((g.gate, str(g.asked)) for g in gates), strict=True))
+    for gate in gates:
+        mark = "OPEN" if gate.verdict == OPEN and gate.needed else _MARKS[gate.verdict]
+        parts.append(Hanging(f"{gate.gate:<{column}}  {mark}  {gate.asked:>{room}}", gate.checks))
+        found = list(gate.found.items()) if gate.verdict == FAIL else []
+        called = {cell: f"{names[cell]} ({cell})" if cell in names else cell for cell in gate.found}
+        lines = [f"{called[cell]}: {words}" for cell, words in found[:GATE_CELLS]]
+        lines += [f"and {len(found) - GATE_CELLS} more"] if len(found) > GATE_CELLS else []
+        parts += [f"      {line}" for line in filter(None, (*lines, gate.reason))]
+    return page(parts, width, colour)

@@ -213,7 +213,7 @@ class AccountCause(Record):
 
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "same", "cannot tell"
-ONLY_A, ONLY_B = "only in A", "only in B"
+ONLY_A, ONLY_B = ALONE = "only in A", "only in B"
 
 
 @dataclass(frozen=True, kw_only=True)

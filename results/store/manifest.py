@@ -151,32 +151,25 @@ def driver_branch(driver: str) -> str:
     return driver.split(".")[0]
 
 
-def comparable(a: Sitting, b: Sitting) -> list[str]:
-    """Names of the fields whose difference forbids to collect both sessions into one run; empty: they belong together.
+def differing(a: Sitting, b: Sitting) -> list[tuple[str, str, str]]:
+    """(field, its value in a, in b) of what forbids to collect two sessions into one run; empty: they belong together.
 
     Device name, driver branch, torch version and peak row must be equal. The card and the host need not be.
     """
-    return [name for name, of_a, of_b in _conditions(a, b) if of_a != of_b]
-
-
-def check_comparable(run: Sitting, here: Sitting) -> None:
-    """Raises ValueError, naming each differing field and both values, if `here` must not be added to the run."""
-    differing = [
-        f"{name} is {of_here!r} here and {of_run!r} in the run"
-        for name, of_run, of_here in _conditions(run, here)
-        if of_run != of_here
-    ]
-    if differing:
-        raise ValueError(f"this machine cannot go on with the run: {'; '.join(differing)}")
-
-
-def _conditions(a: Sitting, b: Sitting) -> list[tuple[str, str, str]]:
-    return [
+    values = (
         ("device_name", a.device_name, b.device_name),
         ("driver_branch", driver_branch(a.driver), driver_branch(b.driver)),
         ("torch_version", a.torch_version, b.torch_version),
         ("peak_row", a.peak_row, b.peak_row),
-    ]
+    )
+    return [(name, of_a, of_b) for name, of_a, of_b in values if of_a != of_b]
+
+
+def check_comparable(run: Sitting, here: Sitting) -> None:
+    """Raises ValueError, naming each differing field and both values, if `here` must not be added to the run."""
+    words = [f"{name} is {of_here!r} here and {of_run!r} in the run" for name, of_run, of_here in differing(run, here)]
+    if words:
+        raise ValueError(f"this machine cannot go on with the run: {'; '.join(words)}")
 
 
 def harness_version(root: Path = ROOT) -> str:

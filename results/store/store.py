@@ -269,7 +269,7 @@ class Store:
     def append_sitting(self, sitting: Sitting) -> None:
         """Keeps what machine the following rows come from.
 
-        Raises ValueError if the name is taken, or if the machine may not go on with this run (`manifest.comparable`).
+        Raises ValueError if the name is taken, or if the machine may not go on with this run (`manifest.differing`).
         """
         if any(sitting.sitting == other.sitting for other in self.sittings):
             raise ValueError(f"expected a new session, got {sitting.sitting!r}, which the run has")

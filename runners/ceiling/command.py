@@ -27,7 +27,7 @@ from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
 from runners.cli.model_options import Options, parser_of
 from runners.cli.output import put, say, show_answer
 from runners.cli.progress import passing
-from runners.report.derived import show_rows
+from runners.report import show_rows
 from runners.workers import devices
 from runners.workers.devices import Place, ProbeResult, place_of
 from runners.workers.pool import Worker, WorkerFault, prepare
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
         worker.stop()
     _show(seen, options.format)
     if options.out is not None:
-        from reports.sweep.table import to_csv
+        from reports.shared.layout import to_csv
 
         put(options.out / CEILINGS, to_csv(seen.rows, Ceiling))
         say(f"written to {options.out}")
@@ -172,7 +172,7 @@ def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | No
 def _show(seen: CeilingAnswer, form: str) -> None:
     """Data on stdout."""
     from reports.ceiling import document, to_text
-    from reports.sweep.table import to_csv
+    from reports.shared.layout import to_csv
 
     show_answer(
         form,
@@ -237,7 +237,7 @@ def _show_collectives(rows: Sequence[CollectiveRate], options: argparse.Namespac
     """Data on stdout; with --out a file, too. Raises StoreFault."""
     from analysis.devices.ceilings import CollectiveRate
     from reports.ceiling import collectives_text
-    from reports.sweep.table import to_csv
+    from reports.shared.layout import to_csv
 
     show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
     if options.out is not None:

@@ -129,7 +129,7 @@ def reserve_new(out: Path) -> None:
 
 def write_rows(data: Characterization, out: Path) -> None:
     """The files of rows. Raises StoreFault."""
-    from reports.sweep.table import to_csv
+    from reports.shared.layout import to_csv
 
     for name, rows in reversed(data.rows().items()):
         text = to_csv(rows, FILES[name]).encode()

@@ -20,8 +20,7 @@ from reports.count import pasted, text, waterfall_figure
 from reports.count.references import StepPeak, peak_of_step, step_terms
 from reports.count.text import ModelCounts
 from reports.shared import figure_style
-from reports.shared.layout import csv_of, page
-from reports.sweep.table import to_csv
+from reports.shared.layout import csv_of, page, to_csv
 from results.records.answers import Account, AccountCause
 from results.records.counts import CallRecording, FlopCount, Operation
 from runners.cli.model_options import hyper_of

@@ -322,7 +322,7 @@ def _notes(probed: ProbeResult) -> tuple[str, ...]:
 
 def _report(path: Path, form: str, convention: str | None) -> None:
     """Derive everything from what is committed, and print it. convention: None: the table's own. Raises StoreFault."""
-    from runners.report.command import PAGE, rebuild, show
+    from runners.report import PAGE, rebuild, show
 
     built = rebuild(path)
     with answering(f"the run is whole, and python -m runners.report {path} prints it"):

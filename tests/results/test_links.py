@@ -7,7 +7,7 @@ import pytest
 
 from results.store.reading import read_run
 from results.store.store import Store
-from runners.report import command as report
+from runners import report
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
 TEXT = "line one\nthe last line has no end"

@@ -12,7 +12,7 @@ from results.errors import StoreFault
 from results.store.manifest import (
     Manifest,
     check_comparable,
-    comparable,
+    differing,
     driver_branch,
     harness_version,
     read_manifest,
@@ -110,7 +110,7 @@ def test_the_branch_of_a_driver(driver, branch):
 )
 def test_what_forbids_to_go_on_with_a_run(field, value, named, said):
     here = dataclasses.replace(SITTING, sitting="s2", **{field: value})
-    assert comparable(SITTING, here) == comparable(here, SITTING) == [named]
+    assert [name for name, *_ in differing(SITTING, here)] == [name for name, *_ in differing(here, SITTING)] == [named]
     with pytest.raises(ValueError, match=f"this machine cannot go on with the run: {said}$"):
         check_comparable(SITTING, here)
 

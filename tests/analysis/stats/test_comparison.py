@@ -15,7 +15,7 @@ from results.records.answers import FASTER, SAME, SLOWER, UNKNOWN
 from results.records.cell import Sample
 from results.store.layout import key_of
 from results.store.store import read_run
-from runners.report import command
+from runners import report as command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence
 from tests.support.made_up.made_up_evidence import REPEATED, slower

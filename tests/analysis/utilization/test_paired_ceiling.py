@@ -11,7 +11,7 @@ import pytest
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.step_times import PairedCeiling, paired_ceiling, whole_steps
 from analysis.utilization.utilization import measurement, rows
-from cleaning.facts.values import narrowness
+from cleaning.gates.times import narrowness
 from results.errors import Unavailable
 from results.records.cell import Run, Sample
 
@@ -141,7 +141,7 @@ def test_a_cell_with_a_paired_ceiling_is_narrow_where_the_ratio_is():
     assert words == f"±{100 * width:.2g} % of the paired utilization from 8 blocks, asked for ±3 % from 5"
     wandering = interleaved([1.0, 1.2] * 4, [0.01, 0.012] * 4)  # the machine: its kernels as its steps
     assert narrowness(RUN, whole_steps(wandering), wandering)[0]
-    assert not narrowness(RUN, whole_steps(wandering))[0]
+    assert not narrowness(RUN, whole_steps(wandering), ())[0]
     assert not narrowness(replace(RUN, paired_ceiling=False), whole_steps(wandering), wandering)[0]
     assert not narrowness(RUN, whole_steps(steady)[:4], steady)[0], "four blocks"
     assert narrowness(replace(RUN, paired_ceiling=False), whole_steps(noisy), noisy)[0], "nobody asked for a ratio"

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from cleaning.facts.self_test import SELF_TEST_FILE
 from cleaning.gates.ceilings import ceiling_load, ceiling_rate
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from cleaning.gates.integrity import rebuilt
+from cleaning.self_test import SELF_TEST_FILE
 from results.records.answers import FAIL, OPEN, PASS, Utilization, Verdict
 from results.records.cell import Ceiling
 from results.store.store import read_run
-from runners.report import command
-from runners.report.compare import evidence_of
+from runners import report as command
+from runners.report import evidence_of
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_device, made_up_evidence
 from tests.support.made_up.made_up_evidence import Part, Parts

@@ -8,7 +8,7 @@ import pytest
 
 from reports.compare.page import sentence
 from results.records.answers import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from runners.report import command
+from runners import report as command
 from tests.support.fakes.commands import refused, running
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up import made_up_evidence

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from reports.compare.cells import compare_runs
-from reports.compare.gate import Condition, gate_markdown, judge
+from reports.compare.gate import Answer, Condition, gate_markdown, judge
 from reports.compare.page import Side
 from results.records.answers import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 from results.store.reading import read_run
-from runners.report import command
+from runners import report as command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence
 from tests.support.made_up.made_up_runs import new_store
@@ -171,7 +171,7 @@ def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:
         outcome=MET,
         reason="`a`\nb",
     )
-    text = gate_markdown([row], [Condition("slower", 0.0)], (Side("A", "a", a), Side("B", "b", b)), False)
+    text = gate_markdown(Answer([row], [Condition("slower", 0.0)], (Side("A", "a", a), Side("B", "b", b))))
     assert "&lt;img src=x&gt;\\|\\[x\\](y) \\@all" in text
     assert "\\`a\\` b" in text
 

@@ -19,7 +19,7 @@ import pytest
 from reports.profile.page import page as profile_page
 from reports.sweep.page import page
 from reports.trace.page import to_html
-from runners.report import command
+from runners import report as command
 from tests.support.made_up import made_up_evidence, made_up_page, made_up_trace
 from tests.support.made_up.made_up_profile import PROFILE
 

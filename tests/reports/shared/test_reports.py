@@ -10,10 +10,11 @@ import pytest
 
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.variants import Built, View
+from reports.shared.layout import to_csv
 from reports.shared.numbers import digits, other_ceilings, unpaired_sentence, verdict
 from reports.sweep.figures import utilization
 from reports.sweep.headline import closing
-from reports.sweep.table import to_csv, to_text
+from reports.sweep.table import to_text
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
 from results.store.tables import read_records, table

@@ -10,8 +10,7 @@ from analysis.utilization.ceiling_doubts import doubts
 from reports.sweep.headline import basis, closing
 from reports.sweep.table import peak_lines
 from results.records.cell import Ceiling
-from runners.report import command
-from runners.report import compare as check
+from runners import report as command
 from tests.support.made_up import made_up_device, made_up_evidence
 
 FP32 = ("fp32", 8, 0)
@@ -116,7 +115,7 @@ def test_a_ceiling_that_another_cell_is_above_is_marked(tmp_path: Path) -> None:
     parts = made_up_evidence.parts((FP32, ("fp32", 16, 0)), device_name="NVIDIA H2000")
     parts.ceilings = [made_up_device.at_rate(row, 2.4e12) for row in ceilings()]  # batch 8: 2.23e12, batch 16: 2.68e12
     command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
-    rows = check.evidence_of(tmp_path / "run").rebuilt
+    rows = command.evidence_of(tmp_path / "run").rebuilt
     small = [row for row in rows if (row.batch_size, row.denominator, row.method) == (8, "ceiling", "exact")]
     assert small[0].utilization_ratio == pytest.approx(2.233 / 2.4, rel=1e-3)
     assert "another cell reaches 1.12 × of it" in small[0].warnings[-1]

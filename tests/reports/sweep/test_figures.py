@@ -19,10 +19,10 @@ from analysis.devices.peaks import stand_in_warning
 from cleaning.reconcile.run import build
 from cleaning.reconcile.variants import Built
 from reports.shared import figure_style
+from reports.shared.layout import to_csv
 from reports.sweep.figures import backward_ratio, epoch_times, gallery
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
-from reports.sweep.table import to_csv
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record

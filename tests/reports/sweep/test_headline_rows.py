@@ -12,9 +12,10 @@ import pytest
 
 from cleaning.reconcile.run import build
 from cleaning.reconcile.variants import Built
+from reports.shared.layout import to_csv
 from reports.shared.numbers import percent
 from reports.sweep.headline import headline_rows
-from reports.sweep.table import to_csv, to_text
+from reports.sweep.table import to_text
 from results.records.answers import Headline
 from results.store.reading import read_run
 from results.store.store import read_operations, read_profile

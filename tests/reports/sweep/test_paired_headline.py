@@ -12,7 +12,7 @@ from scipy import stats
 
 from reports.shared.numbers import half_width, percent, used_half_width, verdict
 from reports.sweep.table import to_text
-from runners.report import command
+from runners import report as command
 from tests.support.made_up import made_up_evidence
 from tests.support.made_up.made_up_evidence import Part, Parts
 

@@ -40,7 +40,7 @@ def command(name: str, *arguments: object) -> Told:
 
 
 def report(form: str) -> None:
-    from runners.report.command import show
+    from runners.report import show
     from tests.support.made_up import made_up_page
 
     show(made_up_page.suite(("resnet18", "mobilenet_v2"), (8,), ("fp32",)), form, ROOT)

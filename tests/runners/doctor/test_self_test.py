@@ -11,12 +11,12 @@ import torch
 
 from analysis.devices import peaks
 from analysis.devices.telemetry import Reading
-from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
+from cleaning.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from results.errors import Unavailable
 from runners import doctor as command
 from runners import self_test
 from runners import self_test as known_work
-from runners.report.compare import self_test_of
+from runners.report import self_test_of
 from runners.self_test import CheckResult, DeviceUnderTest, within
 from tests.support.fakes.commands import refused, running
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from measure.device.environment import DeviceProperties
-from reports.sweep.table import to_csv
+from reports.shared.layout import to_csv
 from results.records.cell import Ceiling
 from runners.cli.exits import Mistake
 from runners.profile import command

@@ -15,7 +15,7 @@ import pytest
 from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.rows import header
-from runners.report import command as report_command
+from runners import report as report_command
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up import run_fixture
 
@@ -37,9 +37,7 @@ TABLES = {
 DERIVED = {*TABLES, "report.html"}
 FIGURES = {f"figures/utilization_by_{what}.{ending}" for what in ("model", "batch") for ending in ("png", "svg")}
 
-BLOCKED = code_without(
-    "torch torchvision pynvml nvtx sympy fvcore ptflops psutil measure workloads", "runners.report.command"
-)
+BLOCKED = code_without("torch torchvision pynvml nvtx sympy fvcore ptflops psutil measure workloads", "runners.report")
 
 
 @pytest.fixture(scope="module")

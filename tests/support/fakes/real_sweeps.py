@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from results.store.reading import RunData, read_run
+from tests.support.fakes.commands import module_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -120,9 +121,9 @@ def here(
     The command may not import torch or torchvision, which are loaded here: asking for them is an ImportError.
     figures: whether to draw them, which takes seconds.
     """
-    report = importlib.import_module("runners.report.command")
+    report = importlib.import_module("runners.report")
     drawing = report._pictures
-    main = importlib.import_module(f"runners.{command}.command").main
+    main = importlib.import_module(module_of(command)).main
     out, err, handler, columns = (
         io.StringIO(),
         io.StringIO(),

@@ -1,1 +1,0 @@
-"""Rebuild every table and figure of a run."""

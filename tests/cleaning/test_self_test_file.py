@@ -1,0 +1,59 @@
+"""self_test.json: what is read of it, what it must say, and that the limits are those of the checks that are run."""
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from analysis.devices.precisions import PRECISIONS
+from cleaning import self_test as facts_self_test
+from cleaning.self_test import NEEDED, SelfTest, faults, parsed
+from runners.self_test import CHECKS
+from tests.support.made_up.made_up_device import self_test as made_up_device_self_test
+
+H200 = "NVIDIA H200"
+
+
+def test_names_are_of_the_checks_that_are_run() -> None:
+    rates = {name for name in CHECKS if name.startswith(facts_self_test.RATES)}
+    assert set(CHECKS) - rates == set(facts_self_test.CHECKS)
+    assert rates == {f"{kind} {each}" for kind in ("rate", "convolution") for each in PRECISIONS}
+    assert set(NEEDED) <= set(CHECKS)
+
+
+def test_a_document_is_read_as_it_was_written() -> None:
+    test = made_up_device_self_test(H200)
+    assert parsed(json.loads(json.dumps(asdict(test)))) == test
+    assert list(faults(test)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda document: [], "expected an object"),
+        (lambda document: {**document, "checks": {}}, "list of checks"),
+        (lambda document: {**document, "checks": [{"check": "sleep"}]}, "verdict"),
+        (lambda document: {**document, "checks": ["sleep"]}, "no self-test"),
+        (lambda document: {**document, "device": None}, "a text is none"),
+        (lambda document: {name: document[name] for name in ("checks", "device")}, "verdict"),
+    ],
+)
+def test_what_is_no_self_test_is_said_in_a_line(change: Any, word: str) -> None:
+    with pytest.raises(ValueError, match=word) as raised:
+        parsed(change(json.loads(json.dumps(asdict(made_up_device_self_test(H200))))))
+    assert "\n" not in str(raised.value)
+
+
+def _with(name: str, **values: Any) -> SelfTest:
+    test = made_up_device_self_test(H200)
+    return replace(test, checks=tuple(replace(each, **values) if each.check == name else each for each in test.checks))
+
+
+def test_a_check_that_failed_or_that_every_gpu_can_answer_is_a_fault() -> None:
+    unavailable = {"verdict": "unavailable", "found": None, "expected": "", "reason": "there is none"}
+    assert list(faults(_with("memory resnet18", **unavailable))) == []
+    assert list(faults(_with("sleep", **unavailable))) == ["sleep is unavailable"]
+    assert list(faults(_with("rate fp32", verdict="failed"))) == ["rate fp32 failed"]
+    assert list(faults(replace(_with("sleep"), verdict="unfinished"))) == ["its verdict is 'unfinished'"]
+    assert list(faults(_with("sleep", check="other"))) == ["nothing is said of sleep"]
