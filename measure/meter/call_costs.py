@@ -4,8 +4,8 @@ The count is the trace of a copy of the model on fake tensors (`measure.operatio
 `python -m runners.count` gives it. A count takes a tenth of a second on the host; `count_waiting` keeps to a share of
 the time that the loop has run, so that many shapes wait rather than slow the training down.
 
-Products are split by the unit that runs them: the dtype that autocast, the parameters and what modules gave say, and
-the flags that allow TF32. Not claimed: the dtype of products inside of a module that runs several.
+Products are split by the unit that runs them: of the dtype that an observed step saw, else of autocast's around the
+call, else of the trace's, and by the flags that allow TF32.
 """
 
 import collections
@@ -15,18 +15,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, attention_flop, kept_pairs, may_have_mask
+from measure.dispatch.schemas import dtype_name
 from measure.fake.mode import copy_with, meta_like
-from measure.meter.calls import CallKey, Passes
-from measure.meter.forward_calls import TRANSFORMED
+from measure.meter.calls import TRANSFORMED, CallKey, Passes
 from measure.meter.model_state import MustRun, check_whole_layers, is_sharded, unsharded
-from measure.meter.product_dtypes import dtype_at
 from measure.model.state_snapshot import kept_random
 from measure.operations.model_trace import DREW, trace_model
 from measure.operations.tracer import Trace
@@ -48,7 +47,7 @@ NOT_OBSERVED = "the loop runs other products than its calls' counts, and no step
 
 CHANCE = "the model drew random numbers while it ran, and what it runs depends on them"
 
-_UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
+_UNITS = {"float64": "fp64", "complex128": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,15 @@ class CallCost:
     products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute, and again, where a forward pass that
     a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
     unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
-    costs. less: convention of attention → (phase, unit) → FLOP that it counts less than the dense one; one that is not
-    known is absent, and attention_reasons says why. has_attention: whether there is any attention.
+    costs. less: convention of attention → (phase, kind, unit) → FLOP that it counts less than the dense one; one that
+    is not known is absent, and attention_reasons says why. has_attention: whether there is any attention.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     must_run: bool = False
-    less: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
+    less: Mapping[str, Mapping[tuple[str, str, str], int]] = field(default_factory=dict)
     attention_reasons: Mapping[str, str] = field(default_factory=dict)
     has_attention: bool = False
 
@@ -110,12 +109,7 @@ class CallCosts:
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        device_type: str,
-        unit: str | None,
-        budget_ratio: float,
-        loss_of: Any = None,
+        self, model: torch.nn.Module, device_type: str, unit: str | None, budget_ratio: float, loss_of: Any = None
     ) -> None:
         self._model = model
         self._device_type = device_type
@@ -125,45 +119,39 @@ class CallCosts:
         self._versions: set[int] = set()
         self.waiting: collections.OrderedDict[CallKey, tuple[torch.nn.Module, Any, Any]] = collections.OrderedDict()
         self._copies: dict[tuple[str, int], torch.nn.Module] = {}
-        self._costs: dict[CallKey, CallCost] = {}
-        self.output_dtypes: dict[str, torch.dtype] = {}
+        self.cost_by_key: dict[CallKey, CallCost] = {}
         self.refused = ""  # why no call has a count
         self.observed: set[CallKey] = set()
         self.only_observed = False  # whether calls cost something else than their count, which observed steps show
         self.counting_s = 0.0
-        self.began_s = time.perf_counter()
+        self._began_s = time.perf_counter()
         self._at_once = True
 
     def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call that is not counted yet; its inputs are kept without their values."""
-        if key in self._costs or key in self.waiting:
-            return
+        """A call of a new kind: its inputs, and the module as it is now, are kept without their values."""
         if key.inputs == TRANSFORMED:
-            self._costs[key] = CallCost(unknown_calls={"forward": 1}, reason=IN_A_TRANSFORM)
+            self.cost_by_key[key] = _unknown(IN_A_TRANSFORM)
             return
-        if len(self.waiting) >= MAX_WAITING or len(self._costs) >= MAX_COUNTED:
+        if len(self.waiting) >= MAX_WAITING or len(self.cost_by_key) >= MAX_COUNTED:
             reason = f"more than {MAX_WAITING} shapes of inputs wait to be counted, or {MAX_COUNTED} were: use buckets"
-            self._costs.setdefault(key, CallCost(unknown_calls={"forward": 1}, reason=reason))
+            self.cost_by_key[key] = _unknown(reason)
             return
         self._at_once = self._at_once or key.version not in self._versions
         self._versions.add(key.version)
+        place = key.module, key.version
         try:
             with torch.inference_mode(False):
-                self.waiting[key] = self._copy(key), *copy_with(meta_like, (args, kwargs))
+                if place not in self._copies:
+                    check_whole_layers(self._model)
+                    module = self._model.get_submodule(key.module)
+                    copied = unsharded(module) if is_sharded(module) else module
+                    # a copy may draw its weights anew; what cannot be copied is counted itself
+                    with contextlib.suppress(Exception), kept_random():
+                        copied = copy_with(meta_like, copied)
+                    self._copies[place] = copied
+                self.waiting[key] = self._copies[place], *copy_with(meta_like, (args, kwargs))
         except MustRun as reason:
-            self._costs[key] = CallCost(unknown_calls={"forward": 1}, reason=str(reason), must_run=True)
-
-    def _copy(self, key: CallKey) -> torch.nn.Module:
-        """The module of a call as it is now, without values; the module itself where it cannot be copied."""
-        place = key.module, key.version
-        if place not in self._copies:
-            check_whole_layers(self._model)
-            module = self._model.get_submodule(key.module)
-            whole = unsharded(module) if is_sharded(module) else module
-            with contextlib.suppress(Exception), kept_random():  # a copy may draw its weights anew
-                whole = copy_with(meta_like, whole)
-            self._copies[place] = whole
-        return self._copies[place]
+            self.cost_by_key[key] = _unknown(str(reason), must_run=True)
 
     def count_waiting(self, all_of_them: bool = False, keys: Iterable[CallKey] = ()) -> float:
         """Count calls that wait: those of a new state of the model and of these keys in any case, others as long as the
@@ -171,19 +159,18 @@ class CallCosts:
 
         Returns the seconds that it took.
         """
-        for key in keys:
-            if key in self.waiting:
-                self.waiting.move_to_end(key, last=False)
         wanted = {key for key in keys if key in self.waiting}
+        for key in wanted:
+            self.waiting.move_to_end(key, last=False)
         began_s = time.perf_counter()
         while self.waiting:
             now_s = time.perf_counter()
             spent_s = self.counting_s + now_s - began_s
             at_once = self._at_once or all_of_them or next(iter(self.waiting)) in wanted
-            if not at_once and spent_s > self._budget_ratio * (now_s - self.began_s):
+            if not at_once and spent_s > self._budget_ratio * (now_s - self._began_s):
                 break
             key, call = self.waiting.popitem(last=False)
-            self._costs[key] = self._count(key, *call)
+            self.cost_by_key[key] = self._count(key, *call)
         if not self.waiting:
             self._copies.clear()
         self._at_once = False
@@ -191,19 +178,28 @@ class CallCosts:
         self.counting_s += taken_s
         return taken_s
 
-    @property
-    def cost_by_key(self) -> Mapping[CallKey, CallCost]:
-        """What is counted."""
-        return self._costs
+    def use_units(self, key: CallKey, ran: Mapping[str, Mapping[tuple[str, str], int]]) -> None:
+        """The products of a call ran in these dtypes. ran: phase → (kind, dtype) → FLOP."""
+        units: dict[tuple[str, str], set[str]] = {}
+        for phase, amounts in ran.items():
+            for kind, dtype in amounts:
+                units.setdefault((phase, kind), set()).add(self.unit_of(kind, dtype))
 
-    def replace(self, costs: Mapping[CallKey, CallCost]) -> None:
-        """Calls that cost something else than what was counted of them."""
-        self._costs.update(costs)
+        def renamed(flop: Mapping[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
+            products: Counter[tuple[str, str, str]] = Counter()
+            for (phase, kind, unit), amount in flop.items():
+                seen = units.get((phase, kind), {unit})
+                products[phase, kind, next(iter(seen)) if len(seen) == 1 else unit] += amount
+            return dict(products)
+
+        cost = self.cost_by_key[key]
+        less = {name: renamed(flop) for name, flop in cost.less.items()}
+        self.cost_by_key[key] = replace(cost, products=renamed(cost.products), less=less)
 
     @property
     def wants_observation(self) -> bool:
         """Whether a call that was seen has no count until a step with it is observed."""
-        return any(self.must_be_observed(key, cost) for key, cost in self._costs.items())
+        return any(self.must_be_observed(key, cost) for key, cost in self.cost_by_key.items())
 
     def must_be_observed(self, key: CallKey, cost: CallCost) -> bool:
         """Whether a kind of call has no count until it is observed."""
@@ -216,11 +212,13 @@ class CallCosts:
         products: Counter[tuple[str, str]] = Counter()
         recompute_flop = unknown = 0
         reasons: dict[str, None] = {}
-        attention = _AttentionOfCalls()
+        less: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
+        attention_reasons: dict[str, str] = {}
+        has_attention = False
         for key, each in passes.items():
-            cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
+            cost = self.cost_by_key.get(key) or _unknown("not counted yet")
             if self.must_be_observed(key, cost):
-                cost = CallCost(unknown_calls={"forward": 1}, reason=cost.reason or NOT_OBSERVED)
+                cost = _unknown(cost.reason or NOT_OBSERVED)
             times = {"forward": each.forward, "backward": each.backward}
             again = "again" if any(place[0] == "again" for place in cost.products) else "forward"
             for (phase, kind, unit), flop in cost.products.items():
@@ -230,7 +228,12 @@ class CallCosts:
                     recompute_flop += each.recomputed * flop
                 if phase in times:
                     products[kind, unit] += times[phase] * flop
-            attention.add(cost, times)
+            has_attention = has_attention or cost.has_attention
+            for name, by_unit in less.items():
+                if name not in cost.less:
+                    attention_reasons.setdefault(name, cost.attention_reasons.get(name, cost.reason or WATCHED))
+                for (phase, _kind, unit), flop in cost.less.get(name, {}).items():
+                    by_unit[unit] += times.get(phase, 0) * flop
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -239,8 +242,10 @@ class CallCosts:
                 reasons[LATE] = None
             if cost.reason:
                 reasons[cost.reason] = None
-        conventions = attention.less(), attention.reasons, attention.is_there
-        return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons), *conventions)
+        known = {name: dict(by_unit) for name, by_unit in less.items() if name not in attention_reasons}
+        return StepFlop(
+            dict(products), recompute_flop, unknown, tuple(reasons), known, attention_reasons, has_attention
+        )
 
     def _count(self, key: CallKey, module: torch.nn.Module, args: Any, kwargs: Any) -> CallCost:
         def traced() -> Trace:
@@ -248,16 +253,16 @@ class CallCosts:
 
         try:
             trace = traced()
-            cost = self._cost(trace, key, module)
-            if DREW in trace.notes and any(self._cost(each, key, module) != cost for each in _by_chance(traced)):
-                return CallCost(unknown_calls={"forward": 1}, reason=CHANCE)
+            cost = self._cost(trace, key)
+            if DREW in trace.notes and any(self._cost(each, key) != cost for each in _by_chance(traced)):
+                return _unknown(CHANCE)
             return cost
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
-            return CallCost(unknown_calls={"forward": 1}, reason=f"not counted: {one_line(str(fault), 200)}")
+            return _unknown(f"not counted: {one_line(str(fault), 200)}")
 
-    def _cost(self, trace: Trace, key: CallKey, module: torch.nn.Module) -> CallCost:
+    def _cost(self, trace: Trace, key: CallKey) -> CallCost:
         products: Counter[tuple[str, str, str]] = Counter()
-        less: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in BY_RULE}
+        less: dict[str, Counter[tuple[str, str, str]]] = {name: Counter() for name in BY_RULE}
         unknown: Counter[str] = Counter()
         for operation in trace.operations:
             phase = "forward" if operation.phase == "loss" else operation.phase
@@ -265,17 +270,16 @@ class CallCosts:
             flop = registry.model_flop(operation)
             if not flop:
                 continue
-            path = ".".join(filter(None, (key.module, operation.module)))
-            dtype = self._dtype_of(path, key.autocast, module, operation.module)
-            unit = self.unit_of(operation.kind, dtype)
-            products[phase, operation.kind, unit] += flop
+            dtype = dtype_name(key.autocast) if key.autocast else operation.input_dtypes[0]
+            place = phase, operation.kind, self.unit_of(operation.kind, dtype)
+            products[place] += flop
             pairs = kept_pairs(operation) if may_have_mask(operation) else None
             for name in BY_RULE:
                 left_out = 0 if pairs is None else pairs.less(name, flop)
                 if left_out is None:
                     less.pop(name, None)
                 elif name in less:
-                    less[name][phase, unit] += left_out
+                    less[name][place] += left_out
         names = sorted(registry.not_understood(trace.operations))
         lines = "; ".join(map(registry.registration, names))
         reason = f"no rule for {', '.join(names)}; one is given by {lines}" if names else ""
@@ -286,29 +290,22 @@ class CallCosts:
             has_attention=bool(attention.calls),
         )  # fmt: skip
 
-    def unit_of(self, kind: str, dtype: torch.dtype) -> str:
+    def unit_of(self, kind: str, dtype: str) -> str:
         """The unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""
         if self._unit is not None:
             return self._unit
-        if dtype != torch.float32:
-            return _UNITS.get(dtype, str(dtype).removeprefix("torch."))
+        if dtype not in ("float32", "complex64"):
+            return _UNITS.get(dtype, dtype)
         if self._device_type != "cuda":
             return "fp32"
         cudnn = kind in ("convolution", "recurrent")
         allowed = torch.backends.cudnn.allow_tf32 if cudnn else torch.backends.cuda.matmul.allow_tf32
         return "tf32" if allowed else "fp32"
 
-    def _dtype_of(self, path: str, autocast: torch.dtype | None, called: torch.nn.Module, inside: str) -> torch.dtype:
-        """Autocast's dtype where it was on around the model; else what the module gave when the loop ran it; else that
-        of its own weights, or the model's."""
-        seen = self.output_dtypes.get(path) if autocast else dtype_at(path, self.output_dtypes)
-        if seen is not None or autocast is not None:
-            return seen or autocast or torch.float32
-        for holder in (called.get_submodule(inside), called):
-            for parameter in holder.parameters():
-                if parameter.is_floating_point() and parameter.ndim > 1:
-                    return parameter.dtype
-        return torch.float32
+
+def _unknown(reason: str, must_run: bool = False) -> CallCost:
+    """A call without a count."""
+    return CallCost(unknown_calls={"forward": 1}, reason=reason, must_run=must_run)
 
 
 def _by_chance(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
@@ -321,26 +318,3 @@ def _by_chance(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
             if numpy is not None:
                 numpy.seed(seed)
             yield traced()
-
-
-class _AttentionOfCalls:
-    """Adds up what conventions of attention count less. is_there: whether there is any attention."""
-
-    def __init__(self) -> None:
-        self._less: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
-        self.reasons: dict[str, str] = {}
-        self.is_there = False
-
-    def add(self, cost: CallCost, times: Mapping[str, int]) -> None:
-        """times: phase → how often a call of this cost ran it."""
-        self.is_there = self.is_there or cost.has_attention
-        for name, found in self._less.items():
-            if name not in cost.less:
-                self.reasons.setdefault(name, cost.attention_reasons.get(name, cost.reason or WATCHED))
-                continue
-            for (phase, unit), flop in cost.less[name].items():
-                found[unit] += times.get(phase, 0) * flop
-
-    def less(self) -> dict[str, dict[str, int]]:
-        """Convention → unit → FLOP, of those that every call has."""
-        return {name: dict(found) for name, found in self._less.items() if name not in self.reasons}

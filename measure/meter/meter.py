@@ -19,9 +19,11 @@ is part of the step; any default for an unknown device or operation.
 
 import contextlib
 import dataclasses
+import math
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -32,20 +34,26 @@ from measure.ceiling import trials
 from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
 from measure.meter.call_costs import LATE, CallCosts
-from measure.meter.calls import Call, CallKey
+from measure.meter.calls import CallKey, ForwardCalls
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import ForwardCalls
-from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.model_state import ModelState
-from measure.meter.observations import OFF, Observations, why_opaque
+from measure.meter.observations import Observations
 from measure.meter.observed_costs import Verdict
-from measure.meter.options import MeterOptions, options_with
-from measure.meter.product_dtypes import ProductDtypes
-from measure.meter.step_times import CpuMarks, CudaMarks, StepTimes, Stretch, all_of
+from measure.meter.step_times import (
+    KEPT_CALLS,
+    KEPT_STEPS,
+    CpuMarks,
+    CudaMarks,
+    MeteredStep,
+    StepTimes,
+    Stretch,
+    all_of,
+)
 from measure.meter.summary import LoopDevice, MeterSummary, summary
 from measure.timing.clocks import clock_for
 from results.errors import one_line
 from results.records.cell import Ceiling
+from results.text_files import nearest
 
 __all__ = ["MeterOptions", "MeterSummary", "UtilizationMeter"]
 
@@ -54,6 +62,39 @@ MICRO_BATCHES = (
     "steps wrote no weight: they are micro-batches of an accumulation; one step() belongs around all of them and the "
     "optimizer's step"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeterOptions:
+    """Options of a meter; all have a default.
+
+    device: where the loop runs; None: where the model's parameters are.
+    warm_up_steps: steps left out of all numbers. unit: which unit runs the products, of UNITS; None: from dtypes,
+    autocast and the flags of TF32. peak_flop_per_s: the caller's own peak, FLOP/s; None: the datasheet's of this device
+    and unit, or none. ceilings: rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second
+    utilization; None: on a CPU the first summary measures some in about 2 s, unless this is one of several ranks.
+    loss_of: the model's outputs → what the loss is made of; None: all of them. children: whether the loop may call the
+    model's direct children instead of the model. energy: whether to read the device's energy counter.
+    Raises ValueError, in one line, for what cannot be right.
+    """
+
+    device: str | torch.device | None = None
+    warm_up_steps: int = 3
+    unit: str | None = None
+    peak_flop_per_s: float | None = None
+    ceilings: Iterable[Ceiling] | None = None
+    loss_of: Callable[[Any], Any] | None = None
+    children: bool = False
+    energy: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.warm_up_steps, int) or self.warm_up_steps < 0:
+            raise ValueError(f"expected a number of steps from 0 as warm_up_steps, got {self.warm_up_steps!r}")
+        if self.unit is not None and self.unit not in UNITS:
+            raise ValueError(f"expected one of {', '.join(UNITS)} as unit, got {self.unit!r}")
+        peak = self.peak_flop_per_s
+        if peak is not None and not (peak > 0 and math.isfinite(peak)):
+            raise ValueError(f"expected FLOP/s above 0 as peak_flop_per_s, got {peak!r}")
 
 
 class UtilizationMeter:
@@ -80,7 +121,13 @@ class UtilizationMeter:
             raise ValueError(f"expected the module that the loop calls, got {type(given).__name__}{several}")
         if isinstance(model, torch.jit._script.RecursiveScriptModule):
             raise ValueError("expected a module that takes forward hooks, got a scripted one: give one that calls it")
-        chosen = options_with(options, keywords)
+        known = [field.name for field in dataclasses.fields(MeterOptions)]
+        for name in keywords:
+            if name not in known:
+                near = nearest(name, known, n=1)
+                hint = f"; the nearest option is {near[0]!r}" if near else f"; options are {', '.join(known)}"
+                raise TypeError(f"UtilizationMeter has no option {name!r}{hint}")
+        chosen = dataclasses.replace(options or MeterOptions(), **keywords)
         self._inner = _unwrapped(model)
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
@@ -92,12 +139,9 @@ class UtilizationMeter:
         self._calls = ForwardCalls(
             model, device.type, self._step, self._state, self._meet, self.fail, self._late, chosen.children
         )
-        self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes, self.fail)
-        self._probing = self._inner is model and chosen.unit is None
         self._observations = Observations(
-            model, self._calls.watched_modules, self._step, self._costs, chosen.hook_every,
-            why_opaque(model) if chosen.watch else OFF, self._could_not_observe,
-        )  # fmt: skip
+            model, self._calls.watched_modules, self._step, self._costs, self._could_not_observe
+        )
         self._warm, self._run = Stretch(), Stretch()
         self._open = [self._run]  # and the window, after the first one, which is the run
         self._warm_up = chosen.warm_up_steps
@@ -134,7 +178,7 @@ class UtilizationMeter:
         """The step ends here: that of the last `begin`. inputs, items: as in `step`."""
         with self._guarded():
             if self._broken:
-                self._observations.leave()
+                self._observations.drop()
             elif self.is_open:
                 self._step.inputs, self._step.items = inputs, items
                 self._step.__exit__(None, None, None)
@@ -149,23 +193,21 @@ class UtilizationMeter:
 
     def window(self) -> MeterSummary:
         """Of the steps that completed since the last call of this method. Does not wait for the device."""
+        found = None
         with self._guarded():
             self._take(wait=False)
             self._observations.window(self._step.number)
             self._step.left = 0
-        found = None
-        with self._guarded():
             window, self._open = self._open[-1], [self._run, Stretch()]
             found = self._summary(window, self._energy.since_window() if self._energy else None)
         return found or self._no_summary()
 
     def summary(self) -> MeterSummary:
         """Of all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
-        with self._guarded():
-            self._take(wait=True)
-            self._count()
         found = None
         with self._guarded():
+            self._take(wait=True)
+            self._costs.count_waiting(all_of_them=True)
             found = self._summary(self._run, self._energy.since_start() if self._energy else None)
         return found or self._no_summary()
 
@@ -197,29 +239,24 @@ class UtilizationMeter:
     def prepare_step(self) -> bool:
         """Before the first step, before one that is observed, and after one that was never ended. Whether to begin."""
         if self._broken:
-            self._observations.leave()
+            self._observations.drop()
             return False
         if self.is_open:
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
-        if self._probing:
-            self._dtypes.attach()
         if self._observations.at_next_step(self._step.number):
             self._observations.begin(self._step.number)
         return True
 
     def end_step(self, start: Any, end: Any) -> None:
-        """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
+        """A step has ended: what there is to do after some of them. Count, judge, add up what completed."""
         step, pending = self._step, self._times.pending
         calls = step.calls
         if not calls and step.inputs:
             calls = self._calls.assumed(step.inputs)
         work, is_longer = self._observations.end()
         pending.append((start, end, calls, step.items, is_longer))
-        if self._probing:
-            self._dtypes.detach()
-            self._probing = False
         if self._costs.waiting:
-            self._times.exclude(self._costs.count_waiting(keys=_kinds(calls) if work else ()))
+            pending.append(self._costs.count_waiting(keys=[each.key for each in calls] if work else ()))
         verdict = self._observations.judge(work, step.number) if work else None
         if verdict is not None:
             pending.append(verdict)
@@ -229,16 +266,11 @@ class UtilizationMeter:
             self._take(wait=False)
             self._kept = len(pending)
         # how many steps there are until one before or after which there is something to do
-        before = self._observations.plan(self._step.number)
-        is_busy = self._warm_up > 0 or self._costs.waiting
-        self._step.left = 0 if is_busy else min(before, KEPT_STEPS - 1)
-
-    def leave_step(self) -> None:
-        self._observations.leave()
+        before = self._observations.plan(step.number)
+        step.left = 0 if self._warm_up > 0 or self._costs.waiting else min(before, KEPT_STEPS - 1)
 
     def drop_step(self) -> None:
         self._calls.drop()
-        self._dtypes.detach()
         self._observations.drop()
 
     def _take(self, wait: bool) -> None:
@@ -256,10 +288,6 @@ class UtilizationMeter:
                 continue
             for stretch in self._open:
                 stretch.add(step)
-
-    def _count(self) -> None:
-        """Count all calls that wait."""
-        self._costs.count_waiting(all_of_them=True)
 
     def _summary(self, stretch: Stretch, energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
@@ -293,7 +321,7 @@ class UtilizationMeter:
         self._place = dataclasses.replace(self._place, ceiling=ceiling_of(rows))
         busy = {row.reason.removeprefix("note: ") for row in rows if row.status == "ok" and row.reason}
         self._faults |= dict.fromkeys(f"of the measured peak: {reason}" for reason in sorted(busy)[:1])
-        self._times.exclude(time.perf_counter() - began_s)
+        self._times.pending.append(time.perf_counter() - began_s)
 
     def _no_summary(self) -> MeterSummary:
         """Where not even a summary could be made."""
@@ -339,8 +367,7 @@ class UtilizationMeter:
 
     def _remove_hooks(self) -> None:
         """Each of them, whatever becomes of the others."""
-        parts = self._calls, self._dtypes
-        for remove in (*(each.detach for each in parts), self._observations.drop):
+        for remove in (self._calls.detach, self._observations.drop):
             with contextlib.suppress(Exception):
                 remove()
 
@@ -358,10 +385,6 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
             model = model.module
         else:
             return model
-
-
-def _kinds(calls: Sequence[Call]) -> list[CallKey]:
-    return list(dict.fromkeys(each.seen.key for each in calls))
 
 
 def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.device:

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from measure.meter.call_costs import CallCosts
-from measure.meter.calls import CallKey, OpenStep
+from measure.meter.calls import CallKey
 from measure.meter.observed_costs import ObservedCosts, Unsteady, Verdict
 from measure.meter.observed_step import ObservedWork, StepObserver
+from measure.meter.step_times import MeteredStep
 
 FIRST = 2
 """Steps that are observed at the beginning, and after a change that no look showed."""
@@ -42,13 +43,11 @@ OPAQUE = "what compiled and scripted code and copies of DataParallel run cannot 
 IN_PART = (
     "a part of each step runs where it cannot be observed: in a thread, or under a dispatch mode of the loop's own"
 )
-OFF = "watch=False"
 
 
 class Observations:
     """Observes steps of a model.
 
-    every: in one of how many steps, in the mean, one is observed at random; None: by the budget.
     reason: why no step can be observed; "": they can. last: number of the step that was observed last; 0: none was.
     """
 
@@ -56,19 +55,16 @@ class Observations:
         self,
         model: torch.nn.Module,
         modules: Sequence[torch.nn.Module],
-        open_step: OpenStep,
+        open_step: MeteredStep,
         costs: CallCosts,
-        every: int | None,
-        reason: str,
         on_fault: Callable[[BaseException], None],
     ) -> None:
         self._modules = modules
         self._open_step = open_step
         self._costs = costs
-        self._every = every
         self._on_fault = on_fault
         device = next((each.device.type for each in model.parameters()), "cpu")
-        self._found = ObservedCosts(costs, device != "cpu")
+        self._ran = ObservedCosts(costs, device != "cpu")
         self._observer: StepObserver | None = None
         self._left: StepObserver | None = None
         self._first_seen: dict[CallKey, int] = {}
@@ -77,15 +73,16 @@ class Observations:
         self._drawn = 0
         self._next = 1  # number of the next step to be observed
         self._first = FIRST
-        self._wanted = self._failed = self._unexplained = 0
+        self._wanted = self._failed = self._unexplained = self._observed = 0
         self._is_new = self._is_new_state = False
         self._versions: set[int] = set()
-        self._observed = 0
         self._window = self._before = self._period = 0
-        self._cost_s = self._step_s = 0.0
+        self._cost_s = 0.0
         self._began_s = time.perf_counter()
-        self.reason = reason
         self.last = 0
+        opaque: Any = torch._dynamo.OptimizedModule, torch.nn.DataParallel, torch.jit.ScriptModule
+        is_opaque = any(each._compiled_call_impl or isinstance(each, opaque) for each in model.modules())
+        self.reason = OPAQUE if is_opaque else ""
 
     def at_next_step(self, number: int) -> bool:
         """Whether there is anything to do at the next step, after so many."""
@@ -101,14 +98,13 @@ class Observations:
     def begin(self, number: int) -> None:
         """The next step begins, after so many: observe it, if it is due."""
         self.drop()
-        self.leave()
         if self._next > number + 1 or self.reason:
             return
         observer = StepObserver(self._modules, lambda: self._open_step.calls)
         if observer.begin():
             self._observer = observer
         else:
-            self._has_failed()
+            self._fails()
 
     def end(self) -> tuple[ObservedWork | None, bool]:
         """The step has ended. What was seen of it, if it was observed; and whether its time is that of no other."""
@@ -121,7 +117,7 @@ class Observations:
             self.reason = IN_PART
             self._on_fault(observer.fault)
         if work is None:
-            self._has_failed()
+            self._fails()
         else:
             self._failed = 0
         return work, self.last >= FIRST or (work is None and self._failed > FIRST)
@@ -132,7 +128,7 @@ class Observations:
         self._observed += 1
         self._first = max(0, self._first - 1)
         try:
-            verdict = self._found.judge(work, lambda key: number - self._first_seen.get(key, number) <= 1)
+            verdict = self._ran.judge(work, lambda key: number - self._first_seen.get(key, number) <= 1)
         except Unsteady as fault:
             self._costs.refused = self.reason = str(fault)
             return None
@@ -149,14 +145,17 @@ class Observations:
     def plan(self, number: int) -> int:
         """How many steps there are, after so many, before the next that is to be observed; 0: it is the next one."""
         is_due = self._is_new_state or (self._is_new and self._observed * APART <= number)
-        is_due &= self.last != number
+        wanted = ((is_due and self.last != number) or self._costs.wants_observation) and self._wanted < MAX_WANTED
         self._is_new = self._is_new_state = False
-        wanted = (is_due or self._costs.wants_observation) and self._wanted < MAX_WANTED
         self._wanted += wanted
         if self._drawn <= number:
-            self._drawn = number + self._draw(number)
-        at_once = self._first or wanted
-        self._next = number + 1 if at_once else min(self._drawn, self._last_of_window(number))
+            mean = min(self._gap, self._affordable(number))
+            self._gap *= 2
+            self._drawn = number + self._draws.randint(1, max(1, 2 * mean - 1))
+        self._next = number + 1 if self._first or wanted else self._drawn
+        last_of_window = self._window + self._period
+        if number < last_of_window and self._period >= self._affordable(number):
+            self._next = min(self._next, last_of_window)
         if self.at_next_step(number):
             return 0
         return 1 << 30 if self.reason else self._next - number - 1
@@ -171,68 +170,43 @@ class Observations:
         self._period, self._before = steps if steps == self._before else 0, steps
 
     def drop(self) -> None:
-        """The step that is observed is none."""
+        """The step that is observed is none. A mode is taken off that was to be taken off in a backward pass, or before
+        one that was entered later."""
         observer, self._observer = self._observer, None
         if observer is not None:
             self._leave(observer)
             observer.end()
-
-    def leave(self) -> None:
-        """Take off a mode that was to be taken off in a backward pass, or before one that was entered later."""
         if self._left is not None:
-            self._leave()
+            self._leave(self._left)
 
     def notes(self, keys: Iterable[CallKey]) -> tuple[str, ...]:
         """What a summary of calls of these keys has to say."""
         notes = []
         seen = set() if self._costs.refused else set(keys)
-        if seen & self._found.parts:
+        if seen & self._ran.parts:
             notes.append("each layer's part on this rank is counted as an observed step ran it (tensor parallelism)")
-        if seen & self._found.replaced:
+        if seen & self._ran.replaced:
             notes.append(
                 "counted as an observed step ran it: the loop runs other products than one forward pass and one "
                 "backward pass from all outputs to all parameters"
             )
-        if self._found.outside_flop:
+        if self._ran.outside_flop:
             notes.append(
-                f"{self._found.outside_flop:,} FLOP of a step ran outside of the model's calls: no number here has them"
+                f"{self._ran.outside_flop:,} FLOP of a step ran outside of the model's calls: no number here has them"
             )
         return tuple(notes)
 
-    def _has_failed(self) -> None:
+    def _fails(self) -> None:
         """A step could not be observed."""
         self._failed += 1
         if self._failed == MAX_FAILED:
             self.reason = IN_PART
 
-    def _leave(self, observer: StepObserver | None = None) -> None:
+    def _leave(self, observer: StepObserver) -> None:
         """Take the mode off, now or, where one was entered in it and not left, before a later step."""
-        observer = observer or self._left
-        self._left = None if observer is None or observer.leave() else observer
-
-    def _draw(self, number: int) -> int:
-        """Steps until a random observation."""
-        if self._every is not None:
-            mean = self._every
-        else:
-            mean = min(self._gap, self._affordable(number))
-            self._gap *= 2
-        return self._draws.randint(1, max(1, 2 * mean - 1))
+        self._left = None if observer.leave() else observer
 
     def _affordable(self, number: int) -> int:
         """One in how many steps may be observed."""
         step_s = (time.perf_counter() - self._began_s) / max(number, 1)
         return max(1, round(self._cost_s / max(BUDGET_S, BUDGET_RATIO * step_s)))
-
-    def _last_of_window(self, number: int) -> int:
-        """The number of the last step before a window, if it is known and may be observed."""
-        last = self._window + self._period
-        may = number < last and self._every is None and self._period >= self._affordable(number)
-        return last if may else 1 << 30
-
-
-def why_opaque(model: torch.nn.Module) -> str:
-    """Why no dispatch mode sees what the model runs; "" where it does."""
-    opaque: Any = torch._dynamo.OptimizedModule, torch.nn.DataParallel, torch.jit.ScriptModule
-    found = (each for each in model.modules() if each._compiled_call_impl or isinstance(each, opaque))
-    return OPAQUE if next(found, None) is not None else ""

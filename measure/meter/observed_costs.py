@@ -87,9 +87,16 @@ class ObservedCosts:
             return None
         self.outside_flop = max(self.outside_flop, work.outside_flop)
         seen = frozenset(ran)
+        for key, phases in ran.items():
+            self._costs.use_units(key, {phase: each.amounts for phase, each in phases.items()})
         kinds = {kind for each in work.calls for kind, _ in (*each.forward, *each.backward)}
         if self._other_kernels and kinds & set(OTHER_KERNELS):
-            differing = frozenset(key for key in ran if not self._is_as_first(key, ran[key]))
+            differing = frozenset(
+                key
+                for key, phases in ran.items()
+                for phase, each in phases.items()
+                if each.times and self._first.setdefault((key, phase), each.amounts.total()) != each.amounts.total()
+            )
             return Verdict(seen, differing, DIFFERS if differing else "", bool(differing))
         if self._is_as_counted(ran, work, costs):
             self._observed |= {(key, phase) for key in ran for phase, each in ran[key].items() if each.times}
@@ -98,29 +105,21 @@ class ObservedCosts:
         self._add_elsewhere(ran, work)
         before = {key for key, _ in self._observed}
         without_count = {key for key in ran if self._costs.must_be_observed(key, costs[key])}
-        found = {key: self._cost(key, ran[key], costs[key]) for key in ran}
-        changed = {key: cost for key, (cost, _) in found.items() if cost is not None}
+        results = {key: self._cost(key, ran[key], costs[key]) for key in ran}
+        changed = {key: cost for key, (cost, _) in results.items() if cost is not None}
         reasons = {
             key: reason or DIFFERS
-            for key, (cost, reason) in found.items()
+            for key, (cost, reason) in results.items()
             if reason or (cost is not None and not is_new(key) and key not in without_count and key not in before)
         }
-        if any(reason for _, reason in found.values()):
+        if any(reason for _, reason in results.values()):
             return Verdict(seen, frozenset(reasons), next(iter(reasons.values())), has_changed=True)
         for key in changed:
             (self.parts if costs[key].must_run else self.replaced).add(key)
-        self._costs.replace(changed)
+        self._costs.cost_by_key |= changed
         self._costs.observed |= seen
         self._costs.only_observed = bool(self.replaced)
         return Verdict(seen, frozenset(reasons), next(iter(reasons.values()), ""))
-
-    def _is_as_first(self, key: CallKey, phases: Mapping[str, _Ran]) -> bool:
-        """Whether a call ran as much as when it was first observed."""
-        return all(
-            self._first.setdefault((key, phase), each.amounts.total()) == each.amounts.total()
-            for phase, each in phases.items()
-            if each.times
-        )
 
     def _is_as_counted(
         self, ran: Mapping[CallKey, Mapping[str, _Ran]], work: ObservedWork, costs: Mapping[CallKey, CallCost]
@@ -130,12 +129,12 @@ class ObservedCosts:
         expected = {
             (key, phase): _expected(costs[key], phase) * ran[key][phase].times for key in ran for phase in PHASES
         }
-        found = {(key, phase): ran[key][phase].amounts.total() for key in ran for phase in PHASES}
-        if expected == found and all(each.is_even for phases in ran.values() for each in phases.values()):
+        seen = {(key, phase): ran[key][phase].amounts.total() for key in ran for phase in PHASES}
+        if expected == seen and all(each.is_even for phases in ran.values() for each in phases.values()):
             return bool(work.outside_flop) or not work.elsewhere
         called = [place for place in expected if place[1] in (FORWARD, AGAIN)]
-        same_calls = all(expected[place] == found[place] for place in called)
-        everything = sum(found.values()) + work.elsewhere.total()
+        same_calls = all(expected[place] == seen[place] for place in called)
+        everything = sum(seen.values()) + work.elsewhere.total()
         return same_calls and not work.outside_flop and everything == sum(expected.values())
 
     def _add_elsewhere(self, ran: Mapping[CallKey, Mapping[str, _Ran]], work: ObservedWork) -> None:
@@ -163,15 +162,15 @@ class ObservedCosts:
             if total == expected * each.times and each.is_even and not before.must_run:
                 self._observed.add((key, phase))
                 continue
-            one = self._per_pass(each, phase)
+            ran = self._per_pass(each, phase)
             if (key, phase) in self._observed:
-                return None, f"equal calls of the model ran {expected:,} and {one.total():,} FLOP ({phase})"
+                return None, f"equal calls of the model ran {expected:,} and {ran.total():,} FLOP ({phase})"
             self._observed.add((key, phase))
-            if one.total() == expected and not before.must_run:
+            if ran.total() == expected and not before.must_run:
                 continue
             differs = True
             products = {place: flop for place, flop in products.items() if place[0] != phase}
-            for (kind, dtype), flop in one.items():
+            for (kind, dtype), flop in ran.items():
                 place = phase, kind, self._costs.unit_of(kind, dtype)
                 products[place] = products.get(place, 0) + flop
         return CallCost(products, reason="" if before.must_run else before.reason) if differs else None, ""
@@ -187,13 +186,13 @@ class ObservedCosts:
 
 def _by_key(calls: Iterable[ObservedCall]) -> dict[CallKey, dict[str, _Ran]]:
     """Key → phase → what its calls ran."""
-    found: dict[CallKey, dict[str, _Ran]] = defaultdict(lambda: {phase: _Ran() for phase in PHASES})
+    ran: dict[CallKey, dict[str, _Ran]] = defaultdict(lambda: {phase: _Ran() for phase in PHASES})
     for each in calls:
-        phases = found[each.call.seen.key]
+        phases = ran[each.call.key]
         phases[AGAIN if each.call.recomputed else FORWARD].add(each.forward, 1)
         phases[BACKWARD].add(each.backward, each.passes)
         phases[RECOMPUTE].add(each.recompute, each.passes)
-    return dict(found)
+    return dict(ran)
 
 
 def _expected(cost: CallCost, phase: str) -> int:

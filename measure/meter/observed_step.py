@@ -10,6 +10,7 @@ Not claimed: the time of such a step; what runs in compiled code (a model that i
 of the loop's own, or in kernels that are given no operator's name.
 """
 
+import functools
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -26,16 +27,15 @@ from torch.utils._python_dispatch import (
 )
 
 from analysis.operators import registry
-from measure.dispatch.schemas import Gradients, Plan, tensors_in
-from measure.meter.calls import Call
-from measure.meter.forward_calls import Hook
+from measure.dispatch.schemas import Gradients, Plan, dtype_name, tensors_in
+from measure.meter.calls import Call, Hook
 from measure.model.module_paths import in_checkpoint
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
 _modes = torch._C._len_torch_dispatch_stack
 
-Amounts = Counter[tuple[str, torch.dtype]]
+Amounts = Counter[tuple[str, str]]
 """(kind of product, dtype of its first operand) → model FLOP."""
 
 
@@ -88,7 +88,7 @@ class StepObserver(TorchDispatchMode):
         self._observed: list[ObservedCall] = []
         self._ranges: list[tuple[int, int, ObservedCall]] = []
         self._made_again: dict[int, ObservedCall | None] = {}
-        self._backward: list[tuple[int, bool, tuple[str, torch.dtype], int]] = []
+        self._backward: list[tuple[int, bool, tuple[str, str], int]] = []
         self._gradients = Gradients()
         self._is_complete = True
         self.fault: Exception | None = None
@@ -163,7 +163,7 @@ class StepObserver(TorchDispatchMode):
         plan.described.clear()
         if call is None:
             return
-        what, flop = (call.kind, inputs[-1].dtype), registry.model_flop(call.operation())
+        what, flop = (call.kind, dtype_name(inputs[0].dtype)), registry.model_flop(call.operation())
         if self._depth:
             self._running[what] += flop
         elif node is None:
@@ -187,38 +187,32 @@ class StepObserver(TorchDispatchMode):
 
     def _before_call(self, _module: torch.nn.Module, _args: Any) -> None:
         try:
-            self._enters()
+            if not _modes():
+                self._is_complete = False  # a thread of the loop's own
+                return
+            self._depth += 1
+            if self._depth == 1:
+                self._began, self._running = _next_number(), Counter()
+                self._calls_before = len(self._calls())
         except Exception as fault:  # noqa: BLE001  as above
             self._fails(fault)
 
     def _after_call(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
         try:
-            self._leaves()
+            if not _modes():
+                return
+            self._depth -= 1
+            if self._depth:
+                return
+            calls = self._calls()
+            if len(calls) != self._calls_before + 1:
+                self._is_complete = False  # the model calls itself
+                return
+            observed = ObservedCall(calls[-1], self._running)
+            self._observed.append(observed)
+            self._ranges.append((self._began, _next_number(), observed))
         except Exception as fault:  # noqa: BLE001  as above
             self._fails(fault)
-
-    def _enters(self) -> None:
-        if not _modes():
-            self._is_complete = False  # a thread of the loop's own
-            return
-        self._depth += 1
-        if self._depth == 1:
-            self._began, self._running = _next_number(), Counter()
-            self._calls_before = len(self._calls())
-
-    def _leaves(self) -> None:
-        if not _modes():
-            return
-        self._depth -= 1
-        if self._depth:
-            return
-        calls = self._calls()
-        if len(calls) != self._calls_before + 1:
-            self._is_complete = False  # the model calls itself
-            return
-        observed = ObservedCall(calls[-1], self._running)
-        self._observed.append(observed)
-        self._ranges.append((self._began, _next_number(), observed))
 
     def leave(self) -> bool:
         """Take this mode off the stack, if it is the last that was entered; whether it is off. A mode that was entered
@@ -234,17 +228,9 @@ class StepObserver(TorchDispatchMode):
         return self not in modes
 
 
-_PLANS: dict[Any, Plan | None] = {}
-"""Operator → its plan; None for one that is no product."""
-
-
+@functools.cache
 def _plan_of(func: Any) -> Plan | None:
-    if func not in _PLANS:
-        _PLANS[func] = _product_plan(func)
-    return _PLANS[func]
-
-
-def _product_plan(func: Any) -> Plan | None:
+    """The plan of an operator; None for one that is no product."""
     if not isinstance(func, torch._ops.OpOverload):
         return None
     plan = Plan(func)

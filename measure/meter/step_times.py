@@ -1,8 +1,8 @@
-"""Times of steps without waiting for the device: events that are read once they have completed.
+"""Steps of a loop and their times, without waiting for the device: events that are read once they have completed.
 
-`StepTimes` marks where a step begins and ends and hands on, in order, what has been completed; `Blocks` keeps any
-number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are too many, so that
-the interval of the mean still comes from block means (`analysis.stats.summary`).
+`MeteredStep` marks where a step begins and ends, `StepTimes` hands on, in order, what has been completed; `Stretch`
+keeps any number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are too many,
+so that the interval of the mean still comes from block means (`analysis.stats.summary`).
 
 Not claimed: on a GPU a step's time is that between two points of one stream, with the gaps inside of it.
 """
@@ -15,6 +15,7 @@ import numbers
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -24,9 +25,68 @@ from measure.meter.observed_costs import Verdict
 
 MAX_BLOCKS = 512
 
+KEPT_STEPS, KEPT_CALLS = 32, 256
+"""Steps that wait to be added up, and calls of one step: together they cost a fraction of what they cost one by one."""
+
 Marked = tuple[Any, Any, list[Call], float | None, bool]
 """A step between its marks: start, end, calls, items (None: those of its inputs), whether it took longer because it was
 observed. A plain tuple, made once a step."""
+
+
+class MeteredStep:
+    """The context of one step; one object for all steps of a meter.
+
+    owner: the meter.
+    begun: the mark where the open step began; None: no step is open, and calls are not noted. calls: of the step so
+    far. left: steps that may end before there is more to do than to keep their marks and calls; 0: there is, in the
+    next. number: steps that have ended; unchanged: those in which the weight was not written. inputs, items: as in
+    `UtilizationMeter.step`.
+    """
+
+    def __init__(self, owner: Any, times: StepTimes, weight: torch.Tensor) -> None:
+        self.begun: Any = None
+        self.calls: list[Call] = []
+        self._weight, self._updated, self.unchanged = weight, weight._version, 0
+        self._owner = owner
+        self._pending = times.pending
+        self.mark = times.marks.mark
+        self.left = self.number = 0
+        self.inputs: tuple[Any, ...] = ()
+        self.items: float | None = None
+
+    def __enter__(self) -> None:
+        try:
+            if (self.left == 0 or self.begun is not None) and not self._owner.prepare_step():
+                return
+            self.calls = []
+            self.begun = self.mark()
+        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+            self._owner.fail(fault)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _fault: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        start = self.begun
+        try:
+            if start is None or kind is not None:
+                self._owner.drop_step()
+            else:
+                end = self.mark()
+                self.begun = None
+                self.number += 1
+                version = self._weight._version
+                self.unchanged += version == self._updated
+                self._updated = version
+                for call in self.calls:
+                    call.is_over = True
+                if self.left and 0 < len(self.calls) <= KEPT_CALLS:
+                    self._pending.append((start, end, self.calls, self.items, False))
+                    self.left -= 1
+                else:
+                    self._owner.end_step(start, end)
+            self.inputs = ()
+        except Exception as fault:  # noqa: BLE001  as above
+            self._owner.fail(fault)
 
 
 class CpuMarks:
@@ -34,11 +94,8 @@ class CpuMarks:
 
     mark = staticmethod(time.perf_counter)
 
-    def is_complete(self, _mark: float) -> bool:
+    def is_complete(self, _mark: float, wait: bool) -> bool:
         return True
-
-    def wait(self, _mark: float) -> None:
-        """What is marked has been done."""
 
     def between_s(self, start: float, end: float) -> float:
         return end - start
@@ -59,12 +116,11 @@ class CudaMarks:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def is_complete(self, mark: Any) -> bool:
+    def is_complete(self, mark: Any, wait: bool) -> bool:
+        """Whether the device has come to this mark. wait: until it has: the only wait of the meter, never in a loop."""
+        if wait:
+            mark.synchronize()
         return bool(mark.query())
-
-    def wait(self, mark: Any) -> None:
-        """Wait until the device has come to this mark: the only wait of the meter, and never inside of a loop."""
-        mark.synchronize()
 
     def between_s(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) / 1000  # elapsed_time is in ms
@@ -86,7 +142,6 @@ class StepBlock:
     time_s: float = 0.0
     outside_s: float = 0.0
     items: float = 0.0
-    samples: int = 0
     passes: dict[CallKey, Passes] = field(default_factory=dict)
     unseen: int = 0
     given: int = 0
@@ -100,125 +155,80 @@ class StepBlock:
         return None if self.without_items or self.given not in (0, self.steps) else self.items
 
     def add(self, other: StepBlock) -> None:
-        self.steps += other.steps
-        self.time_s += other.time_s
-        self.outside_s += other.outside_s
-        self.items += other.items
-        self.unseen += other.unseen
-        self.given += other.given
-        self.without_items += other.without_items
-        self.samples += other.samples
-        self.observed += other.observed
+        for name in ("steps", "time_s", "outside_s", "items", "unseen", "given", "without_items", "observed"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         add_passes(self.passes, other.passes)
-        if other.observed:
-            add_passes(self.observed_passes, other.observed_passes)
+        add_passes(self.observed_passes, other.observed_passes)
 
 
 def add_passes(total: dict[CallKey, Passes], passes: Mapping[CallKey, Passes]) -> None:
     """Add passes to others, key by key."""
     for key, each in passes.items():
-        mine = total.get(key)
-        if mine is None:
-            mine = total[key] = Passes()
-        mine.add(each)
+        if key not in total:
+            total[key] = Passes()
+        total[key].add(each)
 
 
-class StepBlocks:
-    """Any number of steps in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last."""
+class Stretch:
+    """Any number of steps, added up in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last.
+
+    lost_steps: those whose FLOP are not known any more; lost: what passes they had; why_lost: the reason.
+    """
 
     def __init__(self) -> None:
         self._blocks: list[StepBlock] = []
         self._length = 1
-        self._early = StepBlock()
-
-    @property
-    def blocks(self) -> list[StepBlock]:
-        """In order. Observed steps before any other are a block of their own only as long as there is no other."""
-        return self._blocks or ([self._early] if self._early.observed else [])
-
-    def add_passes(self, passes: Mapping[CallKey, Passes]) -> None:
-        """Passes outside of the steps: of the block that is last, or will be the first."""
-        add_passes((self._blocks[-1] if self._blocks else self._early).passes, passes)
-
-    def add(self, step: StepBlock) -> None:
-        if not step.steps:
-            (self._blocks[-1] if self._blocks else self._early).add(step)
-            return
-        if self._blocks and self._blocks[-1].steps < self._length:
-            self._blocks[-1].add(step)
-            return
-        if len(self._blocks) == MAX_BLOCKS:
-            pairs = list(zip(self._blocks[::2], self._blocks[1::2], strict=True))
-            for first, second in pairs:
-                first.add(second)
-            self._blocks = [first for first, _ in pairs]
-            self._length *= 2
-        fresh, self._early = self._early, StepBlock()
-        fresh.add(step)
-        self._blocks.append(fresh)
-
-
-@dataclass
-class _Since:
-    """Steps with calls of one kind since it was last observed."""
-
-    steps: int = 0
-    passes: Passes = field(default_factory=Passes)
-
-
-class Stretch:
-    """Steps, added up. lost_steps: those whose FLOP are not known any more, lost: what passes they had, and why."""
-
-    def __init__(self) -> None:
-        self._steps = StepBlocks()
-        self._since: dict[CallKey, _Since] = {}
+        self._early = StepBlock()  # observed steps before any other, and passes outside of steps
+        self._since: dict[CallKey, Passes] = {}  # since each kind of call was last observed
         self.lost_steps = 0
         self.lost: dict[CallKey, Passes] = {}
         self.why_lost = ""
 
     @property
     def blocks(self) -> list[StepBlock]:
-        return self._steps.blocks
+        """In order. Observed steps before any other are a block of their own only as long as there is no other."""
+        return self._blocks or ([self._early] if self._early.observed else [])
 
     def add(self, step: StepBlock) -> None:
         """A step that has completed."""
-        self._steps.add(step)
-        for passes in (step.passes, step.observed_passes):
-            for key, each in passes.items():
-                since = self._since.get(key)
-                if since is None:
-                    since = self._since[key] = _Since()
-                since.steps += 1
-                since.passes.add(each)
+        add_passes(self._since, step.passes)
+        add_passes(self._since, step.observed_passes)
+        latest = self._blocks[-1] if self._blocks else self._early
+        if not step.steps or 0 < latest.steps < self._length:
+            latest.add(step)
+            return
+        if len(self._blocks) == MAX_BLOCKS:
+            for first, second in zip(self._blocks[::2], self._blocks[1::2], strict=True):
+                first.add(second)
+            self._blocks = self._blocks[::2]
+            self._length *= 2
+        fresh, self._early = self._early, StepBlock()
+        fresh.add(step)
+        self._blocks.append(fresh)
 
     def add_late(self, key: CallKey) -> None:
-        """A backward pass of a step that has ended."""
-        self._steps.add_passes({key: Passes(late=1)})
+        """A backward pass of a step that has ended: of the block that is last, or will be the first."""
+        add_passes((self._blocks[-1] if self._blocks else self._early).passes, {key: Passes(late=1)})
 
     def observed(self, verdict: Verdict) -> None:
         """The last step was observed."""
-        lost = {key: self._since.get(key, _Since()) for key in verdict.differing}
+        lost = {key: self._since.get(key, Passes()) for key in verdict.differing}
         for key in verdict.seen:
             self._since.pop(key, None)
-        for key, since in lost.items():
-            self.lost.setdefault(key, Passes()).add(since.passes)
+        add_passes(self.lost, lost)
         self.why_lost = verdict.reason or self.why_lost
         self.lost_steps += max((since.steps for since in lost.values()), default=0)
 
 
 class StepTimes:
-    """Marks steps, and gives those that the device has completed."""
+    """Gives the marked steps that the device has completed. pending: those that wait, verdicts on observed ones, and
+    seconds after the last step that are not the loop's."""
 
     def __init__(self, marks: CpuMarks | CudaMarks) -> None:
-        self._marks = marks
-        self.mark = marks.mark
+        self.marks = marks
         self.pending: collections.deque[Marked | Verdict | float] = collections.deque()
         self._before: Any = None  # the end of the step before the next one to be completed
         self._excluded_s = self._outside_s = 0.0
-
-    def exclude(self, seconds: float) -> None:
-        """So many seconds after the last step are not the loop's."""
-        self.pending.append(seconds)
 
     def completed(self, wait: bool = False) -> Iterator[StepBlock | Verdict]:
         """Steps that have completed, in order, and after one that was observed what came of that.
@@ -228,39 +238,33 @@ class StepTimes:
         """
         while self.pending:
             marked = self.pending[0]
-            if isinstance(marked, float):
-                self.pending.popleft()
-                self._excluded_s += marked
-                continue
-            if isinstance(marked, Verdict):
-                self.pending.popleft()
-                yield marked
-                continue
-            start, end, calls, items, is_observed = marked
-            if wait:
-                self._marks.wait(end)
-            elif not self._marks.is_complete(end):
+            if isinstance(marked, tuple) and not self.marks.is_complete(marked[1], wait):
                 return
             self.pending.popleft()
-            if self._before is not None:
-                self._outside_s += max(0.0, self._marks.between_s(self._before, start) - self._excluded_s)
-                self._marks.free(self._before)
-            self._before, self._excluded_s = end, 0.0
-            passes = passes_of(calls)
-            if is_observed:
-                self._marks.free(start)
-                yield StepBlock(observed=1, observed_passes=passes, unseen=int(not passes))
-                continue
-            outside_s, self._outside_s = self._outside_s, 0.0
-            samples, time_s = samples_of(calls), self._marks.between_s(start, end)
-            given = items is not None
-            counted: Any = samples if items is None else items
-            known = isinstance(counted, numbers.Real) and 0 <= float(counted) < math.inf and bool(given or samples)
-            yield StepBlock(
-                1, time_s, outside_s, counted if known else 0.0, samples, passes, int(not passes), int(given),
-                int(not known),
-            )  # fmt: skip
-            self._marks.free(start)
+            if isinstance(marked, float):
+                self._excluded_s += marked
+            elif isinstance(marked, Verdict):
+                yield marked
+            else:
+                yield self._block(*marked)
+                self.marks.free(marked[0])
+
+    def _block(self, start: Any, end: Any, calls: list[Call], given: float | None, is_observed: bool) -> StepBlock:
+        if self._before is not None:
+            self._outside_s += max(0.0, self.marks.between_s(self._before, start) - self._excluded_s)
+            self.marks.free(self._before)
+        self._before, self._excluded_s = end, 0.0
+        passes = passes_of(calls)
+        unseen = int(not passes)
+        if is_observed:
+            return StepBlock(observed=1, observed_passes=passes, unseen=unseen)
+        outside_s, self._outside_s = self._outside_s, 0.0
+        items: Any = samples_of(calls) if given is None else given
+        known = isinstance(items, numbers.Real) and 0 <= float(items) < math.inf and bool(given is not None or items)
+        return StepBlock(
+            1, self.marks.between_s(start, end), outside_s, items if known else 0.0, passes, unseen,
+            int(given is not None), int(not known),
+        )  # fmt: skip
 
 
 def all_of(blocks: Iterable[StepBlock]) -> StepBlock:

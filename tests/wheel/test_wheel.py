@@ -274,7 +274,7 @@ def test_what_is_renamed_and_what_is_not(source, renamed):
 
 def test_code_and_line_numbers_are_those_of_the_checkout(site):
     """In the wheel a function has its line, and its docstring, unless its name has an underscore."""
-    place = "measure/meter/forward_calls.py"
+    place = "measure/meter/calls.py"
     lines, documented = [], []
     for folder in (ROOT, site / "flopledger" / "_internal"):
         every = list(ast.walk(ast.parse((folder / place).read_text(encoding="utf-8"))))

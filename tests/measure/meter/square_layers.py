@@ -24,9 +24,18 @@ def samples(batch: int = BATCH) -> torch.Tensor:
     return torch.randn(batch, WIDTH)
 
 
-def meter_of(model: torch.nn.Module, **options: Any) -> UtilizationMeter:
-    """A meter without warm-up and energy, with a peak of 1 TFLOP/s, unless the options say otherwise."""
-    return UtilizationMeter(model, **{"warm_up_steps": 0, "energy": False, "peak_flop_per_s": 1e12, **options})
+def meter_of(
+    model: torch.nn.Module, *, every: int | None = None, watch: bool = True, **options: Any
+) -> UtilizationMeter:
+    """A meter without warm-up and energy, with a peak of 1 TFLOP/s, unless the options say otherwise.
+
+    every: in one of how many steps, in the mean, one is observed; None: as the budget says. watch: whether any is."""
+    meter = UtilizationMeter(model, **{"warm_up_steps": 0, "energy": False, "peak_flop_per_s": 1e12, **options})
+    if every is not None:
+        meter._observations._gap, meter._observations._affordable = every, lambda _number: every
+    if not watch:
+        meter._observations.reason = "not watched"
+    return meter
 
 
 def measured(model: torch.nn.Module, step: Callable[[int], Any], steps: int = 3, **options: Any) -> MeterSummary:

@@ -54,7 +54,7 @@ def _trained(model, train_step, steps, enter):
 
 def _plain(_folder):
     model = net(2)
-    meter = _meter(model, hook_every=4)
+    meter = _meter(model, every=4)
 
     def train_step(number):
         model(samples(2 if number == 9 else 4)).square().mean().backward()
@@ -96,7 +96,7 @@ def _late(folder):
     """Backward passes after the end of their steps, with several outputs and with one."""
     outs = []
     model = net(2)
-    meter = _meter(model, hook_every=2, watch=False)
+    meter = _meter(model, every=2, watch=False)
     for number in range(8):
         with meter.step():
             outs.append(model(samples()))
@@ -163,14 +163,14 @@ def _trainer(folder):
 
 LOOPS = {
     _plain: {
-        "ForwardCalls._hook.<locals>.on_call", "Call.__call__",
-        "ProductDtypes._hook_at.<locals>.record", "StepObserver.__torch_dispatch__", "StepObserver._before_call",
-        "StepObserver._after_call", "MeteredStep.__enter__", "MeteredStep.__exit__", "UtilizationMeter.step",
-        "UtilizationMeter.window", "UtilizationMeter.summary", "UtilizationMeter.close",
+        "ForwardCalls._hook_at.<locals>.on_call", "Call.__call__", "StepObserver.__torch_dispatch__",
+        "StepObserver._before_call", "StepObserver._after_call", "MeteredStep.__enter__",
+        "MeteredStep.__exit__", "UtilizationMeter.step", "UtilizationMeter.window", "UtilizationMeter.summary",
+        "UtilizationMeter.close",
     },
-    _general: {"GeneralCall.__call__"},
-    _parts: {"ForwardCalls._enters", "ForwardCalls._hook_at.<locals>.on_call"},
-    _late: {"EndedCall.__call__", "EndedGeneralCall.__call__"},
+    _general: {"Call.__call__"},
+    _parts: {"ForwardCalls._enters"},
+    _late: {"Call.__call__"},
     _two_calls: {"UtilizationMeter.begin", "UtilizationMeter.update"},
     _lightning: {"guarded.<locals>.call"},
     _trainer: {"guarded.<locals>.call"},

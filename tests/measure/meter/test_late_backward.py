@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from measure.meter.meter import KEPT_STEPS
+from measure.meter.step_times import KEPT_STEPS
 from tests.measure.meter.square_layers import LAYER, measured, meter_of, net, samples
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
@@ -41,7 +41,7 @@ def test_one_backward_pass_after_a_step_without_hooks_is_named_and_the_step_is_i
 @pytest.mark.parametrize("watch", [True, False])
 def test_one_backward_pass_after_its_step_is_named_and_leaves_no_number(late, watch):
     model = net()
-    meter = meter_of(model, watch=watch, hook_every=1)
+    meter = meter_of(model, watch=watch, every=1)
     with pytest.warns(RuntimeWarning, match=LATE) as told:
         _outside(meter, model, late.__eq__, 2 * KEPT_STEPS + 3)
     found = meter.summary()
@@ -53,7 +53,7 @@ def test_one_backward_pass_after_its_step_is_named_and_leaves_no_number(late, wa
 
 def test_the_window_in_which_it_came_has_no_number_and_the_next_one_has():
     model = net()
-    meter = meter_of(model, hook_every=1)
+    meter = meter_of(model, every=1)
     _outside(meter, model, lambda _step: False, 10)
     assert meter.window().model_flop_per_step == STEP
     with pytest.warns(RuntimeWarning, match=LATE):

@@ -15,7 +15,7 @@ from analysis.devices.telemetry import Reading
 from measure.ceiling import trials
 from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
-from measure.meter.step_times import StepBlock, StepBlocks
+from measure.meter.step_times import StepBlock, Stretch
 from tests.measure.meter.square_layers import BATCH, LAYER, measured, meter_of, net, samples
 from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
@@ -317,9 +317,6 @@ def test_children_that_are_called_by_themselves_count_as_the_model_does(call, la
     assert found.model_flop_per_step == layers * LAYER
 
 
-# --- which modules are asked for the dtype of their products ---
-
-
 def test_rates_are_the_flop_over_the_time_and_the_peak():
     found = trained(net())
     assert found.model_flop_per_s == pytest.approx(found.model_flop_per_step / found.step_time_s)
@@ -331,10 +328,10 @@ def test_rates_are_the_flop_over_the_time_and_the_peak():
 
 
 def test_memory_is_flat_and_the_mean_stays_exact():
-    blocks = StepBlocks()
+    blocks = Stretch()
     key = calls.CallKey("", (), None, 0)
     for number in range(5000):
-        blocks.add(StepBlock(1, float(number), 0.5, 2, 2, {key: calls.Passes(1, 1)}))
+        blocks.add(StepBlock(1, float(number), 0.5, 2, {key: calls.Passes(1, 1)}))
     assert len(blocks.blocks) <= 512
     assert sum(block.steps for block in blocks.blocks) == 5000
     assert sum(block.time_s for block in blocks.blocks) == sum(range(5000))

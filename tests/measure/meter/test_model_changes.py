@@ -68,7 +68,7 @@ def metered(before, change, steps, **options):
     return meter.summary(), windows
 
 
-@pytest.mark.parametrize("options", [{}, {"hook_every": 1}, {"watch": False}], ids=["drawn", "each", "none"])
+@pytest.mark.parametrize("options", [{}, {"every": 1}, {"watch": False}], ids=["drawn", "each", "none"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_that_a_look_shows_is_counted_from_the_step_that_has_it(name, options):
     change, before, after = CHANGES[name]
@@ -93,7 +93,7 @@ def deep(depth_of, steps, **options):
 
 def test_steps_before_an_observation_that_differs_have_no_flop_and_the_summary_says_how_many():
     """Steps are observed in one of four, drawn: the ones since the last that saw three layers may have had two."""
-    meter, _ = deep(lambda number: 3 if number < 50 else 2, 100, hook_every=4)
+    meter, _ = deep(lambda number: 3 if number < 50 else 2, 100, every=4)
     found = meter.summary()
     assert (found.model_flop_per_step, found.utilization_ratio) == (None, None)
     assert 1 <= found.lost_steps < 16
@@ -113,7 +113,7 @@ def test_a_change_that_nothing_observed_is_marked_as_unverified():
 
 
 def test_a_second_change_that_no_look_shows_leaves_no_number_at_all():
-    _, windows = deep(lambda number: 2 if 50 <= number <= 120 else 3, 400, window=200, hook_every=4)
+    _, windows = deep(lambda number: 2 if 50 <= number <= 120 else 3, 400, window=200, every=4)
     found = windows[1]
     assert found.model_flop_per_step is None
     assert any("sizes and modes do not say what they cost" in each for each in found.warnings)
@@ -124,16 +124,16 @@ def test_a_checkpoint_switched_on_in_the_middle_is_observed_or_said_to_be_unveri
         forward = model.forward
         model.forward = lambda x: checkpoint(forward, x, use_reentrant=False)  # the first layer is run again
 
-    found, _ = metered(5, switch, 40, hook_every=3)
+    found, _ = metered(5, switch, 40, every=3)
     assert (found.model_flop_per_step, found.lost_steps > 0) == (None, True)
     found, _ = metered(5, switch, 40)
     assert (found.model_flop_per_step, found.unverified_since_step) == (5 * LAYER, 2)
 
 
 def test_an_observed_step_is_in_the_flop_and_in_no_time():
-    found, _ = metered(5, lambda model: None, 64, hook_every=2)
+    found, _ = metered(5, lambda model: None, 64, every=2)
     assert (found.steps, found.model_flop_per_step) == (64, 5 * LAYER)
-    meter, _ = deep(lambda _number: 3, 64, hook_every=2)
+    meter, _ = deep(lambda _number: 3, 64, every=2)
     meter._take(wait=True)
     timed = sum(block.steps for block in meter._run.blocks)
     assert 16 < timed < 48

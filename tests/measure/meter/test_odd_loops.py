@@ -118,7 +118,7 @@ def test_a_model_becomes_what_it_becomes_without_a_meter():
     for model, metered in ((first, True), (other, False)):
         torch.manual_seed(3)
         optimizer = torch.optim.AdamW(model.parameters())
-        enter = meter_of(model, hook_every=2).step if metered else contextlib.nullcontext
+        enter = meter_of(model, every=2).step if metered else contextlib.nullcontext
         for _ in range(6):
             with enter():
                 optimizer.zero_grad()

@@ -71,7 +71,7 @@ def test_a_loop_waits_for_the_device_at_none_of_its_steps(device):
     model, inputs = torch.nn.Linear(8, 4), torch.randn(2, 8)
     meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
     meter._times = StepTimes(CudaMarks(torch.device("cuda", 0)))
-    meter._step.mark, meter._step._pending = meter._times.mark, meter._times.pending
+    meter._step.mark, meter._step._pending = meter._times.marks.mark, meter._times.pending
     with Counted() as counted:
         for number in range(STEPS):
             with meter.step():
