@@ -29,7 +29,7 @@ from results.records.answers import Account, AccountCause
 from results.records.rows import header
 
 if TYPE_CHECKING:
-    from reports.count.text import ModelCounts
+    from reports.count.answer import ModelCounts
 
 HERE = Path(__file__).parent
 
@@ -109,8 +109,9 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) -> None:
     from measure.counters.harness.registry import COUNTERS
     from measure.device import processes
-    from runners.count import command
-    from runners.count.output import Uncounted, count
+    from results.errors import Unavailable
+    from runners.cli.exits import Mistake
+    from runners.count import count, parser
 
     processes.context(PRELOADED)
     forkserver.ensure_running()
@@ -120,14 +121,14 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     (options.out / VERSIONS).write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
     done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out / "accounts.csv")}
     for model in models:
-        asked = command.parser().parse_args([model, "--timeout", f"{TIMEOUT_S:g}"])
+        asked = parser().parse_args([model, "--timeout", f"{TIMEOUT_S:g}"])
         sizes = [size for size in batches if (model, size) not in done]
         if not sizes:
             continue
         start_s = time.monotonic()
         try:
             answers = count(model, asked, tuple(COUNTERS), sizes)
-        except Uncounted as fault:
+        except (Mistake, Unavailable) as fault:
             print(fault, flush=True)
             continue
         left = [account for answer in answers for account in answer.accounts if account.unexplained_flop]

@@ -57,7 +57,7 @@ def utilization(path: Path) -> None:
 
 
 def explain(path: Path) -> None:
-    from reports.count.pasted import parse
+    from reports.count.explain import parse
 
     parse(text_of(path))
 

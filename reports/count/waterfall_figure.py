@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from cleaning.accounts.account.explain import PHASES
 from cleaning.accounts.vocabulary.items import CONVENTION
-from reports.count.text import cause_sums
+from reports.count.answer import cause_sums
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
 from results.records.answers import Account, AccountCause
@@ -51,45 +52,29 @@ class WaterfallStep:
 def steps(account: Account, causes: Iterable[AccountCause]) -> list[WaterfallStep]:
     """The way of one account; empty where its number is the exact one, or where it has none. causes: any; those of
     this counter and pass are taken."""
-    found: list[WaterfallStep] = []
     if account.status != "ok" or account.native_value is None or account.unexplained_flop is None:
-        return found
-    at = Fraction(account.native_value)
-    for cause, flop, count in _parts(account, causes):
-        found.append(WaterfallStep(cause, at, at - flop, count))
-        at -= flop
-    return found
-
-
-def _parts(account: Account, causes: Iterable[AccountCause]) -> list[tuple[str, Fraction, int]]:
-    """(cause, what it adds to the exact count, how many causes that is), in the order of the steps."""
-    mine = (each for each in causes if (each.model, each.batch_size) == (account.model, account.batch_size))
-    sums = cause_sums(mine, account.counter, (account.phase,))
+        return []
+    own = (cause for cause in causes if (cause.model, cause.batch_size) == (account.model, account.batch_size))
+    sums = cause_sums(own, account.counter, (account.phase,))
     ordered = sorted(sums.items(), key=lambda item: (item[0] != CONVENTION, -abs(item[1])))
-    kept = [(cause, flop, 1) for cause, flop in ordered if flop]
-    if len(kept) > MOST_CAUSES:
-        rest = kept[MOST_CAUSES - 1 :]
-        kept = kept[: MOST_CAUSES - 1] + [("", sum((flop for _, flop, _ in rest), Fraction(0)), len(rest))]
-    left = Fraction(account.unexplained_flop or 0)
-    return [*kept, (UNEXPLAINED, left, 1)] if left else kept
+    parts = [(cause, flop, 1) for cause, flop in ordered if flop]
+    if len(parts) > MOST_CAUSES:
+        rest = parts[MOST_CAUSES - 1 :]
+        parts[MOST_CAUSES - 1 :] = [("", sum((flop for _, flop, _ in rest), Fraction(0)), len(rest))]
+    if account.unexplained_flop:
+        parts.append((UNEXPLAINED, Fraction(account.unexplained_flop), 1))
+    way, at = [], Fraction(account.native_value)
+    for cause, flop, count in parts:
+        way.append(WaterfallStep(cause, at, at - flop, count))
+        at -= flop
+    return way
 
-
-PHASES = ("forward", "backward")
 
 END = 2.0
 """Where the axis ends for numbers beyond it, in parts of the exact count."""
 
 _LEAST = 1e-5
 """Smallest part of the exact count that is written as a share."""
-
-_IN_FULL = 1000
-"""Smaller whole numbers are written in full."""
-
-_BELOW = -1.0
-_ROW_IN = 0.145
-_LETTERS = 40
-_REASON_LETTERS = 34
-_UNITS = {"mac": "MAC", "flop": "FLOP"}
 
 NATIVE, CONVERTS, ADDS, TAKES = "native", "converts", "adds", "takes"
 
@@ -120,31 +105,32 @@ def waterfalls(accounts: Sequence[Account], causes: Sequence[AccountCause]) -> d
     `style.theme()`."""
     drawn: dict[str, Figure] = {}
     for model, size in dict.fromkeys((account.model, account.batch_size) for account in accounts):
-        mine = [a for a in accounts if (a.model, a.batch_size) == (model, size)]
+        own = [account for account in accounts if (account.model, account.batch_size) == (model, size)]
         for phase in PHASES:
-            shown = [a for a in mine if a.phase == phase and (a.exact_flop or a.status != "ok")]
+            shown = [account for account in own if account.phase == phase and (account.exact_flop or _failed(account))]
             rows = [row for account in shown for row in bars(account, causes)]
-            if any(row.kind for row in rows):
-                words = re.sub(r"[^a-z0-9.-]+", "_", f"{model}_{phase}".lower()).strip("_.")
-                base = f"waterfall_{words}"
-                name = base if base not in drawn else f"{base}_{len(drawn) + 1}"
-                exact = next(account.exact_flop for account in shown if account.exact_flop)
-                whole = Bar("exact", si(exact, "FLOP"), 0.0, 1.0, NATIVE)
-                drawn[name] = _figure(
-                    [whole, *rows], f"{fitting(model, 40)}, batch {size}: {phase}", _silent(mine, phase)
-                )
+            if not any(row.kind for row in rows):
+                continue
+            words = re.sub(r"[^a-z0-9.-]+", "_", f"{model}_{phase}".lower()).strip("_.")
+            base = f"waterfall_{words}"
+            exact = next(account.exact_flop for account in shown if account.exact_flop)
+            here = {account.counter for account in own if account.phase == phase}
+            others = dict.fromkeys(account.counter for account in own if not _failed(account))
+            drawn[base if base not in drawn else f"{base}_{len(drawn) + 1}"] = _figure(
+                [Bar("exact", si(exact, "FLOP"), 0.0, 1.0, NATIVE), *rows],
+                f"{fitting(model, 40)}, batch {size}: {phase}",
+                [counter for counter in others if counter not in here],
+            )
     return drawn
 
 
-def _silent(accounts: Sequence[Account], phase: str) -> list[str]:
-    """Counters that count another pass and not this one."""
-    here = {account.counter for account in accounts if account.phase == phase}
-    others = {account.counter: None for account in accounts if account.status == "ok"}
-    return [counter for counter in others if counter not in here]
+def _failed(account: Account) -> bool:
+    return account.status != "ok"
 
 
 def _figure(rows: Sequence[Bar], title: str, silent: Sequence[str]) -> Figure:
-    figure, (axes,), _ = figure_panels.grid(1, 1, 0.4 + _ROW_IN * len(rows), width_in=figure_style.PAGE_IN)
+    """silent: the counters that count another pass and not this one."""
+    figure, (axes,), _ = figure_panels.grid(1, 1, 0.4 + 0.145 * len(rows), width_in=figure_style.PAGE_IN)
     for y, row in enumerate(rows):
         if row.kind:
             colour, hatch, _ = _look(row.kind)
@@ -153,13 +139,12 @@ def _figure(rows: Sequence[Bar], title: str, silent: Sequence[str]) -> Figure:
             axes.plot([row.end, row.end], [y - 0.34, y + 0.34], color=colour, linewidth=1.3)  # seen however small
         look: dict[str, Any] = {"fontsize": 6.3, "va": "center_baseline", "textcoords": "offset points"}
         axes.annotate(row.words, (1, y), (4, 0), xycoords=axes.get_yaxis_transform(), **look)
-    names = [fitting(row.name, _LETTERS) for row in rows]
-    figure_panels.label_rows(axes, names, bars=True, fontsize=6.3)
+    figure_panels.label_rows(axes, [fitting(row.name, 40) for row in rows], bars=True, fontsize=6.3)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if row.kind in (NATIVE, "") else "normal")
     axes.axvline(1, color="0.1", linewidth=0.8)
     places = [place for row in rows for place in (row.begin, row.end)]
-    axes.set_xlim(1.04 * max(_BELOW, min(places)), min(END, max(1.15, 1.04 * max(places))))
+    axes.set_xlim(1.04 * max(-1.0, min(places)), min(END, max(1.15, 1.04 * max(places))))
     axes.set_title(title)
     below = (
         "× exact: each counter's own number and, cause by cause, the way to the exact count",
@@ -167,10 +152,9 @@ def _figure(rows: Sequence[Bar], title: str, silent: Sequence[str]) -> Figure:
         f"no number for this pass: {', '.join(silent)}" if silent else "",
     )
     there = {row.kind for row in rows}
-    looks = [_look(kind) for kind in _LOOKS if kind in there]
     marks = [
         figure_panels.patch(label, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0)
-        for colour, hatch, label in looks
+        for colour, hatch, label in (_look(kind) for kind in _LOOKS if kind in there)
     ]
     return figure_panels.finish(figure, [axes], marks, *below)
 
@@ -178,46 +162,31 @@ def _figure(rows: Sequence[Bar], title: str, silent: Sequence[str]) -> Figure:
 def bars(account: Account, causes: Iterable[AccountCause]) -> Iterator[Bar]:
     """The rows of one counter: its own number, then its steps; why it has none."""
     exact, native = account.exact_flop, account.native_value or 0
-    if account.status != "ok" or account.unexplained_flop is None or not exact:
-        status = STATUS_WORDS.get(account.status, account.status) if account.status != "ok" else "no exact count"
-        yield Bar(account.counter, fitting(f"{status}: {account.reason}".rstrip(": "), _REASON_LETTERS))
+    if _failed(account) or account.unexplained_flop is None or not exact:
+        status = STATUS_WORDS.get(account.status, account.status) if _failed(account) else "no exact count"
+        yield Bar(account.counter, fitting(f"{status}: {account.reason}".rstrip(": "), 34))
         return
-    own = si(native, _UNITS.get(account.native_unit, account.native_unit))
-    yield Bar(account.counter, f"{own}, {_times(native, exact)}", 0.0, float(Fraction(native) / exact), NATIVE)
+    own = si(native, {"mac": "MAC", "flop": "FLOP"}.get(account.native_unit, account.native_unit))
+    times = "1" if native == exact else digits(native / exact, 5)
+    yield Bar(account.counter, f"{own}, {times} ×", 0.0, float(Fraction(native) / exact), NATIVE)
     for step in steps(account, causes):
         name = step.cause.replace("_", " ").replace("multiply add", "multiply-add") or f"{step.count} smaller causes"
-        words = f"{_signed(step)}, {_share(float(step.change), exact)}"
-        yield Bar(name, words, float(step.begin / exact), float(step.end / exact), _kind(step))
+        kind = {CONVENTION: CONVERTS, UNEXPLAINED: UNEXPLAINED}.get(step.cause, ADDS if step.change > 0 else TAKES)
+        yield Bar(name, _change(step.change, exact), float(step.begin / exact), float(step.end / exact), kind)
 
 
-def _kind(step: WaterfallStep) -> str:
-    if step.cause in (CONVENTION, UNEXPLAINED):
-        return CONVERTS if step.cause == CONVENTION else UNEXPLAINED
-    return ADDS if step.change > 0 else TAKES
-
-
-def _signed(step: WaterfallStep) -> str:
-    """The change of a step with its sign; small whole numbers in full."""
-    change = step.change
-    in_full = change.denominator == 1 and abs(change) < _IN_FULL
-    return f"{_sign(float(change))}{abs(change.numerator) if in_full else si(abs(float(change)), '')}"
-
-
-def _share(change: float, exact: int) -> str:
-    """A change relative to the exact count: −2.2 %, and where a bar does not fit its axis −8.88 ×."""
-    sign, size = _sign(change), abs(change) / exact
+def _change(change: Fraction, exact: int) -> str:
+    """What a step adds or takes, small whole numbers in full, and its share of the exact count: in percent, and where a
+    bar does not fit its axis in ×."""
+    sign = "+" if change > 0 else "−" if change < 0 else ""
+    in_full = change.denominator == 1 and abs(change) < 1000
+    number = abs(change.numerator) if in_full else si(abs(float(change)), "")
+    size = abs(float(change)) / exact
     if size >= END:
-        return f"{sign}{digits(size, 3)} ×"
-    return f"{sign}{digits(100 * size, 2)} %" if size >= _LEAST or not size else f"<{100 * _LEAST:g} %"
-
-
-def _sign(change: float) -> str:
-    return "+" if change > 0 else "−" if change < 0 else ""
-
-
-def _times(native: float, exact: int) -> str:
-    """What a counter says in parts of the exact count; 1 × only where it is."""
-    return "1 ×" if native == exact else f"{digits(native / exact, 5)} ×"
+        share = f"{sign}{digits(size, 3)} ×"
+    else:
+        share = f"{sign}{digits(100 * size, 2)} %" if size >= _LEAST or not size else f"<{100 * _LEAST:g} %"
+    return f"{sign}{number}, {share}"
 
 
 def _look(kind: str) -> tuple[Any, str, str]:

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from reports.count import pasted as count_pasted
-from reports.count.pasted import parse
-from reports.count.references import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_of
-from reports.count.text import ModelCounts
+from reports.count import explain as count_pasted
+from reports.count.answer import ModelCounts
+from reports.count.explain import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_of, parse
 from reports.shared.layout import page
 from results.records.answers import Account, AccountCause
-from runners.count import command
+from runners import count as command
 from tests.support.fakes.commands import running
 
 MODEL: dict[str, Any] = {"model": "net", "batch_size": 4}
@@ -48,7 +47,6 @@ def counted() -> ModelCounts:
             cause("fvcore", "forward", "normalization_counted", 14_193_216),
             cause("fvcore", "forward", "multiply_add_as_1", -300_000_000),
         ),
-        words={"multiply_add_as_1": "a multiply-add is counted as 1", "normalization_counted": "normalisation"},
     )  # fmt: skip
 
 
@@ -108,13 +106,13 @@ def test_the_way_is_told_with_the_conversion_first(counted: ModelCounts) -> None
     assert page(count_pasted.to_lines(counted, found)).splitlines() == [
         "fvcore=314M: fvcore's forward, 314,193,216 MAC",
         "   314,000,000  as pasted",
-        "  +300,000,000  a multiply-add is counted as 1: × 2",
-        "   -14,193,216  normalisation",
+        "  +300,000,000  a multiply-add is counted as 1, not as 2 FLOP: × 2",
+        "   -14,193,216  batch, layer, group or instance normalisation is counted",
         "      +193,216  rounded",
         "   600,000,000  FLOP, the exact forward",
     ]
     assert count_pasted.document(found)["causes"][0] == {
-        "cause": "a multiply-add is counted as 1",
+        "cause": "a multiply-add is counted as 1, not as 2 FLOP",
         "flop": -300_000_000,
     }
 

@@ -72,18 +72,16 @@ def characterize(form: str) -> None:
 @cache
 def counted() -> Any:
     """A model's account by two counters, counted once."""
-    from runners.count import command as count_command
-    from runners.count import output as count_output
+    from runners import count as count_command
 
     options = count_command.parser().parse_args(["synthetic_matmul", "--batch-size", "2"])
-    return count_output.count("synthetic_matmul", options, ("flopledger", "thop"))
+    return count_command.count("synthetic_matmul", options, ("flopledger", "thop"))
 
 
 def count(form: str) -> None:
-    from runners.count import command as count_command
-    from runners.count import output as count_output
+    from runners import count as count_command
 
-    count_output.accounts(counted(), count_command.parser().parse_args(["synthetic_matmul", "--format", form]))
+    count_command.show(counted(), count_command.parser().parse_args(["synthetic_matmul", "--format", form]))
 
 
 CASES: dict[str, tuple[Told, str]] = {

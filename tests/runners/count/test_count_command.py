@@ -9,7 +9,7 @@ import pytest
 from measure.counters.harness.registry import COUNTERS
 from results.records.answers import Account, AccountCause
 from results.records.rows import header
-from runners.count import command
+from runners import count as command
 from tests.support.fakes.commands import refused, running
 
 NETS = '''

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runners.count import command
+from runners import count as command
 from tests.support.fakes.commands import refused, running, telling
 
 NETS = """

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import flopledger
-from runners.count import command
+from runners import count as command
 from tests.support.fakes.commands import refused, running, telling
 
 NETS = """

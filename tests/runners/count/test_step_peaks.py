@@ -16,8 +16,8 @@ import torch
 import flopledger
 from measure.counters.adapters import own
 from measure.counters.harness import child
-from reports.count.text import ModelCounts, document
-from runners.count import command
+from reports.count.answer import ModelCounts, document
+from runners import count as command
 from runners.workers import any_model
 from tests.support.fakes.commands import refused, running, telling
 
@@ -158,5 +158,5 @@ def test_the_counts_and_the_recording_have_the_same_parts(spec: str, monkeypatch
 @pytest.mark.parametrize(("ran", "padding"), [(1000, 0), (1500, 500), (600, -400)])
 def test_padding_of_a_mixture_is_what_experts_ran_beyond_what_was_chosen(ran: int, padding: int) -> None:
     mixture = PARTS | {"experts_flop": ran, "chosen_flop": 1000, "parameters": 4000, "active_parameters": 3000}
-    counted = ModelCounts("m", 1, 4000, {}, {}, {}, (), (), {}, mixture=mixture)
+    counted = ModelCounts("m", 1, 4000, {}, mixture=mixture)
     assert document(counted)["mixture"] == mixture | {"padding_flop": padding}

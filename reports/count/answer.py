@@ -1,0 +1,248 @@
+"""What `runners.count` knows of one model at one batch: the exact count of a step, and every counter's account.
+
+It is made of a recording of the model's calls and the counters' rows, or of the exact count's rows alone, and gives the
+JSON of the command. The peak of a step on a device: Σ FLOP ÷ Σ (FLOP ÷ peak of the format) is what its products reach
+where each runs at its own peak; a table with one format for a device divides by the peak of the format with most FLOP
+instead. Not claimed: which unit of the device runs a product of float32 (here: float32, not TF32).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from analysis.devices.device_peak import MixedPeak, mixed_peak, peak_refusal
+from analysis.operators.attention_conventions import CONVENTIONS, AttentionFlop, attention_flop
+from analysis.operators.registry import cost, model_flop, not_understood
+from analysis.utilization.numerators import input_dtype
+from cleaning.accounts.account.explain import PHASES, at_least, reconcile, unknown_calls
+from results.records.answers import Account, AccountCause
+from results.records.counts import CallRecording, FlopCount
+
+NOT_LISTED = "no count of this model says it"
+"""Why there is no other convention of attention where no count has one."""
+
+
+@dataclass(frozen=True)
+class StepPeak:
+    """device: its name, as it was asked for. flop_by_dtype: of the forward and backward pass's products. peak: None
+    where a format has none on the device, or there is no product; reason: why."""
+
+    device: str
+    flop_by_dtype: Mapping[str, int]
+    peak: MixedPeak | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ModelCounts:
+    """One model at one batch size: exact FLOP of a training step by pass, and every counter's account.
+
+    exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
+    many there are, both by pass. other_flop: pass → arithmetic that is no product. not_understood: operator → calls
+    that the exact count has no rule for. notes: what must be said beside it. mixture: of the forward pass the parts of
+    a mixture of experts, field → FLOP or parameters; empty for a model without. peak: of its products on the device
+    that was asked for; None: none was. recording: None where only the exact count was asked for.
+    """
+
+    model: str
+    batch_size: int
+    parameters: int | None
+    exact: Mapping[str, int | None]
+    other_flop: Mapping[str, int | None] = field(default_factory=dict)
+    not_understood: Mapping[str, int] = field(default_factory=dict)
+    accounts: Sequence[Account] = ()
+    causes: Sequence[AccountCause] = ()
+    notes: tuple[str, ...] = ()
+    at_least_flop: Mapping[str, int | None] = field(default_factory=dict)
+    unknown_calls: Mapping[str, int] = field(default_factory=dict)
+    attention: AttentionFlop | None = None
+    mixture: Mapping[str, int | None] = field(default_factory=dict)
+    peak: StepPeak | None = None
+    recording: CallRecording | None = None
+
+    @property
+    def counters(self) -> list[str]:
+        """Their names in order."""
+        return list(dict.fromkeys(account.counter for account in self.accounts))
+
+    def account(self, counter: str, phase: str) -> Account | None:
+        """One counter's account of one pass; None if it has none."""
+        return next((a for a in self.accounts if (a.counter, a.phase) == (counter, phase)), None)
+
+    def attention_pass(self, convention: str, phase: str) -> int | None:
+        """FLOP of a pass by a convention of attention; None where it is not known."""
+        dense = self.exact.get(phase)
+        return None if self.attention is None else self.attention.flop(convention, phase, dense)
+
+
+def exactly(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCounts:
+    """The answer where the exact count alone was asked for. rows: its own at this batch, by phase."""
+    exact = {row.phase: row.flop for row in rows} | {"optimizer": 0}
+    return ModelCounts(
+        model=model,
+        batch_size=batch_size,
+        parameters=rows[0].parameters,
+        exact=exact,
+        notes=(f"note: {rows[0].reason}",) if rows[0].reason else (),
+        at_least_flop=exact,
+        attention=AttentionFlop.from_rows((row.phase, row.flop, row.attention) for row in rows),
+        mixture=rows[0].mixture,
+    )
+
+
+def counted(
+    model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount], device: str | None = None
+) -> ModelCounts:
+    """The answer of counters. rows: theirs; device: whose peak is asked for."""
+    table = recording.training or recording.operations
+    accounts, causes = reconcile(model, batch_size, recording, rows)
+    phases = {**PHASES, "optimizer": ("optimizer",), "recompute": ("recompute",)}
+    unknown = {name: unknown_calls(recording, members) for name, members in phases.items()}
+    least: dict[str, int | None] = {name: at_least(recording, members) for name, members in phases.items()}
+    other: dict[str, int | None] = {
+        name: sum(int(cost(operation).other_flop) for operation in table if operation.phase in members)
+        for name, members in phases.items()
+    }
+    notes = [f"note: {recording.note}"] if recording.note else []
+    if not recording.training:  # an evaluation has no such step
+        least["optimizer"] = other["optimizer"] = None
+    if recording.untrained:
+        notes.append(f"note: no training step ({recording.untrained}); exact is of the model in evaluation")
+    return ModelCounts(
+        model=model,
+        batch_size=batch_size,
+        parameters=recording.parameters,
+        exact={name: None if unknown[name] else flop for name, flop in least.items()},
+        other_flop={name: None if unknown[name] else flop for name, flop in other.items()},
+        not_understood=not_understood(table),
+        accounts=accounts,
+        causes=causes,
+        notes=tuple(notes),
+        at_least_flop=least,
+        unknown_calls=unknown,
+        attention=attention_flop(table, recording.mask_rules),
+        mixture=recording.mixture,
+        peak=None if device is None else _peak(device, recording, not any(unknown[phase] for phase in PHASES)),
+        recording=recording,
+    )
+
+
+def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
+    """Of the products of forward and backward pass. is_whole: whether each call has a count."""
+    phases = {phase for members in PHASES.values() for phase in members}
+    flop = Counter[str]()
+    for operation in recording.training or recording.operations:
+        if operation.phase in phases:
+            flop[input_dtype(operation)] += model_flop(operation)
+    work = {dtype: number for dtype, number in flop.most_common() if number}
+    if not work or not is_whole:
+        return StepPeak(device, work, reason="the step has no product" if is_whole else "a call has no count")
+    try:
+        whys = [why for dtype in work if (why := peak_refusal(device, dtype))]
+    except ValueError as fault:  # a format that has no peak on any device
+        whys = [str(fault)]
+    return StepPeak(device, work, None if whys else mixed_peak(device, work), whys[0] if whys else "")
+
+
+def unexplained(accounts: Iterable[Account | None]) -> int | float | None:
+    """What no cause explains in all the passes that a counter counted; None where one of them is not known."""
+    left = [account.unexplained_flop for account in accounts if account is not None and has_count(account)]
+    known = [value for value in left if value is not None]
+    return sum(known) if known and len(known) == len(left) else None
+
+
+def has_count(account: Account) -> bool:
+    """Whether a counter counted this pass, be it in part."""
+    return account.status == "ok" and (account.native_value is not None or account.at_least_flop is not None)
+
+
+def cause_sums(causes: Iterable[AccountCause], counter: str, phases: Sequence[str]) -> dict[str, Fraction]:
+    """Cause → what it adds to a counter's number of these passes, exactly."""
+    sums: dict[str, Fraction] = {}
+    for cause in causes:
+        if cause.counter == counter and cause.phase in phases:
+            sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
+    return sums
+
+
+def padding_flop(mixture: Mapping[str, int | None]) -> int | None:
+    """FLOP of experts beyond those of the tokens that they were chosen for; below zero: what dropped tokens lack."""
+    ran, chosen = mixture["experts_flop"], mixture["chosen_flop"]
+    return None if ran is None or chosen is None else ran - chosen
+
+
+def document(answer: ModelCounts) -> dict[str, Any]:
+    """The answer as JSON: every documented key is there, unknown is null."""
+    return {
+        "model": answer.model,
+        "batch_size": answer.batch_size,
+        "parameters": answer.parameters,
+        "exact": {
+            **{f"{phase}_flop": answer.exact.get(phase) for phase in (*PHASES, "optimizer", "recompute")},
+            "at_least_flop": {phase: answer.at_least_flop.get(phase) for phase in answer.exact},
+            "unknown_calls": {phase: answer.unknown_calls.get(phase, 0) for phase in answer.exact},
+            "unknown_time_ratio": None,  # nothing is timed
+            "other_flop": dict(answer.other_flop),
+            "not_understood": sorted(answer.not_understood),
+        },
+        "attention": _attention(answer),
+        "mixture": {**answer.mixture, "padding_flop": padding_flop(answer.mixture)} if answer.mixture else None,
+        "peak": None if answer.peak is None else _peak_document(answer.peak),
+        "counters": [_counter(answer, counter) for counter in answer.counters],
+        "notes": list(answer.notes),
+    }
+
+
+def _peak_document(step: StepPeak) -> dict[str, Any]:
+    """Both peaks by name, null where there is none."""
+    peak = step.peak
+    return {
+        "device": step.device,
+        "flop_by_dtype": dict(step.flop_by_dtype),
+        "operation_weighted_flop_per_s": None if peak is None else peak.flop_per_s,
+        "single_format": None if peak is None else peak.single.unit,
+        "single_format_flop_per_s": None if peak is None else peak.single.flop_per_s,
+        "by_format": {
+            unit: {"flop_per_s": each.flop_per_s, "source": each.source, "verification": each.verification}
+            for unit, each in ({} if peak is None else peak.by_unit).items()
+        },
+        "reason": step.reason or None,
+    }
+
+
+def _attention(answer: ModelCounts) -> dict[str, Any]:
+    """Convention → FLOP of both passes, None where a convention is not known; and why not."""
+    conventions: dict[str, Any] = {}
+    for convention in CONVENTIONS:
+        passes = {f"{phase}_flop": answer.attention_pass(convention, phase) for phase in PHASES}
+        if convention == "dense":
+            passes = {f"{phase}_flop": answer.exact.get(phase) for phase in PHASES}
+        conventions[convention] = None if all(flop is None for flop in passes.values()) else passes
+    reasons = dict(answer.attention.reasons) if answer.attention else dict.fromkeys(CONVENTIONS[1:], NOT_LISTED)
+    return {**conventions, "reasons": reasons}
+
+
+def _counter(answer: ModelCounts, counter: str) -> dict[str, Any]:
+    passes = {phase: account for phase in PHASES if (account := answer.account(counter, phase)) is not None}
+    first = next(iter(passes.values()))
+    return {
+        "counter": counter,
+        "status": first.status,
+        "reason": first.reason or None,
+        "convention": first.native_unit or None,
+        **{f"{phase}_native": passes[phase].native_value if phase in passes else None for phase in PHASES},
+        **{f"{phase}_flop": passes[phase].flop if phase in passes else None for phase in PHASES},
+        "parameters": first.parameters,
+        "duration_s": first.duration_s,
+        "peak_memory_bytes": first.peak_memory_bytes,
+        "ignored": dict(first.ignored),
+        "not_understood": dict(first.not_understood),
+        "unexplained_flop": unexplained(passes.values()),
+        "causes": [
+            {"phase": each.phase, "cause": each.cause, "kind": each.kind, "module": each.module, "flop": each.flop}
+            for each in answer.causes
+            if each.counter == counter
+        ],
+    }

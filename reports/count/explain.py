@@ -1,0 +1,326 @@
+"""Numbers and formulas from anywhere, as `--explain` takes them: which number each is, and the way from it to ours.
+
+A pasted number is rounded or cut off at its last digit, so it is compared with a counter's own number within that. It
+may be of the forward pass, the backward pass or both; of the batch or one sample; as the counter gives it, or with a
+multiply-add counted as the other of 1 and 2. The first of these that fits is taken. One that fits none is explained as
+far as the counter goes, and the rest is said to be unexplained. Nothing is counted here.
+
+A formula (6N, PaLM's, Megatron's, 3 × forward, or an expression) is of a whole step, forward and backward. N:
+parameters; L, H, Q: layers of attention, their heads and the width of one; T: tokens of a sample; V: words that are
+embedded; B: samples. Each of its terms is set against the operations that it stands for: N by what parameters do, a
+square of T by attention, all else by products with weights.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from analysis.operators.cost import shape
+from analysis.operators.registry import PRODUCTS, model_flop
+from cleaning.accounts.vocabulary.items import CAUSES, CONVENTION
+from reports.count.answer import ModelCounts, cause_sums
+from reports.count.text import native_number
+from reports.shared.layout import Hanging, Part
+from results.printable import shortened
+from results.records.answers import Account
+from results.records.counts import CallRecording
+
+NAMED = {
+    "6n": "6*N*T*B",
+    "6n_nonembedding": "6*(N - E)*T*B",
+    "palm": "(6*N + 12*L*H*Q*T)*T*B",
+    "megatron": "72*B*T*L*(H*Q)**2 + 12*B*T**2*L*H*Q + 6*B*T*H*Q*V",
+    "3x_forward": "3*F",
+}
+"""Kaplan et al. 2020, Chowdhery et al. 2022 (appendix B), Narayanan et al. 2021 without recomputation."""
+
+WEIGHTS, ATTENTION, EMBEDDED, OTHERS = (
+    "products with weights",
+    "attention's scores and their use, and other products without weights",
+    "weights of embeddings, which are looked up",
+    "biases, normalisations and other parameters that make no product",
+)
+
+_EXPRESSION = re.compile(r"(?=.*[NLHQTVB])[NLHQTVB\d.+\-*/() ]{1,120}")
+_POWER = re.compile(r"\*\*(?!\d(?!\d|\.|\*\*))")
+"""A power that is no single digit, or is raised again."""
+
+
+def formula_of(text: str) -> str:
+    """The expression that a formula's name or letters stand for; "" for what is none."""
+    named = NAMED.get(text.strip().lower().replace("-", "_").replace(" ", ""))
+    if named or not _EXPRESSION.fullmatch(text):
+        return named or ""
+    written = re.sub(r"(?<=[\w)])\s*(?=[A-Z(])", "*", text.strip())
+    try:
+        ast.parse(written, mode="eval")
+    except SyntaxError:
+        return ""
+    return "" if _POWER.search(written.replace(" ", "")) else written
+
+
+@dataclass(frozen=True)
+class StepTerms:
+    """What formulas are set against: what letters stand for; by group a step's parameters, forward FLOP and FLOP."""
+
+    symbols: Mapping[str, int]
+    parameters: Mapping[str, int]
+    forward: Mapping[str, int]
+    exact: Mapping[str, int]
+
+    def terms(self, formula: str) -> dict[str, Fraction]:
+        """Group → FLOP that a formula has for it. Raises ValueError for a letter that the model has not."""
+        import sympy
+
+        tables = {"N": self.parameters, "F": self.forward}
+        letters = {name: sympy.Symbol(name) for name in "NLHQTVBEF"}
+        expression = sympy.expand(sympy.sympify(formula, locals=letters, rational=True))
+        if absent := sorted({symbol.name for symbol in expression.free_symbols} - {*self.symbols, *tables}):
+            raise ValueError(f"the model has no {', '.join(absent)}")
+        sums: dict[str, Fraction] = Counter()  # type: ignore[assignment]
+        for term in sympy.Add.make_args(expression):
+            names = {symbol.name for symbol in term.free_symbols}
+            split = tables.get(next(iter(names & set(tables)), ""))
+            group = EMBEDDED if "E" in names else ATTENTION if term.as_powers_dict()[letters["T"]] > 1 else WEIGHTS
+            for where, value in (split or {group: 1}).items():
+                number = term.subs({letters[name]: value for name in tables}).subs(dict(self.symbols))
+                sums[where] += Fraction(int(number.p), int(number.q))
+        return sums
+
+
+def step_terms(recording: CallRecording, batch: int) -> StepTerms:
+    """Sorts the parameters and products of a recorded step."""
+    modules = {module.path: module for module in recording.modules}
+    every = [(path, size) for path, module in modules.items() for size in module.parameters.values()]
+    embedded = [(path, size) for path, size in every if modules[path].class_name.endswith("Embedding")]
+    tied = sum(prod(size) for _, size in every) - recording.parameters
+    looked_up = max(0, sum(prod(size) for _, size in embedded) - tied)
+    others = sum(prod(size) for path, size in every if len(size) < 2 and (path, size) not in embedded)
+    parameters = {EMBEDDED: looked_up, OTHERS: others, WEIGHTS: recording.parameters - looked_up - others}
+    weighted = {path for path, size in every if len(size) > 1}
+    forward, exact, queries = Counter[str](), Counter[str](), []
+    for operation in recording.training or recording.operations:
+        if operation.kind not in PRODUCTS or operation.phase not in ("forward", "loss", "backward"):
+            continue
+        batched = operation.name in ("aten.bmm", "aten.baddbmm") and operation.module not in weighted
+        group = ATTENTION if batched or operation.kind == "attention" else WEIGHTS
+        exact[group] += (flop := model_flop(operation))
+        forward[group] += flop * (operation.phase != "backward")
+        if operation.kind == "attention" and operation.phase == "forward":
+            queries.append(shape(operation, "query"))
+    symbols = {"B": batch, "E": sum(prod(size) for _, size in embedded)}
+    if embedded:
+        symbols["V"] = max(size[0] for _, size in embedded)
+    if queries:
+        symbols |= {"L": len(queries), "H": queries[0][-3], "Q": queries[0][-1], "T": queries[0][-2]}
+    return StepTerms(symbols, parameters, forward, exact)
+
+
+PASTED = re.compile(
+    r"(?:(?P<counter>[^=]*[^=\s])\s*=)?\s*(?P<digits>\d[\d,_]*(?:\.\d*)?(?:e[+-]?\d+)?)"
+    r"\s*(?P<scale>[kmgtp]?)(?P<unit>macs?|mul-?adds?|flops?|ops?)?\s*",
+    re.IGNORECASE,
+)
+BETWEEN = re.compile(r"[,;](?!(?<=\d,)\d{3}(?!\d))")
+"""Between two numbers; not the comma of 314,193,216."""
+
+MOST_DIGITS = 60
+"""Before and after the point, of a pasted number: each more makes exact arithmetic slower, and no count has so many."""
+
+EXAMPLE = "fvcore=314M,ptflops=320.2 MMac"
+
+PARTIAL = "the exact count is partial, so that no {} is explained by it"
+
+
+@dataclass(frozen=True)
+class PastedNumber:
+    """text: as it was typed. counter: "" where none was named. value: in units of 1. unit: mac, flop or "". step: what
+    its last digit stands for. formula: the expression in place of a value."""
+
+    text: str
+    counter: str
+    value: Fraction
+    unit: str
+    step: Fraction
+    formula: str = ""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One pasted number. passes: of which it is. causes: (words, what it adds), the conversion first; exact_flop + all
+    causes + unexplained = the number as it was pasted. None: there is no number of this counter to explain it by."""
+
+    pasted: PastedNumber
+    counter: str
+    unit: str
+    passes: tuple[str, ...] = ()
+    matched: bool = False
+    exact_flop: int | None = None
+    causes: tuple[tuple[str, Fraction], ...] = ()
+    unexplained: Fraction | None = None
+    reason: str = ""
+
+
+def parse(text: str) -> list[PastedNumber]:
+    """The numbers of `--explain`. Raises ValueError, one line, for what is none."""
+    numbers = [_number(part.strip()) for part in BETWEEN.split(text) if part.strip()]
+    if not numbers:
+        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")
+    return numbers
+
+
+def _number(text: str) -> PastedNumber:
+    match = PASTED.fullmatch(text)
+    if match is None and (formula := formula_of(text)):
+        return PastedNumber(text, "exact", Fraction(0), "flop", Fraction(0), formula)
+    if match is None:
+        others = f"{', '.join(NAMED)} or an expression in N, L, H, Q, T, V, B"
+        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}, or {others}; got {text!r}")
+    try:
+        digits = Decimal(match["digits"].replace(",", "").replace("_", ""))
+    except InvalidOperation:  # more digits than Python reads
+        digits = Decimal("NaN")
+    exponent = digits.as_tuple().exponent
+    if not isinstance(exponent, int) or exponent < -MOST_DIGITS or digits.adjusted() > MOST_DIGITS:
+        raise ValueError(f"expected a number of at most {MOST_DIGITS} digits, got {shortened(text, 60)!r}")
+    power = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15}[match["scale"].lower()]
+    word = (match["unit"] or "").lower()
+    unit = "" if not word or word.startswith("op") else "flop" if word.startswith("flop") else "mac"
+    name = (match["counter"] or "").strip().lower().replace("-", "_")
+    return PastedNumber(text, name, Fraction(digits) * 10**power, unit, Fraction(10) ** (exponent + power))
+
+
+def explain(answer: ModelCounts, pasted: PastedNumber) -> Explanation:
+    """Which number of its counter it is; of a number without a counter, the first counter's that it fits."""
+    if not pasted.formula:
+        names = [pasted.counter] if pasted.counter else answer.counters
+        tried = [_of_counter(answer, name, pasted) for name in names]
+        return next((explanation for explanation in tried if explanation.matched), tried[0])
+    if answer.recording is None or None in (answer.exact.get("forward"), answer.exact.get("backward")):
+        return Explanation(pasted, "exact", "flop", reason=PARTIAL.format("formula"))
+    terms = step_terms(answer.recording, answer.batch_size)
+    try:
+        parts = terms.terms(pasted.formula)
+    except ValueError as fault:
+        return Explanation(pasted, "exact", "flop", reason=str(fault))
+    changes = {group: parts.get(group, 0) - Fraction(terms.exact.get(group, 0)) for group in {**terms.exact, **parts}}
+    return Explanation(
+        replace(pasted, value=sum(parts.values(), Fraction(0))),
+        "exact",
+        "flop",
+        ("forward", "backward"),
+        True,
+        sum(terms.exact.values()),
+        tuple((group, change) for group, change in sorted(changes.items()) if change),
+        Fraction(0),
+    )
+
+
+def _of_counter(answer: ModelCounts, counter: str, pasted: PastedNumber) -> Explanation:
+    own = [account for account in answer.accounts if account.counter == counter]
+    known = [
+        account
+        for account in own
+        if account.status == "ok" and None not in (account.native_value, account.exact_flop, account.unexplained_flop)
+    ]
+    if not known:
+        reason = next((account.reason for account in own), "") or "it has no number"
+        if any(account.status == "ok" and account.exact_flop is None for account in own):
+            reason = PARTIAL.format("number")
+        return Explanation(pasted, counter, pasted.unit, reason=f"{counter}: {reason}")
+    for accounts, words, number in _candidates(known, answer.batch_size):
+        if pasted.value - pasted.step / 2 <= number < pasted.value + pasted.step:  # rounded or cut off
+            return _explained(answer, pasted, accounts, words, number)
+    return _explained(answer, pasted, known[:1], "", None)
+
+
+def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[list[Account], str, Fraction]]:
+    """(accounts, how it is written, number) of all that a counter's number can be given as, the likeliest first."""
+    unit = known[0].native_unit
+    factor, conversion = {
+        "mac": (Fraction(2), "given with a multiply-add as 2"),
+        "flop": (Fraction(1, 2), "given with a multiply-add as 1"),
+    }.get(unit, (Fraction(1), ""))
+    chosen = [[account] for account in known] + ([list(known)] if len(known) > 1 else [])
+    chosen.sort(key=lambda accounts: len(accounts) == 1 and accounts[0].phase == "backward")
+    for divisor, one in ((1, ""), (batch_size, "given for one sample")):
+        for times, converted in ((Fraction(1), ""), (factor, conversion)):
+            for accounts in chosen:
+                yield accounts, ", ".join(filter(None, (converted, one))), _native(accounts) * times / divisor
+
+
+def _native(accounts: Sequence[Account]) -> Fraction:
+    return sum((Fraction(account.native_value or 0) for account in accounts), Fraction(0))
+
+
+def _explained(
+    answer: ModelCounts, pasted: PastedNumber, accounts: Sequence[Account], words: str, number: Fraction | None
+) -> Explanation:
+    """number: what fits; None: nothing does, and what is between it and the counter's own number is unexplained."""
+    counter, phases = accounts[0].counter, tuple(account.phase for account in accounts)
+    sums = cause_sums(answer.causes, counter, phases)
+    ordered = sorted(sums.items(), key=lambda item: (item[0] != CONVENTION, -abs(item[1])))
+    causes = [(CAUSES.get(name, name), change) for name, change in ordered if change]
+    left = sum((Fraction(account.unexplained_flop or 0) for account in accounts), Fraction(0))
+    if number is None:
+        left += pasted.value - _native(accounts)
+    else:
+        causes += [(words, number - _native(accounts))] if words else []
+        causes += [("rounded", pasted.value - number)] if pasted.value != number else []
+    exact = sum(account.exact_flop or 0 for account in accounts)
+    return Explanation(pasted, counter, accounts[0].native_unit, phases, number is not None, exact, tuple(causes), left)
+
+
+def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
+    """What a person reads of one number: what it is, and every step from it to the exact count."""
+    pasted = explanation.pasted
+    if explanation.exact_flop is None or explanation.unexplained is None:
+        return [f"{pasted.text}: {explanation.reason}"]
+    passes = " and ".join(explanation.passes)
+    accounts = [answer.account(explanation.counter, phase) for phase in explanation.passes]
+    own = native_number(_native([account for account in accounts if account is not None]), explanation.unit)
+    if pasted.formula:
+        ratio = float(pasted.value / explanation.exact_flop) if explanation.exact_flop else float("inf")
+        head = f"{pasted.formula}, {ratio:.4g} × the exact step"
+    elif explanation.matched:
+        head = f"{explanation.counter}'s {passes}, {own}"
+    else:
+        head = f"no number of {explanation.counter} at batch {answer.batch_size}; its {passes} is {own}"
+    rows = [(native_number(pasted.value, ""), "as the formula has it" if pasted.formula else "as pasted")]
+    for words, change in explanation.causes:
+        rows.append((_signed(-change), f"{words}: × 2" if words == CAUSES[CONVENTION] else words))
+    if explanation.unexplained:
+        rows.append((_signed(-explanation.unexplained), "unexplained: another input size, batch or version?"))
+    rows.append((f"{explanation.exact_flop:,}", f"FLOP, the exact {passes}"))
+    width = max(len(number) for number, _ in rows)
+    return [f"{pasted.text}: {head}", *(Hanging(f"  {number:>{width}}", words) for number, words in rows)]
+
+
+def _signed(change: Fraction) -> str:
+    return f"{'+' if change >= 0 else '-'}{native_number(abs(change), '')}"
+
+
+def document(explanation: Explanation) -> dict[str, Any]:
+    """As JSON: exact_flop + all causes + unexplained_flop = given, exactly where these are whole numbers."""
+    return {
+        "counter": explanation.counter or None,
+        "text": explanation.pasted.text,
+        "given": _plain(explanation.pasted.value),
+        "unit": explanation.unit or None,
+        "passes": list(explanation.passes),
+        "matched": explanation.matched,
+        "exact_flop": explanation.exact_flop,
+        "causes": [{"cause": words, "flop": _plain(change)} for words, change in explanation.causes],
+        "unexplained_flop": None if explanation.unexplained is None else _plain(explanation.unexplained),
+        "reason": explanation.reason or None,
+    }
+
+
+def _plain(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)

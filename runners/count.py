@@ -1,0 +1,246 @@
+"""`python -m runners.count MODEL…`: how many FLOP a model needs, by every counter, and why they differ.
+
+Each counter runs in a process of its own on the same model and inputs; a recording of what the model calls gives the
+exact count and, by each counter's own rule, every FLOP of difference by cause. Nothing is trained, timed or downloaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.parallel.rank_grid import REPLICAS, SCHEDULES
+from measure.counters.harness.isolation import count_isolated, prepare, record_isolated
+from results.errors import Unavailable
+from runners.cli.arguments import choice_error, names, number
+from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, exit_code, guarded, instructed
+from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
+from runners.cli.output import make, put, say, show_answer
+from runners.cli.progress import passing
+from runners.workers.any_model import EXACT, FACTORY, FAST, OWN, TRAINER
+
+if TYPE_CHECKING:
+    from reports.count.answer import ModelCounts
+    from results.records.counts import FlopCount
+
+TIMEOUT_S = 600.0
+
+EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
+
+PARALLEL = ("plan", "microbatches", "schedule", "replicas")
+"""Options that `--parallel` alone has."""
+
+ALONE = ("counters", "detail", "explain", "out", "timeout", "device")
+"""Options that `--parallel` does not have."""
+
+
+OPTIONS: Mapping[str, Options] = {
+    "": {
+        "models": {"nargs": "+", "metavar": "MODEL", "help": MODEL},
+        **MODEL_INPUT,
+        "batch-size": {"default": None, "help": "samples in the batch (1; with --parallel dp × pp)"},
+        "--counters": {
+            "type": names("counter"),
+            "default": ("all",),
+            "metavar": "NAMES",
+            "help": "all, exact, or names with commas (all)",
+        },
+        "--detail": {"action": "store_true", "help": "every cause, by kind of operation and module"},
+        "--explain": {
+            "metavar": "COUNTER=NUMBER,…",
+            "help": "numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, "
+            "palm, megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
+        },
+        "device": {
+            "default": None,
+            "metavar": "NAME",
+            "help": "a row of the table of peaks, for what the products of a step are divided by",
+        },
+        "format": {"help": "table, csv or json (table)"},
+        "out": {"help": "write accounts.csv, causes.csv and the pictures here"},
+        "timeout": {"default": TIMEOUT_S, "help": f"of each counter ({TIMEOUT_S:g})"},
+    },
+    "a step over many ranks (docs/cluster.md)": {
+        "--parallel": {
+            "metavar": "dp=N,tp=N,…",
+            "help": "over dp, tp, pp, cp, ep: each rank's FLOP, memory and collectives",
+        },
+        "--plan": {
+            "type": Path,
+            "metavar": "FILE",
+            "help": "TOML or JSON: module pattern → style (the model's own)",
+        },
+        "--microbatches": {
+            "type": number(int, 1),
+            "metavar": "N",
+            "help": "of a replica (1; with pp one for each sample)",
+        },
+        "--replicas": {
+            "choices": REPLICAS,
+            "default": REPLICAS[0],
+            "help": "each keeps all weights, or its part (ddp)",
+        },
+        "--schedule": {"choices": SCHEDULES, "default": SCHEDULES[0], "help": f"of a pipeline ({SCHEDULES[0]})"},
+    },
+}
+
+DESCRIPTION = "How many FLOPs does this model need, by every counter, and why do they differ?"
+
+parser = partial(parser_of, "count", DESCRIPTION, OPTIONS, EPILOG)
+
+
+def changes(options: Namespace, names: Iterable[str]) -> list[str]:
+    """Those of these options that do not have their default, as they are typed."""
+    defaults = parser()
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults.get_default(name)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: counted; 1: a model could not be; 2: the caller's mistake; 3: a file could not be written."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options))
+
+
+def _run(options: Namespace) -> int:
+    check_models(options.models, options)
+    if options.parallel is not None:
+        if given := changes(options, ALONE):
+            raise Mistake(f"--parallel: goes without {' and '.join(given)}")
+        from runners import count_ranks
+
+        return count_ranks.run(options)
+    counters = _checked(options)
+    if options.out is not None:
+        make(options.out)
+    prepare()
+    answers: list[ModelCounts] = []
+    code = 0
+    for model in options.models:
+        try:
+            answers += count(model, options, counters)
+        except (Mistake, Unavailable) as fault:
+            say(f"error: {instructed(str(fault))}")
+            code = max(code, MISTAKE if isinstance(fault, Mistake) else FAILED)
+    passing("")
+    if answers:
+        show(answers, options)
+    return code
+
+
+def _checked(options: Namespace) -> tuple[str, ...]:
+    """The counters that are asked for. Fills in the batch size and the numbers that are to be explained. Raises Mistake
+    for options that do not go together, and for a device or a counter that there is none of."""
+    if given := changes(options, PARALLEL):
+        raise Mistake(f"{given[0]}: goes with --parallel only")
+    options.batch_size = options.batch_size or 1
+    if options.device is not None:
+        if options.explain is not None:
+            raise Mistake("--device: goes without --explain")
+        if options.format == "csv":
+            raise Mistake("--device: goes with --format table or json")
+        from analysis.devices.device_peak import peak_refusal
+
+        with as_mistake(ValueError, about="--device: "):
+            peak_refusal(options.device)
+    if options.explain is None:
+        return _counters(options.counters, "counters")
+    from reports.count.explain import parse
+
+    if options.detail:
+        raise Mistake("--explain: goes without --detail")
+    with as_mistake(ValueError, about="--explain: "):
+        options.pasted = parse(options.explain)
+    return _counters([pasted.counter or "all" for pasted in options.pasted], "explain")
+
+
+def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
+    """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none, which
+    begins with the option that it came from."""
+    from measure.counters.harness.registry import COUNTERS
+
+    for name in names:
+        if name not in (*COUNTERS, EXACT, "all"):
+            raise Mistake(f"--{option}: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")
+    wanted = {OWN if name == EXACT else name for name in names}
+    return tuple(name for name in COUNTERS if name in wanted or "all" in wanted)
+
+
+def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int] = ()) -> list[ModelCounts]:
+    """The account of one model at each batch size, that of the options where none is given.
+
+    Raises Mistake, or Unavailable, with the reason in one line where the model cannot be built or run.
+    """
+    from reports.count.answer import counted, exactly
+
+    sizes, hyper = sizes or (options.batch_size,), hyper_of(options)
+    needs_operations = options.detail or options.out or options.explain or options.device
+    if tuple(counters) == (OWN,) and not needs_operations:
+        passing(f"{model}: counting")
+        exact = {EXACT: (FAST, "")}
+        rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=exact)
+        if all(row.status == "ok" and not row.not_understood for row in rows):  # else the model has to be recorded
+            return [exactly(model, size, [row for row in rows if row.batch_size == size]) for size in sizes]
+    passing(f"{model}: recording what it calls")
+    recordings, failure = record_isolated(
+        model,
+        hyper,
+        sizes,
+        options.timeout,
+        factory=FACTORY,
+        trainer=TRAINER,
+        explainer="workloads.training.building:reason",
+    )
+    if failure is not None:
+        reason = failure.reason.removeprefix("ValueError: ")
+        words = reason if reason.startswith(model) else f"{model}: {reason}"
+        raise (Mistake if failure.status in ("invalid", "unavailable") else Unavailable)(words)
+    every: list[FlopCount] = []
+    for counter in counters:
+        passing(f"{model}: {counter}")
+        every += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
+    return [counted(model, size, recordings[size], every, options.device) for size in sizes]
+
+
+def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
+    """The accounts of every model, or what the pasted numbers are; with --out files, too. Raises StoreFault."""
+    from reports.count import answer, explain, text, waterfall_figure
+    from reports.shared.figure_style import render_all
+    from reports.shared.layout import csv_of, page, to_csv
+    from results.records.answers import Account, AccountCause
+
+    accounts = [account for each in answers for account in each.accounts]
+    causes = [cause for each in answers for cause in each.causes]
+    if options.explain is not None:
+        found = [(each, explain.explain(each, number)) for each in answers for number in options.pasted]
+        documents = [{"model": each.model, **explain.document(explained)} for each, explained in found]
+        show_answer(
+            options.format,
+            lambda width, _: "\n".join(
+                page([f"{each.model}, batch {each.batch_size}", *explain.to_lines(each, explained)], width)
+                for each, explained in found
+            ),
+            lambda: documents,
+            lambda: csv_of(documents),
+        )
+    else:
+        show_answer(
+            options.format,
+            lambda width, colour: "\n".join(text.to_text(each, width, colour, options.detail) for each in answers),
+            lambda: (
+                answer.document(answers[0]) if len(options.models) == 1 else [answer.document(each) for each in answers]
+            ),
+            lambda: to_csv(causes, AccountCause) if options.detail else to_csv(accounts, Account),
+        )
+    if options.out is not None:
+        put(options.out / "accounts.csv", to_csv(accounts, Account))
+        put(options.out / "causes.csv", to_csv(causes, AccountCause))
+        for name, content in render_all(lambda: waterfall_figure.waterfalls(accounts, causes)).items():
+            put(options.out / name, content)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

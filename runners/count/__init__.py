@@ -1,1 +1,0 @@
-"""How many FLOP, by every counter?"""
