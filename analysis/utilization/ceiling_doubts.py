@@ -1,19 +1,16 @@
 """Whether a ceiling was measured on a device that did something else meanwhile: marks for whoever divides by it.
 
 A ceiling that is too low makes every utilization of it too high, and nothing in the cell's own rows shows it. Said here
-is what the ceiling's own calls, its neighbours, its session and the cells show. Not claimed: that a ceiling without a
+is what the ceiling's own calls, its session and the cells show. Not claimed: that a ceiling without a
 mark is the device's limit; load that was equal all the time leaves no trace but the system's own load average.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.devices.ceilings import best
 from analysis.devices.precisions import UNITS
-from analysis.stats.comparison import MARGIN_RATIO
 from analysis.utilization.denominators import ceilings_of
-from analysis.utilization.step_times import same_placement
 from results.records.answers import Utilization
 from results.records.cell import Ceiling, Run, Sitting
 from results.records.rows import changed
@@ -44,27 +41,11 @@ def loaded(row: Ceiling) -> str:
     return ""
 
 
-def disagreement(first: Ceiling, second: Ceiling) -> tuple[float, float]:
-    """(how far apart two rates of one kernel or two ceilings of a unit are, how far they may be by the spread of their
-    calls and of processes).
-
-    Natural logarithms of ratios.
-    """
-    a, b = first.flop_per_s or math.nan, second.flop_per_s or math.nan
-    margin = MARGIN_RATIO["cuda" if first.device.startswith("cuda") else "cpu"]
-    apart = abs(math.log(a / b)) if a > 0 and b > 0 else math.inf
-    return apart, margin + math.hypot(_spread(first), _spread(second))
-
-
-def _spread(row: Ceiling) -> float:
-    return 0.0 if not row.median_s or row.best_s is None else max(0.0, 1 - row.best_s / row.median_s)
-
-
 def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
     fastest = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
-    causes = [*_untimed(here, run), *map(loaded, fastest), *(_slower(row, ceilings) for row in fastest)]
+    causes = [*_untimed(here, run), *map(loaded, fastest)]
     return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
 
 
@@ -79,28 +60,6 @@ def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:
 
 SHOWN = 2
 """Doubts that one row is marked with."""
-
-
-def _slower(row: Ceiling, ceilings: Iterable[Ceiling]) -> str:
-    """Whether another session's ceiling of the unit is much faster. Those of two placements of the processors are not
-    compared: a far one may be a third slower."""
-    # "sitting" stays in these texts: the gate `rebuilt` compares them with those in utilization.csv of earlier runs.
-    sessions: dict[str, list[Ceiling]] = {}
-    for other in ceilings:
-        if other.sitting != row.sitting and _comparable(other) == _comparable(row):
-            sessions.setdefault(other.sitting, []).append(other)
-    for sitting, rows in sessions.items():
-        fastest = best(rows, row.unit)
-        if fastest is None or not same_placement(row.core_round_trip_s, fastest.core_round_trip_s):
-            continue
-        apart, allowed = disagreement(row, fastest)
-        if apart > allowed and (fastest.flop_per_s or 0) > (row.flop_per_s or 0):
-            return f"sitting {sitting} has kernels that were faster than in this one by more than their spread"
-    return ""
-
-
-def _comparable(row: Ceiling) -> tuple[str, ...]:
-    return row.device, row.precision, row.unit, row.malloc
 
 
 def _load(sitting: Sitting | None) -> str:

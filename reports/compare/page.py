@@ -24,6 +24,7 @@ from reports.shared.html_tables import Names, Table, natural, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from reports.sweep import page_tables
 from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.rows import to_text
 from results.store.reading import RunData
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _NAME_LETTERS = 60
-_ALWAYS = ("started at", "host", "before the run: load_1min", "load_1min")
+_ALWAYS = ("host", "before the run: load_1min", "load_1min")
 """Facts in which two sessions differ whatever they are."""
 
 _HOW = (
@@ -154,19 +155,27 @@ def _reason(row: Comparison) -> str:
     return "" if row.verdict in ALONE and reason == "ok" else STATUS_WORDS.get(reason, reason.replace("_", " "))
 
 
-def _environment(sides: Sequence[Side]) -> Sequence[Part]:
-    """What differs between the machines first, then all that is known of them, then how they were measured."""
-    named = [f"{side.letter}, session {sitting.sitting}" for side in sides for sitting in side.data.sittings]
-    whole = page_tables.environment([sitting for side in sides for sitting in side.data.sittings], named)
-    if whole is None:
-        return ("Neither run says what machine it was measured on.",)
-    ends = 1 + len(sides[0].data.sittings)
-    differing = tuple(row for row in whole.rows if set(row[1:ends]) != set(row[ends:]) and row[0] not in _ALWAYS)
-    first = replace(whole, caption="What differs between the machines of A and B", rows=differing)
+def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
+    """What differs between the machines, then how they were measured."""
+    a, b = map(_facts, sides)
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name) and name not in _ALWAYS]
+    rows = tuple((name, a.get(name) or DASH, b.get(name) or DASH) for name in names)
+    columns = ("fact", "A", "B")
+    differing = Table("What differs between the machines of A and B", columns, rows, frozenset(columns))
     same = "The machines say the same of themselves, but for when and where."
     commands = {f"{side.letter} was measured by": "\n".join(side.data.manifest.commands) for side in sides}
-    blocks = (Block(label, text) for label, text in commands.items() if text)
-    return (first if differing else same, whole, *blocks)
+    return (differing if rows else same, *(Block(label, text) for label, text in commands.items() if text))
+
+
+def _facts(side: Side) -> dict[str, str]:
+    """What the sessions of a run say of their machine, by name: each text once."""
+    texts: dict[str, dict[str, None]] = {}
+    for sitting in side.data.sittings:
+        own = {"device": sitting.device_name, "driver": sitting.driver, "torch": sitting.torch_version}
+        before = {f"before the run: {name}": value for name, value in sitting.preflight.items()}
+        for name, value in {**sitting.environment, **own, **before}.items():
+            texts.setdefault(name, {})[to_text(value)] = None
+    return {name: "; ".join(filter(None, values)) for name, values in texts.items()}
 
 
 def _warnings(sides: Sequence[Side]) -> list[Table]:

@@ -4,17 +4,12 @@ Says only what the rows hold. The sentence about a whole run is in `headline`. B
 operations, an estimate.
 
 A cell is named by its model, batch and precision, and what else sets it apart from the run's other cells.
-
-A ceiling is measured in each session of a run, and on a shared machine it moves. Ratios over two of them do not
-compare: a page says so, marks them in its tables and draws them with marks of their own. Cells over a datasheet's or
-the user's peak are not concerned.
 """
 
 import functools
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from analysis.devices.precisions import PRECISIONS
 from cleaning.reconcile.variants import View
@@ -314,10 +309,6 @@ def variant_lines(variant: str) -> list[str]:
     return lines
 
 
-MARK = " †"
-"""Beside a utilization that is divided by another ceiling than most cells of its device and precision."""
-
-
 def ceiling_name(denominator: str, peak_flop_per_s: float | None, source: str) -> str:
     """Which measured ceiling a ratio is divided by; "" for any other denominator, and for no peak.
 
@@ -327,48 +318,3 @@ def ceiling_name(denominator: str, peak_flop_per_s: float | None, source: str) -
     if denominator != "ceiling" or peak_flop_per_s is None or peak_flop_per_s != peak_flop_per_s:
         return ""
     return source if "; " in source else f"{peak_flop_per_s:.9g}"
-
-
-def ranks(names: Sequence[str]) -> dict[str, int]:
-    """Ceiling → its rank among those of one device and precision: 0 for that of most cells; "" is left out."""
-    return {name: rank for rank, (name, _) in enumerate(Counter(filter(None, names)).most_common())}
-
-
-def other_ceilings(views: Iterable[View]) -> frozenset[str]:
-    """Ids of the cells whose headline is over another ceiling than most of its device and precision."""
-    return frozenset(
-        row.cell_id
-        for rows in _by_device(views).values()
-        for place in [ranks([_name(row) for row in rows])]
-        for row in rows
-        if place[_name(row)]
-    )
-
-
-def unpaired_sentence(views: Iterable[View]) -> str:
-    """What a reader of ratios must know; "" where every device and precision has one ceiling."""
-    lines = []
-    for (_, precision), rows in _by_device(views).items():
-        sizes = {name: si(row.peak_flop_per_s or 0.0, "FLOP/s") for row in rows for name in [_name(row)]}
-        first, *others = (sizes[name] for name in ranks([_name(row) for row in rows]))
-        if others:
-            lines.append(f"{precision}: {first}, and {' and '.join(others)} where marked{MARK}")
-    if not lines:
-        return ""
-    return (
-        f"This run divides by different ceilings of one device, measured in different sessions ({'; '.join(lines)}). "
-        f"Ratios with{MARK} do not compare with the others."
-    )
-
-
-def _by_device(views: Iterable[View]) -> Mapping[tuple[str, str], list[Utilization]]:
-    """(device, precision) → headlines that are over a measured ceiling."""
-    groups: dict[tuple[str, str], list[Utilization]] = {}
-    for view in views:
-        if view.headline is not None and _name(view.headline):
-            groups.setdefault((view.run.device, view.run.precision), []).append(view.headline)
-    return groups
-
-
-def _name(row: Utilization) -> str:
-    return ceiling_name(row.denominator, row.peak_flop_per_s, row.peak_source or "")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from cleaning.reconcile.variants import Built, devices_sentence
 from reports.shared.html import MOST_ROWS, Block, PageVerdict, Part, Section, document, picture
 from reports.shared.html_tables import Names, in_order, page_table
-from reports.shared.numbers import unpaired_sentence
 from reports.sweep import page_tables
 from reports.sweep.headline import basis, closing
 from reports.sweep.repeats import one_a_cell, repeat_lines, variant_table
@@ -49,17 +48,22 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
     told = page_tables.reasons(built, names), page_tables.warnings(built.views, names)
     changes = len(built.log)
+    version, commands = (manifest.harness_version, "\n".join(manifest.commands)) if manifest else ("", "")
+    how = (
+        "Machine and versions of each session are in sittings.csv.",
+        f"Measured by flopledger {version}." if version else "",
+        Block("Measured by", commands) if commands else None,
+    )
     first = (
         Section("cells", "Cells", _cells(built)),
         Section("variants", "Variants", (VARIANTS, variants) if variants else ()),
     )
     below = (
         Section("methods", "Utilization by method", _methods(built)),
-        Section("counters", "Counters side by side" if built.agreement else "Counters", _counters(built)),
         Section("failures", "Failures and warnings", told if any(told) else ("None.",)),
         Section("repeats", "Repeats", (tuple(repeat_lines(built.views)),)),
         Section("cleaning", "Cleaning", (CLEANED.format(changes) if changes else "Nothing had to be changed.",)),
-        Section("environment", "Environment", _environment(built, manifest)),
+        Section("environment", "Environment", how),
     )
     devices = ", ".join(dict.fromkeys(sitting.device_name or sitting.device for sitting in built.sittings))
     title = " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))
@@ -96,7 +100,6 @@ def _cells(built: Built) -> Sequence[Part | None]:
     return (
         words if built.views else "The run holds no cell.",
         many if len(built.views) > MOST_ROWS else "",
-        unpaired_sentence(built.views),
         devices_sentence(built.utilization),
         page_tables.measured_cells(one_a_cell(built.views, built.views)) if built.views else None,
     )
@@ -108,7 +111,6 @@ def _methods(built: Built) -> Sequence[Part | None]:
         return ("No method gave a number: no cell has both a count and a peak.",)
     return (
         METHODS,
-        unpaired_sentence(built.views),
         page_table(methods_table(measured, built.work_times), methods_text(measured)),
     )
 
@@ -121,26 +123,3 @@ def _figures(built: Built, figures: Mapping[str, str], room: int) -> Sequence[Pa
     if left := [each.name for each in pictures[len(shown) :]]:
         text = f"Not on this page, for its size, but in figures/: {', '.join(left)}."
     return (text, devices_sentence(built.utilization) if pictures else "", *shown)
-
-
-def _counters(built: Built) -> Sequence[Part | None]:
-    rows = built.agreement
-    if not rows:
-        return ("No counter was asked for, or none beside our own count.",)
-    scaled = sorted({row.counter for row in built.flop_counts if row.extrapolated})
-    return (
-        "1 means equal to the last FLOP; below another ratio stands the largest disagreement of the model's cells.",
-        f"Counts of larger batches follow from smaller ones by an affine law: {', '.join(scaled)}." if scaled else "",
-        *(page_tables.agreement(rows, phase) for phase in dict.fromkeys(row.phase for row in rows)),
-    )
-
-
-def _environment(built: Built, manifest: Manifest | None) -> Sequence[Part | None]:
-    version, commands = (manifest.harness_version, "\n".join(manifest.commands)) if manifest else ("", "")
-    found = page_tables.environment(built.sittings)
-    return (
-        "" if found else "The run does not say what machine it was measured on.",
-        f"Measured by flopledger {version}." if version else "",
-        found,
-        Block("Measured by", commands) if commands else None,
-    )

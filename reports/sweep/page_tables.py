@@ -1,32 +1,26 @@
-"""The tables of report.html: cells, counters beside our own count, why a number is not there, warnings, machines.
+"""The tables of report.html: cells, why a number is not there, warnings.
 
 From derived records to rows of text. Nothing is calculated but ranges.
 """
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.utilization.numerators import PROFILER
 from cleaning.reconcile.variants import Built, View
-from reports.shared.html_tables import Cells, Names, Table, grouped, in_order, natural, span
+from reports.shared.html_tables import Cells, Names, Table, grouped, in_order
 from reports.shared.layout import Styled
 from reports.shared.numbers import (
     DASH,
-    MARK,
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
     digits,
     listed,
     merged,
-    other_ceilings,
     session_words,
-    si,
     skeleton,
 )
 from reports.sweep.table import cells_table, rate_unit
-from results.records.cell import Sitting
 from results.records.counts import Agreement
 
 NO_REASON = "no reason is given"
@@ -35,8 +29,6 @@ Said = tuple[str, str, str]
 """(what is said of, the words, cell id)."""
 
 _MOST_CALLS = 4
-_UNITS = {"_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_s": "s"}
-_four = functools.partial(digits, count=4)
 
 
 def measured_cells(views: Sequence[View]) -> Table:
@@ -47,9 +39,9 @@ def measured_cells(views: Sequence[View]) -> Table:
     table = cells_table(ordered, scale, unit)
     columns = [column.name for column in table.columns]
     rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
-    used, others = columns.index("used"), other_ceilings(views)
+    used = columns.index("used")
     for view, row in zip(ordered, rows, strict=True):
-        row.insert(1, row.pop(used) + (MARK if view.run.cell_id in others else ""))
+        row.insert(1, row.pop(used))
         head, intensity = view.headline, view.counted.flop_per_byte if view.counted else None
         peak = f"{digits((head.peak_flop_per_s or 0.0) / scale)} {SHORT[head.denominator]}" if head else DASH
         row[-1:-1] = [peak, DASH if intensity is None else digits(intensity, 2)]
@@ -59,31 +51,6 @@ def measured_cells(views: Sequence[View]) -> Table:
     caption = "Time, rate and utilization of each cell's training step"
     words = frozenset(("model", "precision", "why not more"))
     return Table(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)
-
-
-def agreement(rows: Sequence[Agreement], phase: str) -> Table | None:
-    """Counter × model: its FLOP ÷ our own, and below it how far apart they are."""
-    mine = [row for row in rows if row.phase == phase]
-    counters = list(dict.fromkeys(row.counter for row in mine if row.ratio is not None))
-    models = sorted({row.model for row in mine}, key=natural)
-    found = grouped(mine, lambda row: (row.model, row.counter))
-    lines = tuple((model, *(_agreed(found.get((model, counter), [])) for counter in counters)) for model in models)
-    caption = f"{phase.capitalize()}: FLOP of each counter's convolutions and matrix products ÷ our own count"
-    return Table(caption, ("model", *counters), lines, frozenset(("model",))) if counters else None
-
-
-def _agreed(rows: Sequence[Agreement]) -> str:
-    """The ratio over a model's cells, and the largest disagreement with its batch; "1" is equal to the last FLOP."""
-    known = [row for row in rows if row.ratio is not None]
-    if not known:
-        return STATUS_WORDS.get(rows[0].status, "unknown") if rows else DASH
-    if all(row.difference_flop == 0 for row in known):
-        return "1"
-    worst = max(known, key=lambda row: abs((row.ratio or 0.0) - 1))
-    text = span([row.ratio for row in known], _four)
-    if (off := worst.difference_flop) is None:
-        return text
-    return f"{text}\n{'−' if off < 0 else '+'}{si(abs(off), 'FLOP')} at batch {worst.batch_size}"
 
 
 def reasons(built: Built, names: Names) -> Table | None:
@@ -159,48 +126,3 @@ def _counters(rows: Iterable[Agreement]) -> Iterator[Said]:
         if parts:
             status = "differs" if row.status == "ok" else STATUS_WORDS.get(row.status, row.status)
             yield f"{row.counter}, {row.phase}: {status}", "; ".join(parts), row.cell_id
-
-
-def environment(sittings: Sequence[Sitting], named: Sequence[str] = ()) -> Table | None:
-    """A column for each session; what no session knows is left out. named: what the columns are called."""
-    facts = [_facts(sitting) for sitting in sittings]
-    keys = dict.fromkeys(key for mine in facts for key in mine)
-    lines = tuple(
-        (key, *(mine.get(key) or DASH for mine in facts)) for key in keys if any(mine.get(key) for mine in facts)
-    )
-    columns = ("fact", *(named or [f"session {sitting.sitting}" for sitting in sittings]))
-    return Table("Machine and versions of each session", columns, lines, frozenset(columns)) if lines else None
-
-
-def _facts(sitting: Sitting) -> dict[str, str]:
-    """What is known of a session, by name; empty where it is not."""
-    first = {
-        "device": " ".join(filter(None, (sitting.device_name, f"({sitting.device})"))),
-        "driver": sitting.driver,
-        "torch": sitting.torch_version,
-        "started at": sitting.started_at,
-        "host": sitting.host,
-        "row of peaks.csv": sitting.peak_row,
-    }
-    shown = {"device", "name", "driver", "torch", "host"}
-    host = {key: _fact(key, value) for key, value in sitting.environment.items() if key not in shown}
-    before = {f"before the run: {key}": _fact(key, value) for key, value in sitting.preflight.items()}
-    return {**first, **host, **before}
-
-
-def _fact(key: str, value: Any) -> str:
-    """A value of the environment as text: flags by their names, quantities with their unit, unknown as empty."""
-    if value is None or value in ("", [], {}):
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        flags = all(isinstance(item, bool) for item in value.values())
-        parts = (name if flags else f"{name}={_fact(name, item)}" for name, item in value.items() if item or not flags)
-        return ", ".join(parts) or "none"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_fact(key, item) for item in value)
-    unit = next((unit for ending, unit in _UNITS.items() if key.endswith(ending)), "")
-    if unit and isinstance(value, (int, float)):
-        return si(value, unit)
-    return digits(value) if isinstance(value, float) else str(value)

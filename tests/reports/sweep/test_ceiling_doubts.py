@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from analysis.utilization.ceiling_doubts import doubts
 from reports.sweep.headline import basis, closing
 from reports.sweep.table import peak_lines
 from results.records.cell import Ceiling
@@ -76,39 +74,6 @@ def test_a_ceiling_under_load_is_marked_at_the_headline(how: str, tmp_path: Path
     assert words in basis(closing(found.views), found.views), "beside the page's sentence"
     csv = (tmp_path / "run" / "utilization.csv").read_text(encoding="utf-8")
     assert words in csv
-
-
-FASTER = "sitting s1 has kernels that were faster than in this one by more than their spread"
-
-
-@pytest.mark.parametrize(
-    ("changes", "which", "far", "words"),
-    [
-        ({}, "all", False, ()),
-        ({"times": 2.0}, "all", False, (FASTER,)),
-        ({"times": 2.0}, "all", True, ()),  # near there and far here
-        ({"times": 0.5}, "all", False, ()),  # nothing here is too low
-        ({"times": 2.0, "malloc": "retain"}, "all", False, ()),  # of other cells
-        ({"times": 3.0}, "slowest", False, (FASTER,)),  # 3 TFLOP/s there, by a kernel that has 1 here
-        ({"times": 1.9}, "slowest", False, ()),  # 1.9 TFLOP/s there: nothing is divided by that kernel here
-    ],
-)
-def test_another_sessions_ceiling_of_the_unit_is_compared(
-    changes: dict[str, Any], which: str, far: bool, words: tuple[str, ...]
-) -> None:
-    """Kernels of 2 and 1 TFLOP/s, near, in calls that do not scatter; in another session those times `times`."""
-    (cell,) = made_up_evidence.parts((FP32,)).cells.values()
-    run = replace(cell.run, convolution_unit="fp32", matmul_unit="fp32", sitting="s0")
-    first = replace(ceilings()[0], sitting="s0", unit="fp32", device=run.device, malloc=run.malloc, median_s=1.0)
-    here = [replace(first, flop_per_s=rate, best_s=1.0, core_round_trip_s=1e-7) for rate in (2e12, 1e12)]
-    here += [replace(here[1], operation=name) for name in ("matmul", "convolution")]
-    rate, more = changes.get("times", 1.0), {key: value for key, value in changes.items() if key != "times"}
-    trip_s = 4e-7 if far else 1e-7
-    there = [
-        replace(row, sitting="s1", flop_per_s=rate * (row.flop_per_s or 0.0), core_round_trip_s=trip_s, **more)
-        for row in (here if which == "all" else here[1:])
-    ]
-    assert doubts([*here, *there], None, run) == words
 
 
 def test_a_ceiling_that_another_cell_is_above_is_marked(tmp_path: Path) -> None:
