@@ -117,7 +117,7 @@ def _answered(options: Namespace) -> int:
 
     lines = all_checks(options.out)
     fit, rows = is_fit(lines), [vars(line) for line in lines]
-    document = {"fit": fit, "checks": rows, "environment": environment().as_json()}
+    document = {"fit": fit, "checks": rows, "environment": environment()}
     cells = [(line.topic, line.state, line.fact, line.cost) for line in lines]
     table = [strong(verdict(lines)), "", *_table("", ("what", "state", "fact", "cost"), cells)]
     _show(options.format, table, document, rows)

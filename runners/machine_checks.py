@@ -83,12 +83,12 @@ def _line(topic: str, fact: str, cost: str = "", needed: bool = False) -> Check:
 
 def all_checks(runs: Path) -> list[Check]:
     """Every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
-    host, torch = vars(environment.host_facts()), vars(environment.torch_facts())
+    host, torch = environment.host_facts(), environment.torch_facts()
     gpus = [f"cuda:{index}" for index in range(torch["cuda_devices"] or 0)]
     states = [line for device in gpus or ["cuda", "cpu"] for line in telemetry_checks(device)]  # before our context
     lines = [_python_check(), *torch_checks(torch), torchvision_check()]
     for device in gpus or ["cpu"]:
-        lines += device_checks(vars(environment.device_facts(device)))
+        lines += device_checks(environment.device_facts(device))
     lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states, *host_checks(host)]
     cost = "fp32 and tf32 cells are refused: no flag shows what really runs"
     lines += [_line("override", variable, cost) for variable in environment.overrides()]

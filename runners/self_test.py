@@ -363,7 +363,7 @@ def self_test(
     from results.store.manifest import harness_version
 
     place, here = device_facts(device), environment()
-    tested = DeviceUnderTest(device, str(place.name or ""), place.multiprocessors)
+    tested = DeviceUnderTest(device, str(place["name"] or ""), place["multiprocessors"])
     begun, begun_s, done = datetime.now(UTC), clock(), list[CheckResult]()
 
     def document(verdict: str) -> dict[str, Any]:
@@ -372,14 +372,14 @@ def self_test(
             "device": tested.name,
             "checks": [asdict(each) for each in done],
             "verdict": FAILED if failed else verdict,
-            "driver": str(here.host.driver or ""),
-            "torch_version": str(here.torch.torch or ""),
+            "driver": str(here["driver"] or ""),
+            "torch_version": str(here["torch"] or ""),
             "harness_version": harness_version(),
             "tested_at": f"{begun:%Y-%m-%dT%H:%M:%SZ}",
             "seconds": round(clock() - begun_s, 1),
             "stand_in": tested.is_stand_in,
-            "facts": asdict(place),
-            "environment": here.as_json(),
+            "facts": place,
+            "environment": here,
         }
 
     for name, check in CHECKS.items():

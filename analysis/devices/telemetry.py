@@ -1,6 +1,6 @@
 """What telemetry readings say about a window of time: energy, mean clock, why clocks were held back.
 
-Pure functions over readings in order of time; a row of telemetry.csv is one as well as what the sampler hands over.
+Pure functions over rows of telemetry.csv in order of time.
 Energy comes from the device's own counter where it has one (millijoules since its driver was loaded, Volta and later),
 else from the integral of polled power.
 
@@ -11,8 +11,9 @@ arXiv:2312.02741). On a MIG slice both are the whole GPU's. Nothing is ever fill
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from results.records.cell import Telemetry
 
 SHORT_WINDOW_S = 5.0
 """Below this, the counter's steps and power's averaging are not small against the window."""
@@ -45,35 +46,6 @@ EVENT_REASONS = {
 maps its own reasons to these words; one that it does not know keeps the vendor's name."""
 
 
-class Sampled(Protocol):
-    """The fields that these functions read; `Reading` and `results.records.cell.Telemetry` have them."""
-
-    @property
-    def time_s(self) -> float: ...
-    @property
-    def sm_clock_hz(self) -> int | None: ...
-    @property
-    def power_w(self) -> float | None: ...
-    @property
-    def energy_j(self) -> float | None: ...
-    @property
-    def event_reasons(self) -> tuple[str, ...] | None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """One poll of a device: the fields of `Telemetry` without the cell. What is not offered is None."""
-
-    time_s: float
-    sm_clock_hz: int | None = None
-    memory_clock_hz: int | None = None
-    power_w: float | None = None
-    energy_j: float | None = None
-    temperature_c: float | None = None
-    event_reasons: tuple[str, ...] | None = None
-    memory_used_bytes: int | None = None
-
-
 class Energy(NamedTuple):
     """joules: None if unknown. method: counter, polled, or empty. reason: why unknown, or what makes it doubtful."""
 
@@ -86,7 +58,7 @@ Points = Sequence[tuple[float, float]]
 """(time_s, value) in order of time."""
 
 
-def energy(readings: Sequence[Sampled], start_s: float, end_s: float) -> Energy:
+def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energy:
     """Energy between two host times, in J.
 
     From the counter's difference, interpolated to the window; where there is none or it stood still, from the trapezoid
@@ -105,19 +77,19 @@ def energy(readings: Sequence[Sampled], start_s: float, end_s: float) -> Energy:
     return Energy(None, "", _join(fault, missing))
 
 
-def mean_sm_clock_hz(readings: Sequence[Sampled], start_s: float, end_s: float) -> float | None:
+def mean_sm_clock_hz(readings: Sequence[Telemetry], start_s: float, end_s: float) -> float | None:
     """Time-weighted mean SM clock over a window; None if the readings do not enclose it or are missing too long."""
     clock = [(r.time_s, float(r.sm_clock_hz)) for r in readings if r.sm_clock_hz is not None]
     return _mean(clock, start_s, end_s)
 
 
-def mean_power_w(readings: Sequence[Sampled], start_s: float, end_s: float) -> float | None:
+def mean_power_w(readings: Sequence[Telemetry], start_s: float, end_s: float) -> float | None:
     """Time-weighted mean of polled power over a window; None as for `mean_sm_clock_hz`."""
     power = [(r.time_s, r.power_w) for r in readings if r.power_w is not None]
     return _mean(power, start_s, end_s)
 
 
-def event_shares(readings: Iterable[Sampled], start_s: float, end_s: float) -> dict[str, float] | None:
+def event_shares(readings: Iterable[Telemetry], start_s: float, end_s: float) -> dict[str, float] | None:
     """Event reason → share of the polls inside the window that show it; None if no poll could tell."""
     seen = [r.event_reasons for r in readings if start_s <= r.time_s <= end_s and r.event_reasons is not None]
     if not seen:

@@ -38,7 +38,6 @@ from torch.profiler import ProfilerActivity, profile
 from analysis.devices import peaks
 from analysis.devices.ceilings import SUSTAINED, best
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, Precision
-from analysis.devices.telemetry import Reading
 from analysis.trace.kernel_names import fast_algorithm
 from analysis.utilization.ceiling_doubts import loaded
 from analysis.utilization.step_times import DISTURBED_RATIO, same_placement
@@ -50,7 +49,7 @@ from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, run_wait_s
 from measure.timing.rank_blocks import CeilingKernel
 from results.errors import Unavailable
-from results.records.cell import Ceiling
+from results.records.cell import Ceiling, Telemetry
 
 
 def above_sheet(row: Ceiling, device_name: str) -> bool:
@@ -183,7 +182,7 @@ class Bench:
         self._board: DeviceTelemetry | None = None
         with contextlib.suppress(Unavailable):
             self._board = None if self.device.type == "cpu" else open_device(device)
-        self._under_load: list[Reading] = []
+        self._under_load: list[Telemetry] = []
         self.unused = ""
         self.used: list[Used] = []
 

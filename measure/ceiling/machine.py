@@ -155,12 +155,12 @@ def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget
     rows = ceilings_by_precision(device, names, clock, budget_s * PARTS_OF_BUDGET["products"])
     rows += copies_and_launches(device, clock, budget_s)
     threads = torch.get_num_threads() if device.startswith("cpu") else None
-    return [replace(row, threads=threads, device_name=str(facts.name or "")) for row in rows]
+    return [replace(row, threads=threads, device_name=str(facts["name"] or "")) for row in rows]
 
 
 def copies_and_launches(device: str, clock: Clock, budget_s: float) -> list[Ceiling]:
     """A copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the budget."""
-    memory_bytes = environment.device_facts(device).memory_bytes or 0
+    memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
     blank = Ceiling(sitting="", device=device, precision="", unit="", operation="", shape="")
     with apply_precision.session(PRECISIONS[ALWAYS], device), torch.no_grad():
         bench = Bench(device, torch.float32, clock, math.inf)

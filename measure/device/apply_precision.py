@@ -14,7 +14,6 @@ import contextlib
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -121,64 +120,48 @@ def supported(precision: Precision, device: Any, environ: Mapping[str, str] = os
         )
 
 
+_ATTRIBUTES: tuple[tuple[Any, str], ...] = (
+    (_BACKENDS.cuda.matmul, "allow_fp16_accumulation"),
+    (_BACKENDS.cudnn, "benchmark"),
+    (_BACKENDS.cudnn, "deterministic"),
+    (_DETERMINISTIC, "fill_uninitialized_memory"),
+)
+"""Flags that `apply` sets and that are read and put back as they are."""
+
+
 @contextlib.contextmanager
 def session(
     precision: Precision, device: Any, cudnn_benchmark: bool = True, deterministic: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """`apply` inside, the flags as they were outside; gives the flags as read back.
+    """`apply` inside, the flags as they were outside; gives the flags as read back."""
+    with restored():
+        apply(precision, device, cudnn_benchmark, deterministic)
+        yield read_flags()
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Afterwards the flags that `apply` sets are as before.
 
     Only what legacy setters can express is restored: "none" comes back as "ieee", which computes the same.
     """
-    before = _snapshot()
+    matmul, tf32 = _read(torch.get_float32_matmul_precision), _BACKENDS.cudnn.conv.fp32_precision == "tf32"
+    values = [(owner, name, getattr(owner, name)) for owner, name in _ATTRIBUTES]
+    algorithms = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    workspace = os.environ.get(CUBLAS_WORKSPACE)
     try:
-        apply(precision, device, cudnn_benchmark, deterministic)
-        yield read_flags()
+        yield
     finally:
-        _restore(before)
-
-
-@dataclass(frozen=True)
-class _Flags:
-    """The flags that `apply` sets, as torch's legacy getters give them. workspace: cuBLAS's variable."""
-
-    matmul: str
-    conv: bool
-    accumulation: Any
-    benchmark: bool
-    cudnn_deterministic: bool
-    deterministic: bool
-    warn_only: bool
-    fill: bool
-    workspace: str | None
-
-
-def _snapshot() -> _Flags:
-    return _Flags(
-        matmul=_read(torch.get_float32_matmul_precision),
-        conv=_BACKENDS.cudnn.conv.fp32_precision == "tf32",
-        accumulation=_BACKENDS.cuda.matmul.allow_fp16_accumulation,
-        benchmark=_BACKENDS.cudnn.benchmark,
-        cudnn_deterministic=_BACKENDS.cudnn.deterministic,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-        warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
-        fill=_DETERMINISTIC.fill_uninitialized_memory,
-        workspace=os.environ.get(CUBLAS_WORKSPACE),
-    )
-
-
-def _restore(before: _Flags) -> None:
-    unreadable = before.matmul not in ("highest", "high", "medium")
-    torch.set_float32_matmul_precision("highest" if unreadable else before.matmul)
-    _BACKENDS.cudnn.allow_tf32 = before.conv
-    _BACKENDS.cuda.matmul.allow_fp16_accumulation = before.accumulation
-    _BACKENDS.cudnn.benchmark = before.benchmark
-    _BACKENDS.cudnn.deterministic = before.cudnn_deterministic
-    torch.use_deterministic_algorithms(before.deterministic, warn_only=before.warn_only)
-    _DETERMINISTIC.fill_uninitialized_memory = before.fill
-    if before.workspace is None:
-        os.environ.pop(CUBLAS_WORKSPACE, None)
-    else:
-        os.environ[CUBLAS_WORKSPACE] = before.workspace
+        torch.set_float32_matmul_precision(matmul if matmul in ("highest", "high", "medium") else "highest")
+        _BACKENDS.cudnn.allow_tf32 = tf32
+        torch.use_deterministic_algorithms(algorithms, warn_only=warn_only)
+        for owner, name, value in values:
+            setattr(owner, name, value)
+        if workspace is None:
+            os.environ.pop(CUBLAS_WORKSPACE, None)
+        else:
+            os.environ[CUBLAS_WORKSPACE] = workspace
 
 
 def _refused_on_cpu(precision: Precision) -> str:

@@ -5,24 +5,24 @@ processors are listed there, too; docs.kernel.org, "Power Capping Framework"), `
 `proc/cpuinfo`. Since Linux 5.10 only root may read the energy; without it there is nothing to poll.
 
 Not claimed: the energy is that of whole packages, whoever used them; memory, board and fans are not in it, nor is the
-platform's own domain (psys), which holds the packages a second time. Clocks are no part of a `Reading`, whose clock
-is that of a GPU's multiprocessors, and reading them ten times a second would wake the cores that are measured.
+platform's own domain (psys), which holds the packages a second time. Clocks are not polled: `sm_clock_hz` is that of a
+GPU's multiprocessors, and reading them ten times a second would wake the cores that are measured.
 """
 
 import functools
 import math
 import re
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Self
 
-from analysis.devices.telemetry import Reading
 from measure.device import environment
-from measure.device.telemetry import DeviceFacts, Processes
+from measure.device.telemetry import Processes
 from results.errors import Unavailable
+from results.records.cell import Telemetry
 
 POWERCAP = "sys/class/powercap"
 SENSORS = ("coretemp", "k10temp", "zenpower")
@@ -30,9 +30,7 @@ SENSORS = ("coretemp", "k10temp", "zenpower")
 ZONES = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal")
 """Types of thermal zones that are a processor's, where there is no such driver: Intel's, and those of Arm's boards."""
 
-
 NO_SENSOR = f"no sensor among {', '.join(SENSORS)}, and no zone among {', '.join(ZONES)}"
-
 
 MOST_W = 1000.0
 """No package draws more; what a counter gathers at this power in less than one round is known from two readings."""
@@ -60,9 +58,8 @@ class Domain:
         now = _number(self.folder / "energy_uj")
         before_s, before = self.last or (time_s, now)
         self.last = time_s, now
-        round_s = (self.range_uj or math.inf) / 1e6 / MOST_W
-        if time_s - before_s > round_s:
-            gap_s = time_s - before_s
+        gap_s, round_s = time_s - before_s, (self.range_uj or math.inf) / 1e6 / MOST_W
+        if gap_s > round_s:
             self.lost = f"RAPL {self.name}: not read for {gap_s:.0f} s, and it may go round in {round_s:.0f} s"
         elif now < before and self.range_uj is None:
             self.lost = f"RAPL {self.name}: went round, and does not say at which value"
@@ -80,25 +77,38 @@ class Cpu:
 
     def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
         self._root, self._clock = root, clock
-        self._sensor = _sensor(root)
         self.reasons: dict[str, str] = {}
         self._domains: tuple[Domain, ...] = ()
         try:
             self._domains = _domains(root)
         except Unavailable as fault:
             self.reasons["energy_j"] = str(fault)
-        if self._sensor is None:
+        if _sensor(root) is None:
             self.reasons["temperature_c"] = NO_SENSOR
         self.polls = bool(self._domains)
 
-    def facts(self) -> DeviceFacts:
+    def facts(self) -> Mapping[str, Any]:
         """The model's name; the other facts are a GPU's."""
-        return DeviceFacts(name=environment.cpu_name())
+        return {"name": environment.cpu_name()}
 
-    def poll(self) -> Reading:
+    def poll(self) -> Telemetry:
         """Energy of all packages together, J, and the warmest of them; each None if one of its files fell silent."""
         time_s = self._clock()
-        return Reading(time_s=time_s, energy_j=self._energy_j(time_s), temperature_c=self._temperature_c())
+        energy_j = celsius = None
+        if self._domains:
+            energy_j = self._known("energy_j", lambda: sum(d.energy_uj(time_s) for d in self._domains) / 1e6)
+        if _sensor(self._root) is not None:
+            celsius = self._known("temperature_c", lambda: package_temperature_c(self._root))
+        return Telemetry(cell_id="", attempt=0, time_s=time_s, energy_j=energy_j, temperature_c=celsius)
+
+    def _known(self, field: str, read: Callable[[], float]) -> float | None:
+        try:
+            value = read()
+        except Unavailable as fault:
+            self.reasons[field] = str(fault)
+            return None
+        self.reasons.pop(field, None)
+        return value
 
     def processes(self) -> Processes | None:
         """None: whose work the processor did is `measure/device/cpu_identity.py`."""
@@ -123,26 +133,6 @@ class Cpu:
     def __exit__(self, *fault: object) -> None:
         self.close()
 
-    def _energy_j(self, time_s: float) -> float | None:
-        if not self._domains:
-            return None
-        try:
-            energy_uj = sum(domain.energy_uj(time_s) for domain in self._domains)
-        except Unavailable as fault:
-            self.reasons["energy_j"] = str(fault)
-            return None
-        self.reasons.pop("energy_j", None)
-        return energy_uj / 1e6
-
-    def _temperature_c(self) -> float | None:
-        if self._sensor is None:
-            return None
-        try:
-            return _number(self._sensor) / 1000 or None
-        except Unavailable as fault:
-            self.reasons["temperature_c"] = str(fault)
-            return None
-
 
 def open_cpu(index_or_uuid: int | str = 0, root: Path = Path("/")) -> Cpu:
     """The processor; there is one, whatever its number. Its packages are read together, as torch uses them."""
@@ -150,33 +140,37 @@ def open_cpu(index_or_uuid: int | str = 0, root: Path = Path("/")) -> Cpu:
 
 
 def package_temperature_c(root: Path = Path("/")) -> float:
-    """Of the processor's package now. Raises Unavailable without a sensor, or where it says nothing."""
+    """Temperature of the processor's package now. Raises Unavailable without a sensor, or where it says nothing."""
     sensor = _sensor(root)
     if sensor is None:
         raise Unavailable(NO_SENSOR)
-    found = _number(sensor)
-    if not found:
+    thousandths = _number(sensor)
+    if not thousandths:
         raise Unavailable(f"{sensor}: 0, which no processor has")
-    return found / 1000
+    return thousandths / 1000
 
 
 def clock_hz(root: Path = Path("/")) -> int | None:
     """Mean clock of the cores now; None where the system does not say."""
-    khz = _numbers(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
-    if khz:
-        return round(1000 * statistics.fmean(khz))
+    if khz := _clocks_khz(root, "scaling_cur_freq"):
+        return round(1000 * fmean(khz))
     try:
         text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    mhz = [float(found) for found in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
-    return round(1e6 * statistics.fmean(mhz)) if mhz else None
+    mhz = [float(value) for value in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
+    return round(1e6 * fmean(mhz)) if mhz else None
 
 
 def clock_max_hz(root: Path = Path("/")) -> int | None:
     """The highest clock of any core; None where the system does not say, as in most virtual machines."""
-    khz = _numbers(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq")
+    khz = _clocks_khz(root, "cpuinfo_max_freq")
     return 1000 * max(khz) if khz else None
+
+
+def _clocks_khz(root: Path, name: str) -> list[int]:
+    clocks = (_optional(path) for path in root.glob(f"sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
+    return [khz for khz in clocks if khz]
 
 
 def _domains(root: Path) -> tuple[Domain, ...]:
@@ -184,19 +178,15 @@ def _domains(root: Path) -> tuple[Domain, ...]:
 
     Raises Unavailable if there is none, or if one of them cannot be read: the sum of the others would be too low.
     """
-    found = []
-    zones = sorted((root / POWERCAP).glob("intel-rapl:*"))
-    if zones and not any(folder.exists() for folder in zones):
-        raise Unavailable(f"RAPL: the zones under /{POWERCAP} lead nowhere: a container hides what they are links to")
-    for folder in zones:
-        name = _text(folder / "name")
+    domains = []
+    for zone in sorted((root / POWERCAP).glob("intel-rapl:*")):
+        name = _text(zone / "name")
         if name.startswith("package"):
-            found.append(Domain(folder, name, _optional(folder / "max_energy_range_uj")))
-    if not found:
+            domains.append(Domain(zone, name, _optional(zone / "max_energy_range_uj")))
+            _number(zone / "energy_uj")
+    if not domains:
         raise Unavailable(f"RAPL: no package under /{POWERCAP} (a virtual machine, or no driver for this processor)")
-    for domain in found:
-        _number(domain.folder / "energy_uj")
-    return tuple(found)
+    return tuple(domains)
 
 
 @functools.cache
@@ -208,14 +198,9 @@ def _sensor(root: Path) -> Path | None:
         ("sys/class/thermal/thermal_zone*", "type", ZONES, "temp"),
     ):
         for folder in sorted(root.glob(pattern)):
-            if _optional_text(folder / kind) in names and _optional(folder / value) is not None:
+            if (folder / kind).is_file() and _text(folder / kind) in names and _optional(folder / value) is not None:
                 return folder / value
     return None
-
-
-def _numbers(root: Path, pattern: str) -> list[int]:
-    values = (_optional(path) for path in root.glob(pattern))
-    return [value for value in values if value]
 
 
 def _number(path: Path) -> int:
@@ -240,10 +225,3 @@ def _optional(path: Path) -> int | None:
         return _number(path)
     except Unavailable:
         return None
-
-
-def _optional_text(path: Path) -> str:
-    try:
-        return _text(path)
-    except Unavailable:
-        return ""

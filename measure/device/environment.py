@@ -2,25 +2,24 @@
 
 Everything here reads and nothing sets. What a machine does not offer is None, never an exception: a missing file, an
 unknown processor, a torch that cannot be imported. torch is imported only inside `torch_facts`, `environment` and
-`device_facts`; `host_facts`, `package_facts` and `overrides` are for processes that must stay without it.
+`device_facts`; `host_facts` and `overrides` are for processes that must stay without it.
 
 It does not claim that the machine was idle or its clock constant while a cell ran: load and governor are one reading.
 The precision flags are read by `measure/device/apply_precision.py`, the GPU's state by `measure/device/telemetry.py`.
 Serial numbers are hashed, and variables that may hold a secret are left out.
 """
 
+import contextlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.devices.peaks import is_stand_in
-from measure.device.torch_build import torch_build
+from analysis.devices.precisions import OVERRIDES
 from results.errors import Unavailable, one_line
 from results.text_files import hashed
 
@@ -44,9 +43,6 @@ VARIABLES = (
 
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
 
-OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-"""Variables that change the precision of fp32 products behind torch's flags: no getter shows them."""
-
 ISA_FLAGS = (
     "fma",
     "avx2",
@@ -61,153 +57,114 @@ ISA_FLAGS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostFacts:
-    """Operating system, processor, load and the variables that matter; memory in bytes. None: the host does not say."""
-
-    python: str | None = None
-    os: str | None = None
-    kernel: str | None = None
-    machine: str | None = None
-    container: str | None = None
-    cpu: str | None = None
-    cpu_logical: int | None = None
-    cpu_physical: int | None = None
-    cpu_usable: int | None = None
-    cpu_quota: float | None = None
-    cpu_isa: Mapping[str, bool] | None = None
-    host_memory_bytes: int | None = None
-    governor: str | None = None
-    load_1min: float | None = None
-    driver: str | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+Facts = Mapping[str, Any]
+"""Name → value, as the manifest has it; None: the machine does not say. Sizes in bytes, frequencies in Hz."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TorchFacts:
-    """What only torch itself can say. torch_error: why it could not be imported; most of the rest is None then."""
-
-    torch: str | None = None
-    cuda: str | None = None
-    hip: str | None = None
-    cudnn: int | None = None
-    cuda_available: bool | None = None
-    cuda_devices: int | None = None
-    torch_threads: int | None = None
-    torch_interop_threads: int | None = None
-    torch_cpu_capability: str | None = None
-    mkldnn: bool | None = None
-    torch_error: str | None = None
+def environment() -> Facts:
+    """All facts of host, packages and torch. No name is one of a device's."""
+    packages = {name.replace("-", "_"): package_version(name) for name in PACKAGES}
+    return {**host_facts(), **packages, **torch_facts()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceProperties:
-    """What a device is: name, sizes, clocks; frequencies in Hz, sizes in bytes. What does not apply to it is None.
-
-    The clock is the highest that the driver reports, not the present one. error: why nothing else is known.
-    """
-
-    device: str | None = None
-    name: str | None = None
-    stand_in: bool | None = None
-    compute_capability: str | None = None
-    multiprocessors: int | None = None
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-    clock_hz: float | None = None
-    memory_clock_hz: float | None = None
-    memory_bus_bits: int | None = None
-    uuid_hash: str | None = None
-    physical_cores: int | None = None
-    logical_cores: int | None = None
-    isa: Mapping[str, bool] | None = None
-    threads: int | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """Host, packages and torch; the values of one reading. packages: name → version."""
-
-    host: HostFacts = field(default_factory=HostFacts)
-    packages: Mapping[str, str | None] = field(default_factory=dict)
-    torch: TorchFacts = field(default_factory=TorchFacts)
-
-    def as_json(self) -> Mapping[str, Any]:
-        """All of it as one JSON object. No key is one of a device's."""
-        return {**vars(self.host), **self.packages, **vars(self.torch)}
-
-
-def environment() -> Environment:
-    """All facts of host, packages and torch."""
-    return Environment(host=host_facts(), packages=package_facts(), torch=torch_facts())
-
-
-def host_facts() -> HostFacts:
+def host_facts() -> Facts:
     """Operating system, processor, load and the variables that matter. Imports no torch."""
     fields = dict(line.split("=", 1) for line in _read("etc/os-release").splitlines() if "=" in line)
-    return HostFacts(
-        python=platform.python_version(),
-        os=fields.get("PRETTY_NAME", "").strip('"') or platform.system() or None,
-        kernel=platform.release() or None,
-        machine=platform.machine() or None,
-        container=container(),
-        cpu=cpu_name(),
-        cpu_logical=os.cpu_count(),
-        cpu_physical=physical_cores(),
-        cpu_usable=_usable_cpus(),
-        cpu_quota=cpu_quota(),
-        cpu_isa=isa_flags(),
-        host_memory_bytes=_memory_bytes(),
-        governor=governor(),
-        load_1min=load_average(),
-        driver=driver_version(),
-        variables=variables(),
-    )
-
-
-def package_facts() -> dict[str, str | None]:
-    """Versions of the packages that decide the result, and the CUDA that torch was built for. Imports no torch."""
-    return {**{name.replace("-", "_"): package_version(name) for name in PACKAGES}, "cuda": torch_cuda_build()}
-
-
-def torch_facts() -> TorchFacts:
-    """What only torch itself can say. Imports torch; if that fails, what the packages say of it, and why."""
-    readings: dict[str, Callable[[Any], Any]] = {
-        "torch": lambda torch: str(torch.__version__),
-        "cuda": lambda torch: torch.version.cuda,
-        "hip": lambda torch: getattr(torch.version, "hip", None),
-        "cudnn": lambda torch: torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
-        "cuda_available": lambda torch: torch.cuda.is_available(),
-        "cuda_devices": lambda torch: torch.cuda.device_count(),
-        "torch_threads": lambda torch: torch.get_num_threads(),
-        "torch_interop_threads": lambda torch: torch.get_num_interop_threads(),
-        "torch_cpu_capability": lambda torch: torch.backends.cpu.get_cpu_capability(),
-        "mkldnn": lambda torch: torch.backends.mkldnn.is_available(),
+    return {
+        "python": platform.python_version(),
+        "os": fields.get("PRETTY_NAME", "").strip('"') or platform.system() or None,
+        "kernel": platform.release() or None,
+        "machine": platform.machine() or None,
+        "container": container(),
+        "cpu": cpu_name(),
+        "cpu_logical": os.cpu_count(),
+        "cpu_physical": physical_cores(),
+        "cpu_usable": _usable_cpus(),
+        "cpu_quota": cpu_quota(),
+        "cpu_isa": isa_flags(),
+        "host_memory_bytes": _memory_bytes(),
+        "governor": governor(),
+        "load_1min": load_average(),
+        "driver": driver_version(),
+        "variables": variables(),
     }
+
+
+_OF_TORCH: Mapping[str, Callable[[Any], Any]] = {
+    "torch": lambda torch: str(torch.__version__),
+    "cuda": lambda torch: torch.version.cuda,
+    "hip": lambda torch: getattr(torch.version, "hip", None),
+    "cudnn": lambda torch: torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+    "cuda_available": lambda torch: torch.cuda.is_available(),
+    "cuda_devices": lambda torch: torch.cuda.device_count(),
+    "torch_threads": lambda torch: torch.get_num_threads(),
+    "torch_interop_threads": lambda torch: torch.get_num_interop_threads(),
+    "torch_cpu_capability": lambda torch: torch.backends.cpu.get_cpu_capability(),
+    "mkldnn": lambda torch: torch.backends.mkldnn.is_available(),
+}
+
+
+def torch_facts() -> Facts:
+    """What only torch itself can say. Imports torch; "torch_error": why that fails, and most of the rest is None."""
+    facts: dict[str, Any] = {**dict.fromkeys(_OF_TORCH), "torch_error": None}
     try:
         import torch
     except Exception as fault:  # noqa: BLE001 - a broken installation raises anything; it becomes a fact
-        return TorchFacts(torch=package_version("torch"), cuda=torch_cuda_build(), torch_error=_line(fault))
-    return TorchFacts(**{name: _try(read, torch) for name, read in readings.items()})
+        return {**facts, "torch": package_version("torch"), "torch_error": _line(fault)}
+    for name, read in _OF_TORCH.items():
+        with contextlib.suppress(Exception):  # a reading that this version or build lacks is unknown
+            facts[name] = read(torch)
+    return facts
 
 
-def device_facts(device: str) -> DeviceProperties:
-    """What the device is. device: "cpu", "cuda" or "cuda:1". Imports torch."""
-    return (
-        DeviceProperties(
-            device=device,
-            name=cpu_name(),
-            stand_in=False,
-            memory_bytes=_memory_bytes(),
-            physical_cores=physical_cores(),
-            logical_cores=os.cpu_count(),
-            isa=isa_flags(),
-            threads=torch_facts().torch_threads,
-        )
-        if device.startswith("cpu")
-        else _cuda_properties(device)
-    )
+_OF_DEVICE = (
+    *("device", "name", "stand_in", "compute_capability", "multiprocessors", "memory_bytes", "l2_bytes", "clock_hz"),
+    *("memory_clock_hz", "memory_bus_bits", "uuid_hash", "physical_cores", "logical_cores", "isa", "threads", "error"),
+)
+
+
+def device_facts(device: str) -> Facts:
+    """What the device is; what does not apply to it is None. device: "cpu", "cuda" or "cuda:1". Imports torch.
+
+    The clock is the highest that the driver reports, not the present one. "error": why nothing else is known.
+    """
+    facts = _cpu_facts() if device.startswith("cpu") else _cuda_facts(device)
+    return {**dict.fromkeys(_OF_DEVICE), "device": device, **facts}
+
+
+def _cpu_facts() -> dict[str, Any]:
+    return {
+        "name": cpu_name(),
+        "stand_in": False,
+        "memory_bytes": _memory_bytes(),
+        "physical_cores": physical_cores(),
+        "logical_cores": os.cpu_count(),
+        "isa": isa_flags(),
+        "threads": torch_facts()["torch_threads"],
+    }
+
+
+def _cuda_facts(device: str) -> dict[str, Any]:
+    try:
+        import torch
+
+        properties = torch.cuda.get_device_properties(torch.device(device))
+    except Exception as fault:  # noqa: BLE001 - no torch, no CUDA build, no driver, no such device: all become a fact
+        return {"error": _line(fault)}
+    uuid, khz = getattr(properties, "uuid", None), getattr(properties, "clock_rate", None)
+    memory_khz = getattr(properties, "memory_clock_rate", None)
+    return {
+        "name": properties.name,
+        "stand_in": is_stand_in(properties.name),
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "clock_hz": None if khz is None else int(khz * 1000),
+        "memory_clock_hz": None if memory_khz is None else int(memory_khz * 1000),
+        "memory_bus_bits": getattr(properties, "memory_bus_width", None),
+        "uuid_hash": hashed(str(uuid)) if uuid else None,
+    }
 
 
 def host_state() -> dict[str, Any]:
@@ -226,14 +183,15 @@ def overrides() -> list[str]:
 def variables() -> dict[str, str]:
     """The environment variables that change what torch does, by name; uuids of devices in them are hashed, and
     libraries are named without their folders."""
-    found = {
-        name: re.sub(r"(GPU|MIG)-[0-9a-fA-F-]{36}", lambda found: f"{found.group(1)}-{hashed(found.group(0))}", value)
+    values = {
+        name: re.sub(r"(GPU|MIG)-[0-9a-fA-F-]{36}", lambda uuid: f"{uuid.group(1)}-{hashed(uuid.group(0))}", value)
         for name, value in sorted(os.environ.items())
         if (name in VARIABLES or name.startswith(VARIABLE_PREFIXES)) and SECRET.search(name) is None
     }
-    if PRELOADED in found:
-        found[PRELOADED] = ":".join(os.path.basename(path) for path in re.split(r"[:\s]+", found[PRELOADED]) if path)
-    return found
+    if PRELOADED in values:
+        paths = re.split(r"[:\s]+", values[PRELOADED])
+        values[PRELOADED] = ":".join(os.path.basename(path) for path in paths if path)
+    return values
 
 
 def cpu_name() -> str | None:
@@ -311,34 +269,6 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def torch_cuda_build() -> str | None:
-    """The CUDA version that torch was built for, read from its files; None for a CPU-only build or no torch."""
-    return torch_build("cuda")
-
-
-def _cuda_properties(device: str) -> DeviceProperties:
-    try:
-        import torch
-
-        properties = torch.cuda.get_device_properties(torch.device(device))
-    except Exception as fault:  # noqa: BLE001 - no torch, no CUDA build, no driver, no such device: all become a fact
-        return DeviceProperties(device=device, error=_line(fault))
-    uuid = getattr(properties, "uuid", None)
-    return DeviceProperties(
-        device=device,
-        name=properties.name,
-        stand_in=is_stand_in(properties.name),
-        compute_capability=f"{properties.major}.{properties.minor}",
-        multiprocessors=properties.multi_processor_count,
-        memory_bytes=properties.total_memory,
-        l2_bytes=getattr(properties, "L2_cache_size", None),
-        clock_hz=_scaled(getattr(properties, "clock_rate", None), 1000),  # kHz
-        memory_clock_hz=_scaled(getattr(properties, "memory_clock_rate", None), 1000),
-        memory_bus_bits=getattr(properties, "memory_bus_width", None),
-        uuid_hash=hashed(str(uuid)) if uuid else None,
-    )
-
-
 def _usable_cpus() -> int | None:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
@@ -358,26 +288,11 @@ def _memory_bytes() -> int | None:
 
 
 def _read(path: str) -> str:
-    return _text(ROOT / path)
-
-
-def _text(path: Path) -> str:
     """A file's text, or "" where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return (ROOT / path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _try(read: Callable[[Any], Any], module: Any) -> Any:
-    try:
-        return read(module)
-    except Exception:  # noqa: BLE001 - a reading that this version or build lacks is unknown, which is None
-        return None
-
-
-def _scaled(value: float | None, factor: int) -> int | None:
-    return None if value is None else int(value * factor)
 
 
 def _line(fault: BaseException) -> str:

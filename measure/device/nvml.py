@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from analysis.devices.telemetry import Reading
-from measure.device.telemetry import DeviceFacts, Processes, state_before
+from measure.device.telemetry import Processes, state_before
 from results.errors import DeviceLost, Unavailable
+from results.records.cell import Telemetry
 from results.text_files import hashed
 
 PERMANENT = frozenset((2, 3, 4, 13, 25, 26))
@@ -87,7 +87,7 @@ POLLED: Mapping[str, Ask] = {
     ),
     "memory_used_bytes": (("nvmlDeviceGetMemoryInfo",), (), lambda memory: int(memory.used)),
 }
-"""Field of `Reading` → how to ask for it. The "…ThrottleReasons" and the plain temperature call end with CUDA 14."""
+"""Field of `Telemetry` → how to ask for it. The "…ThrottleReasons" and the plain temperature call end with CUDA 14."""
 
 STATE: Mapping[str, Ask] = {
     "name": (("nvmlDeviceGetName",), (), _text),
@@ -105,7 +105,7 @@ STATE: Mapping[str, Ask] = {
     "sm_clock_max_hz": (("nvmlDeviceGetMaxClockInfo",), ("NVML_CLOCK_SM",), _hz),
     "memory_clock_max_hz": (("nvmlDeviceGetMaxClockInfo",), ("NVML_CLOCK_MEM",), _hz),
 }
-"""Field of `DeviceFacts` → how to ask for it; the driver is asked without a device."""
+"""Fact → how to ask for it; the driver is asked without a device."""
 
 OF_THE_SLICE = ("memory_used_bytes",)
 """What a MIG slice knows of itself; the rest is asked of the GPU it is cut from."""
@@ -130,19 +130,17 @@ class Nvml:
         if whole is not None:
             self.reasons["mig_slice"] = "clocks, power, energy and temperature are those of the whole GPU"
 
-    def poll(self) -> Reading:
+    def poll(self) -> Telemetry:
         """One reading now. Raises Unavailable when the device or its driver is gone."""
         time_s, instant_w = self._clock(), self._instant_power_w()
         known: dict[str, Any] = {"power_w": instant_w} if instant_w else {}
         asked = {field: self._ask(field, *how) for field, how in POLLED.items() if field not in known}
-        return Reading(time_s=time_s, **known, **asked)
+        return Telemetry(cell_id="", attempt=0, time_s=time_s, **known, **asked)
 
-    def facts(self) -> DeviceFacts:
+    def facts(self) -> Mapping[str, Any]:
         """What the device is and is set to. Raises Unavailable when the device or its driver is gone."""
-        return DeviceFacts(
-            **{key: self._ask(key, *how) for key, how in STATE.items()},
-            driver=_text(_mapped(self._nvml, self._nvml.nvmlSystemGetDriverVersion)),
-        )
+        driver = _text(_mapped(self._nvml, self._nvml.nvmlSystemGetDriverVersion))
+        return {**{key: self._ask(key, *how) for key, how in STATE.items()}, "driver": driver}
 
     def preflight(self, baseline: Processes | None = None) -> dict[str, Any]:
         """State before a run: `measure.device.telemetry.state_before`."""

@@ -8,9 +8,9 @@ Not claimed: energy of other parts of the machine, or of other work on the devic
 import math
 from typing import Any
 
-from analysis.devices.telemetry import Reading
 from measure.device.telemetry import open_device
 from results.errors import Unavailable
+from results.records.cell import Telemetry
 
 
 class LoopEnergy:
@@ -22,9 +22,9 @@ class LoopEnergy:
     def __init__(self, device: str) -> None:
         self._telemetry: Any = None
         self._reason = ""
-        self._start: Reading | None = None
-        self._window: Reading | None = None
-        self._final: Reading | None = None
+        self._start: Telemetry | None = None
+        self._window: Telemetry | None = None
+        self._final: Telemetry | None = None
         try:
             self._telemetry = open_device(device)
         except Unavailable as reason:
@@ -50,7 +50,7 @@ class LoopEnergy:
             self._telemetry.close()
             self._telemetry = None
 
-    def _between(self, before: Reading | None, now: Reading | None) -> tuple[float | None, str]:
+    def _between(self, before: Telemetry | None, now: Telemetry | None) -> tuple[float | None, str]:
         if now is None or before is None or not now.time_s > before.time_s:
             return None, self._reason or "no energy: no step was completed after the warm-up"
         if now.energy_j is None or before.energy_j is None:
@@ -60,11 +60,11 @@ class LoopEnergy:
             return None, "no energy: the device has no energy counter that goes on"
         return power_w, ""
 
-    def _read(self) -> Reading | None:
+    def _read(self) -> Telemetry | None:
         if self._telemetry is None:
             return self._final
         try:
-            reading: Reading = self._telemetry.poll()
+            reading: Telemetry = self._telemetry.poll()
             return reading
         except Unavailable as reason:
             self._reason = f"no energy: {reason}"

@@ -399,11 +399,11 @@ def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.
 
 def _place(device: torch.device, peak_flop_per_s: float | None, rows: list[Ceiling]) -> LoopDevice:
     facts = device_facts(str(device))
-    name = str(facts.name or device)
+    name = str(facts["name"] or device)
     if peak_flop_per_s is not None:
         peak = Denominator("user", dict.fromkeys(UNITS, peak_flop_per_s), dict.fromkeys(UNITS, "peak_flop_per_s"))
     else:
-        peak = datasheet(name, str(device), facts.multiprocessors)
+        peak = datasheet(name, str(device), facts["multiprocessors"])
     wrong = {row.device_name for row in rows if row.device_name and row.device_name != name}
     wrong |= {row.device for row in rows if row.device.partition(":")[0] != device.type}
     if wrong:

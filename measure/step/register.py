@@ -143,7 +143,7 @@ def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_
     unknown = [name for name in precisions if name not in PRECISIONS]
     if unknown or not precisions:
         raise ValueError(f"expected precisions of {', '.join(PRECISIONS)}, got {', '.join(unknown) or 'none'}")
-    name = str(device_facts(device).name or "")
+    name = str(device_facts(device)["name"] or "")
     rows = ceilings_by_precision(device, precisions, clock_for(device), budget_s)
     return [replace(row, device_name=name) for row in rows]
 

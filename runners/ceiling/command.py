@@ -122,7 +122,6 @@ def _search(
     from reports.ceiling import CeilingAnswer
     from runners.ceiling.search import Search
 
-    host = probed.environment.host
     search = Search(worker, probed.device, probed.name, passing)
     interrupted = False
     try:
@@ -134,18 +133,15 @@ def _search(
     if interrupted and not search.rows:
         raise KeyboardInterrupt
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
-    notes += devices.busy(probed.device, host, OTHERS)
+    notes += devices.busy(probed.device, probed.environment, OTHERS)
     return CeilingAnswer(
         device=probed.device,
         device_name=search.device_name,
         rows=tuple(search.rows),
-        multiprocessors=probed.properties.multiprocessors,
+        multiprocessors=probed.properties.get("multiprocessors"),
         environment={
-            "torch": probed.environment.torch.torch,
-            "driver": host.driver,
-            "load_1min": host.load_1min,
-            "cpu_usable": host.cpu_usable,
-            "clock_hz": probed.properties.clock_hz,
+            **{name: probed.environment.get(name) for name in ("torch", "driver", "load_1min", "cpu_usable")},
+            "clock_hz": probed.properties.get("clock_hz"),
         },
         notes=tuple(notes),
     ), interrupted
@@ -163,7 +159,7 @@ def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, 
 def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | None, ...]:
     """Of torch: those asked for, or as many as it takes by itself; None on a device that has no such number."""
     if probed.device.startswith("cpu"):
-        return options.threads or (probed.properties.threads,)
+        return options.threads or (probed.properties.get("threads"),)
     if options.threads:
         raise Mistake(NO_CPU.format(device=probed.device))
     return (None,)

@@ -154,7 +154,7 @@ def copies(device: str) -> list[Move]:
     from measure.ceiling import machine
     from measure.device import environment
 
-    memory_bytes = environment.device_facts(device).memory_bytes or 0
+    memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
     return moves(device.partition(":")[0], machine.last_cache_bytes(device), memory_bytes)
 
 

@@ -261,7 +261,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
     try:
         probed = [devices.probed_device(worker, device) for device in options.device]
         _check_precisions(options, probed)
-        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment.host, OTHERS))
+        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
         found = characterize_plan.requests(options, [each.device for each in probed])
         wanted = [_on(request, probed) for request in found]
         only = len({each.recording.workload for each in wanted}) == 1
@@ -285,7 +285,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
 def _on(request: RecordingRequest, probed: Sequence[ProbeResult]) -> RecordingRequest:
     """The request, with what its device is and which PyTorch runs it."""
     device = next(each for each in probed if each.device == request.recording.device)
-    version = device.environment.torch.torch or ""
+    version = device.environment.get("torch") or ""
     return replace(request, recording=replace(request.recording, device_name=device.name, torch_version=version))
 
 

@@ -276,8 +276,10 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
             passing("")
             say(f"warning: no ceilings: {answer.reason}")
         rows = [] if isinstance(answer, WorkerFault) else answer
-    threads = facts.threads if probed.device.startswith("cpu") else None
-    return machine_of(rows or [], probed.device, probed.name, facts.multiprocessors, threads, facts.clock_hz)
+    threads = facts.get("threads") if probed.device.startswith("cpu") else None
+    return machine_of(
+        rows or [], probed.device, probed.name, facts.get("multiprocessors"), threads, facts.get("clock_hz")
+    )
 
 
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
@@ -304,7 +306,7 @@ def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Mach
         if answer.status in ASKED_WRONGLY:
             raise Mistake(f"{options.model}: {answer.reason.removeprefix(f'{options.model}: ')}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    notes = (*answer.notes, *devices.busy(probed.device, probed.environment.host, OTHERS))
+    notes = (*answer.notes, *devices.busy(probed.device, probed.environment, OTHERS))
     return replace(
         answer,
         machine=machine,

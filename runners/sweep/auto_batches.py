@@ -101,7 +101,7 @@ def grid_with_batches(grid: Grid, probed: ProbeResult) -> Grid:
 def memory_bytes(probed: ProbeResult) -> int:
     """The memory of a device: a CUDA device's own; of a CPU, what the host has free now."""
     if probed.device.startswith("cuda"):
-        return probed.properties.memory_bytes or 0
+        return probed.properties.get("memory_bytes") or 0
     return host_bytes()
 
 

@@ -156,7 +156,7 @@ def _sweep_on(
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
     grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
     if resumed is None and type(executor) is Local and probed.device == "cpu" and "OMP_NUM_THREADS" in os.environ:
-        grids = [dataclasses.replace(grid, threads=probed.properties.threads) for grid in grids]
+        grids = [dataclasses.replace(grid, threads=probed.properties.get("threads")) for grid in grids]
     earlier = _earlier(grids, stored)
     check_unchanged(grids[0], earlier)
 
@@ -317,7 +317,7 @@ def _notes(probed: ProbeResult) -> tuple[str, ...]:
     """What a reader of the run must know before its numbers."""
     from analysis.devices.peaks import stand_in_warning
 
-    return (stand_in_warning(probed.name),) if probed.properties.stand_in else ()
+    return (stand_in_warning(probed.name),) if probed.properties.get("stand_in") else ()
 
 
 def _report(path: Path, form: str, convention: str | None) -> None:

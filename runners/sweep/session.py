@@ -13,7 +13,7 @@ from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
-from results.records.cell import Ceiling, Cell, Run, Telemetry
+from results.records.cell import Ceiling, Cell, Run
 from results.records.counts import ProfiledOperation
 from results.records.rows import MEASURED, Record, changed, digest
 from results.store.manifest import utc_now
@@ -335,7 +335,7 @@ class Session:
         self._operations = measured.operations
         self._rows |= {
             "samples.csv": [replace(block, **attempt, index=index) for index, block in enumerate(measured.blocks)],
-            "telemetry.csv": [Telemetry(**attempt, **vars(reading)) for reading in self.watch.window(start_s, end_s)],
+            "telemetry.csv": [changed(reading, attempt) for reading in self.watch.window(start_s, end_s)],
             **{file: [changed(row, attempt) for row in records] for file, records in measured.ranks.items()},
         }
         energy = self._energy(cell, start_s, end_s)

@@ -15,12 +15,12 @@ from typing import Any
 
 from analysis.devices.peaks import kept_row
 from analysis.devices.precisions import PRECISIONS
-from analysis.devices.telemetry import Reading, energy
-from measure.device.environment import DeviceProperties, Environment, HostFacts
+from analysis.devices.telemetry import energy
+from measure.device.environment import Facts
 from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 from measure.timing.disturbance import absent
 from results.errors import DeviceLost, Unavailable
-from results.records.cell import Sitting
+from results.records.cell import Sitting, Telemetry
 from runners.cli.exits import Mistake
 from runners.cli.progress import passing
 
@@ -50,9 +50,9 @@ def probed_device(worker: Any, device: str) -> ProbeResult:
     return found
 
 
-def busy(device: str, host: HostFacts, so: str) -> list[str]:
+def busy(device: str, host: Facts, so: str) -> list[str]:
     """A line where others used this processor as the command began. so: what that means for its numbers."""
-    load, cores = host.load_1min, host.cpu_usable or 1
+    load, cores = host.get("load_1min"), host.get("cpu_usable") or 1
     if not device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
         return []
     return [f"the load was {load:.1f} on {cores} cores when this began: {so}"]
@@ -60,21 +60,22 @@ def busy(device: str, host: HostFacts, so: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """What a device is, and what runs on it. refused: precision → why it cannot be measured here."""
+    """What a device is, and what runs on it (`measure.device.environment`). refused: precision → why it cannot be
+    measured here."""
 
     device: str
-    environment: Environment = field(default_factory=Environment)
-    properties: DeviceProperties = field(default_factory=DeviceProperties)
+    environment: Facts = field(default_factory=dict)
+    properties: Facts = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The device's own; "" where it says none."""
-        return self.properties.name or ""
+        return self.properties.get("name") or ""
 
     def as_json(self) -> Mapping[str, Any]:
         """The environment and the device as one JSON object."""
-        return {**self.environment.as_json(), **vars(self.properties)}
+        return {**self.environment, **self.properties}
 
 
 def probe(device: str) -> ProbeResult:
@@ -153,9 +154,9 @@ def sitting_of(
         host=host,
         device=probed.device,
         device_name=probed.name,
-        device_uuid=probed.properties.uuid_hash or "",
-        driver=environment.host.driver or "",
-        torch_version=environment.torch.torch or "",
+        device_uuid=probed.properties.get("uuid_hash") or "",
+        driver=environment.get("driver") or "",
+        torch_version=environment.get("torch") or "",
         peak_row="" if row is None else str(row["row_id"]),
         environment={**probed.as_json(), **facts},
         preflight=dict(preflight),
@@ -164,7 +165,7 @@ def sitting_of(
 
 def peak_row(probed: ProbeResult) -> dict[str, Any] | None:
     """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
-    return kept_row(probed.name, probed.properties.multiprocessors)
+    return kept_row(probed.name, probed.properties.get("multiprocessors"))
 
 
 WORKERS = 1
@@ -226,7 +227,7 @@ class TelemetryWatch:
             self._sampler = Sampler(self._telemetry)
             self._sampler.start()
 
-    def window(self, start_s: float, end_s: float) -> list[Reading]:
+    def window(self, start_s: float, end_s: float) -> list[Telemetry]:
         """The readings of a window of host time, and their neighbours."""
         return [] if self._sampler is None else self._sampler.between(start_s, end_s)
 

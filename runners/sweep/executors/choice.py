@@ -54,7 +54,7 @@ class Local:
         """Begins a session. Raises ValueError if this machine may not go on with the run."""
         from results.store.manifest import harness_version, utc_now
 
-        self._torch, version = str(probed.environment.torch.torch), harness_version()
+        self._torch, version = str(probed.environment.get("torch")), harness_version()
         watch = self._watch = TelemetryWatch(probed.device)
         for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
             say(f"note: earlier sessions of this run were collected by version {other}, this is {version}")

@@ -276,7 +276,9 @@ class Slot:
         probed = self.probe()
         if probed.device.startswith("cuda"):
             check_single_device(os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self._held = hold(probed.properties.uuid_hash or probed.device.partition(":")[0], Path(tempfile.gettempdir()))
+        self._held = hold(
+            probed.properties.get("uuid_hash") or probed.device.partition(":")[0], Path(tempfile.gettempdir())
+        )
         self._watch = TelemetryWatch(probed.device)
         preflight = self._watch.preflight()
         if others := preflight.get("other_processes"):

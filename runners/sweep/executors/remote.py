@@ -179,7 +179,7 @@ class Remote:
 
     def _order(self, slot: str, cell: Cell) -> Order:
         held, cell_id = self.held[slot], cell.cell_id
-        version = str(held.facts.probed.environment.torch.torch)
+        version = str(held.facts.probed.environment.get("torch"))
         traced = "exact" in cell.methods and not reason_against(cell) and self._has_trace(trace_id(cell, version))
         return Order(cell, self._store.next_attempt(cell_id), held.sitting, version, utc_now(), traced)
 

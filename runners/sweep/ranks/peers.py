@@ -23,9 +23,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.telemetry import Reading
 from results.process import die_with_parent
-from results.records.cell import Cell
+from results.records.cell import Cell, Telemetry
 from runners.workers.devices import Place, ProbeResult, TelemetryWatch
 from runners.workers.pool import Worker, WorkerFault
 
@@ -215,7 +214,7 @@ class RankAnswer:
 
     facts: RankFacts
     found: Any
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[Telemetry, ...] = ()
     energy_j: float | None = None
 
 

@@ -267,9 +267,7 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
             for index, block in enumerate(each.measured.blocks)
         ],
         "rank_telemetry.csv": [
-            RankTelemetry(cell_id="", attempt=0, rank=rank, **vars(reading))
-            for rank, answer in answers.items()
-            for reading in answer.readings
+            RankTelemetry(**vars(reading), rank=rank) for rank, answer in answers.items() for reading in answer.readings
         ],
         "collectives.csv": [] if report is None else _collectives(report),
     }

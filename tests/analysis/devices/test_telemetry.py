@@ -9,19 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.devices.telemetry import EVENT_REASONS, Reading, energy, event_shares, mean_power_w, mean_sm_clock_hz
+from analysis.devices.telemetry import EVENT_REASONS, energy, event_shares, mean_power_w, mean_sm_clock_hz
 from measure.device import nvml
 from measure.device.nvml import decode_event_reasons, open_nvml
 from measure.device.telemetry import Sampler
 from results.errors import DeviceLost, Unavailable
+from results.records.cell import Telemetry
 
 # --- readings ---
 
 
-def steady(seconds: int, power_w: float | None = 500.0, counter: bool = True, start_s: float = 100.0) -> list[Reading]:
+def steady(
+    seconds: int, power_w: float | None = 500.0, counter: bool = True, start_s: float = 100.0
+) -> list[Telemetry]:
     """Ten readings a second of a constant load; the counter had 7000 J."""
     return [
-        Reading(
+        Telemetry(
+            cell_id="",
+            attempt=0,
             time_s=start_s + i / 10,
             power_w=power_w,
             energy_j=7000 + 500 * i / 10 if counter else None,
@@ -38,7 +43,7 @@ def test_the_counter_gives_power_times_time():
 
 def test_polled_power_is_the_trapezoid():
     # power rises 10 W each second from 0 at 100 s: the integral from 102 to 112 is 5 * (12**2 - 2**2) = 700 J
-    readings = [Reading(time_s=100 + i / 2, power_w=10 * i / 2) for i in range(60)]
+    readings = [Telemetry(cell_id="", attempt=0, time_s=100 + i / 2, power_w=10 * i / 2) for i in range(60)]
     assert energy(readings, 102.0, 112.0) == (pytest.approx(700), "polled", "no energy counter")
 
 
@@ -80,7 +85,7 @@ def test_a_long_gap_in_polled_power_is_not_bridged():
 def test_the_mean_clock_is_weighted_by_time():
     # 1 GHz until 10 s, 2 GHz from 11 s on, a straight line between: over 9 to 13, (1 + 1.5 + 2 * 2) / 4
     hertz = [(t, 10**9 if t <= 10 else 2 * 10**9) for t in range(20)]
-    readings = [Reading(time_s=float(t), sm_clock_hz=hz) for t, hz in hertz]
+    readings = [Telemetry(cell_id="", attempt=0, time_s=float(t), sm_clock_hz=hz) for t, hz in hertz]
     assert mean_sm_clock_hz(readings, 9.0, 13.0) == pytest.approx(6.5e9 / 4)
     assert mean_sm_clock_hz(readings, 13.0, 13.0) is None
     assert mean_power_w(steady(20), 102.0, 112.0) == pytest.approx(500)
@@ -88,7 +93,7 @@ def test_the_mean_clock_is_weighted_by_time():
 
 @given(st.lists(st.floats(10, 900), min_size=4, max_size=40), st.floats(0.1, 0.9))
 def test_energy_adds_up_over_neighbouring_windows(watts, share):
-    readings = [Reading(time_s=i / 4, power_w=w) for i, w in enumerate(watts)]
+    readings = [Telemetry(cell_id="", attempt=0, time_s=i / 4, power_w=w) for i, w in enumerate(watts)]
     end_s = readings[-1].time_s
     middle_s = share * end_s
     parts = energy(readings, 0.0, middle_s).joules + energy(readings, middle_s, end_s).joules
@@ -209,7 +214,9 @@ def test_power_is_the_instantaneous_one_where_there_is_such_a_field(code, expect
 
 
 def test_a_reading_is_in_si_units():
-    assert opened(FakeNvml()).poll() == Reading(
+    assert opened(FakeNvml()).poll() == Telemetry(
+        cell_id="",
+        attempt=0,
         time_s=12.5,
         sm_clock_hz=1_410_000_000,
         memory_clock_hz=1_215_000_000,
@@ -366,11 +373,11 @@ class Polled:
         self.fault = fault or Unavailable("NVML: GPU is lost")
         self.fails_at = fails_at
 
-    def poll(self) -> Reading:
+    def poll(self) -> Telemetry:
         self.polls += 1
         if self.polls == self.fails_at:
             raise self.fault
-        return Reading(time_s=float(self.polls))
+        return Telemetry(cell_id="", attempt=0, time_s=float(self.polls))
 
 
 def sampled(device: Polled) -> Sampler:

@@ -17,9 +17,8 @@ CLEAN: dict[str, str] = {}
 def as_found(monkeypatch):
     for name in apply_precision.RECORDED_ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
-    before = apply_precision._snapshot()
-    yield
-    apply_precision._restore(before)
+    with apply_precision.restored():
+        yield
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from analysis.devices.telemetry import Reading
 from measure.ceiling import trials
 from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
 from measure.meter.step_times import StepBlock, Stretch
+from results.records.cell import Telemetry
 from tests.measure.meter.square_layers import BATCH, LAYER, measured, meter_of, net, samples
 from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
@@ -340,7 +340,9 @@ def test_memory_is_flat_and_the_mean_stays_exact():
 
 
 def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
-    readings = iter(Reading(time_s=second, energy_j=50.0 * second) for second in (0.0, 2.0, 4.0))
+    readings = iter(
+        Telemetry(cell_id="", attempt=0, time_s=second, energy_j=50.0 * second) for second in (0.0, 2.0, 4.0)
+    )
     telemetry = SimpleNamespace(poll=lambda: next(readings), close=lambda: None)
     monkeypatch.setattr(energy, "open_device", lambda _device: telemetry)
     model = net()

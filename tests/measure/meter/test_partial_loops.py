@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis.devices import telemetry
 from analysis.devices.ceilings import best
 from measure.meter import energy
-from results.records.cell import Ceiling
+from results.records.cell import Ceiling, Telemetry
 from tests.measure.meter.square_layers import meter_of
 
 WIDTH, BATCH = 8, 4
@@ -49,7 +48,7 @@ def test_samples_and_what_the_caller_counts_are_not_added_up():
     "joules", [(1.0, math.inf), (math.nan, 2.0), (1.0, math.nan), (2.0, 1.0), (math.inf, math.inf)]
 )
 def test_a_counter_that_is_no_number_gives_no_energy(joules, monkeypatch):
-    readings = [telemetry.Reading(time_s=float(at), energy_j=value) for at, value in enumerate(joules)]
+    readings = [Telemetry(cell_id="", attempt=0, time_s=float(at), energy_j=value) for at, value in enumerate(joules)]
     counter = SimpleNamespace(poll=lambda: readings.pop(0), close=lambda: None)
     monkeypatch.setattr(energy, "open_device", lambda _device: counter)
     model = torch.nn.Linear(WIDTH, WIDTH)

@@ -11,7 +11,6 @@ import pytest
 
 from analysis.profile.roofline import machine_of
 from measure.ceiling.trials import moves, sweep
-from measure.device.environment import DeviceProperties, Environment, TorchFacts
 from results.records.cell import Ceiling
 from runners.ceiling import command as ceiling_command
 from runners.ceiling.search import Search
@@ -23,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 
 PROBED = ProbeResult(
     device="cpu",
-    environment=Environment(torch=TorchFacts(torch="2.15.0")),
-    properties=DeviceProperties(device="cpu", name="Some CPU", threads=2),
+    environment={"torch": "2.15.0"},
+    properties={"device": "cpu", "name": "Some CPU", "threads": 2},
     refused={"tf32": "no tf32 here"},
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.devices.telemetry import Reading
+from results.records.cell import Telemetry
 from runners import doctor as doctor_command
 from runners import machine_checks as checks
 from runners.machine_checks import Check
@@ -183,9 +183,9 @@ class Gpu:
     def preflight(self) -> dict[str, Any]:
         return self.state
 
-    def poll(self) -> Reading:
-        fields = {field.name for field in dataclasses.fields(Reading)} & self.state.keys()
-        return Reading(time_s=1.0, **{field: self.state[field] for field in fields})
+    def poll(self) -> Telemetry:
+        fields = {field.name for field in dataclasses.fields(Telemetry)} & self.state.keys()
+        return Telemetry(cell_id="", attempt=0, time_s=1.0, **{field: self.state[field] for field in fields})
 
 
 @pytest.mark.parametrize(

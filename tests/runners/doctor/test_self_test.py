@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from analysis.devices import peaks
-from analysis.devices.telemetry import Reading
 from cleaning.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from results.errors import Unavailable
+from results.records.cell import Telemetry
 from runners import doctor as command
 from runners import self_test
 from runners import self_test as known_work
@@ -197,7 +197,9 @@ def test_a_clock_that_is_lowered_in_the_middle_is_no_fault(monkeypatch, said, co
             return None
 
         def poll(self):
-            return Reading(time_s=0.0, sm_clock_hz=hz[clock.block + 1] if said else None)  # while the block runs
+            return Telemetry(
+                cell_id="", attempt=0, time_s=0.0, sm_clock_hz=hz[clock.block + 1] if said else None
+            )  # while the block runs
 
     monkeypatch.setattr("runners.self_test.open_device", lambda device: Clocked())
     found = self_test.intervals(GPU)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from measure.device.environment import DeviceProperties
 from reports.shared.layout import to_csv
 from results.records.cell import Ceiling
 from runners.cli.exits import Mistake
@@ -25,7 +24,7 @@ from tests.support.made_up.made_up_profile import PROFILE, profile
 ROOT = Path(__file__).parents[3]
 
 PROBED = ProbeResult(
-    device="cpu", properties=DeviceProperties(name="Made-up 9000", threads=2), refused={"tf32": "tf32 needs a GPU"}
+    device="cpu", properties={"name": "Made-up 9000", "threads": 2}, refused={"tf32": "tf32 needs a GPU"}
 )
 
 NET = """

@@ -40,7 +40,7 @@ def measure(of: Cell):
 class TestProbe:
     def test_a_cpu_and_what_it_lacks(self):
         probed = probe("cpu")
-        assert probed.device == probed.properties.device == "cpu"
+        assert probed.device == probed.properties["device"] == "cpu"
         assert "fp32" not in probed.refused
         assert "a CPU has none" in probed.refused["tf32"]
         assert pickle.loads(pickle.dumps(probed)) == probed

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from analysis.devices.telemetry import Reading
 from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
+from results.records.cell import Telemetry
 from runners.workers import devices as telemetry
 from runners.workers.devices import TelemetryWatch, WindowEnergy
 from tests.support.fakes.polls import polled, until
@@ -30,9 +30,11 @@ class Card:
             raise self.fault
         self.said.append(what)
 
-    def poll(self) -> Reading:
+    def poll(self) -> Telemetry:
         self._asked("poll")
-        return Reading(time_s=time.monotonic(), power_w=self.power_w, sm_clock_hz=1_500_000_000)
+        return Telemetry(
+            cell_id="", attempt=0, time_s=time.monotonic(), power_w=self.power_w, sm_clock_hz=1_500_000_000
+        )
 
     def processes(self):
         self._asked("processes")

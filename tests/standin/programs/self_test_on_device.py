@@ -61,7 +61,7 @@ def answers() -> dict[str, dict[str, object]]:
     """Each check's row on the device of this process."""
     torch.cuda.init()
     facts = device_facts("cuda")
-    asked = DeviceUnderTest("cuda", str(facts.name), facts.multiprocessors)
+    asked = DeviceUnderTest("cuda", str(facts["name"]), facts["multiprocessors"])
     return {name: asdict(guarded(name, check, asked)) for name, check in CHECKED.items()}
 
 

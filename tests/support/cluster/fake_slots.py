@@ -8,7 +8,6 @@ import time
 from collections import deque
 from typing import Any
 
-from measure.device.environment import DeviceProperties, Environment
 from results.records.cell import Cell, Run
 from runners.sweep.executors.remote import Answer, Event, Loss, Ready
 from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
@@ -28,7 +27,7 @@ CELL_S = "FLOPLEDGER_TEST_CELL_S"
 
 
 def place(host: str = "", name: str = "A CPU", utc_s: float = 0.0) -> SlotFacts:
-    probed = ProbeResult(device="cpu", environment=Environment(), properties=DeviceProperties(name=name))
+    probed = ProbeResult(device="cpu", properties={"name": name})
     return SlotFacts(host or socket.gethostname(), probed, {}, utc_s or time.time())
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from analysis.devices.telemetry import Reading
-from results.records.cell import Ceiling, Cell, Sample
+from results.records.cell import Ceiling, Cell, Sample, Telemetry
 from results.records.counts import FlopCount, ProfiledOperation
 from results.store.disk import Disk
 from results.store.store import Store
@@ -76,9 +75,12 @@ class FakeWatch:
         self.lost = ""
         self.windows: list[tuple[float, float]] = []
 
-    def window(self, start_s: float, end_s: float) -> list[Reading]:
+    def window(self, start_s: float, end_s: float) -> list[Telemetry]:
         self.windows.append((start_s, end_s))
-        return [Reading(time_s=start_s, power_w=100.0), Reading(time_s=end_s, power_w=100.0)]
+        return [
+            Telemetry(cell_id="", attempt=0, time_s=start_s, power_w=100.0),
+            Telemetry(cell_id="", attempt=0, time_s=end_s, power_w=100.0),
+        ]
 
     def energy(self, start_s: float, end_s: float) -> WindowEnergy:
         if self.fault is not None:
