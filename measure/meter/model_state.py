@@ -19,8 +19,6 @@ from typing import Any
 
 import torch
 
-from measure.model.state_snapshot import modules
-
 _trains: Any = operator.attrgetter("requires_grad")
 _mode: Any = operator.attrgetter("training")
 _chained = itertools.chain.from_iterable
@@ -66,13 +64,13 @@ class ModelState:
         self._flags = None
 
     def _collect(self) -> None:
-        found = modules(self._model)
-        if list(map(id, found)) != list(map(id, self._modules)):
+        modules = list(self._model.modules())
+        if list(map(id, modules)) != list(map(id, self._modules)):
             self._known.clear()
-        self._modules = found
-        self._held = [held for each in found for held in (each._modules, each._parameters)]
+        self._modules = modules
+        self._held = [held for each in modules for held in (each._modules, each._parameters)]
         self._addresses = [id(value) for held in self._held for value in held.values()]
-        self._parameters = [each for module in found for each in module._parameters.values() if each is not None]
+        self._parameters = [each for module in modules for each in module._parameters.values() if each is not None]
         self._sizes = tuple([(each.shape, each.dtype) for each in self._parameters])
         self._flags = None
 

@@ -4,19 +4,16 @@ Afterwards every module has the attributes, lists and modes it had, every parame
 PyTorch's (on the CPU) and NumPy's random numbers go on where they were. Not undone: what the model's code changes
 outside of its modules, generators that it keeps of its own, and those of other devices.
 
-How the adapters run a model: as users of counters do, and leaving it as it was.
-
-Eval mode, gradients on, real tensors unless an adapter says otherwise. The backward pass that they count is that of the
-sum of all output tensors: its gradients are of parameters, the input needs none. Nothing here counts.
+Counters run it in eval mode with gradients on (`evaluating`). The backward pass that they count is that of the sum of
+all output tensors (`summed`): its gradients are of parameters, the input needs none. Nothing here counts.
 """
 
 import contextlib
 import ctypes
-import functools
 import operator
 import random
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,74 +21,37 @@ from torch.nn.utils.rnn import PackedSequence
 
 from results.records.counts import instances
 
-_SAVED = (list, dict, set)
-_BARE = frozenset(vars(torch.nn.Module()))
-
-
-def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """All modules, each once, the model first. Model.modules() takes three times as long."""
-    found, stack = {id(model): model}, [model]
-    while stack:
-        for child in stack.pop()._modules.values():
-            if child is not None and id(child) not in found:
-                found[id(child)] = child
-                if child._modules:
-                    stack.append(child)
-    return list(found.values())
-
-
-def _is_steady(module: torch.nn.Module) -> bool:
-    """Whether this is a layer of PyTorch's or torchvision's own, which keeps what it has, and its tensors in place."""
-    own = module.__dict__
-    kind: Any = type(module)
-    return not (own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(kind)
-
-
-@functools.cache
-def _is_own(kind: type) -> bool:
-    return kind.__module__.startswith(("torch.nn.modules.", "torchvision.ops."))
-
 
 @contextlib.contextmanager
 def preserved_state(model: torch.nn.Module) -> Iterator[None]:
     """Run the model inside; afterwards all its modules are as before."""
-    every = modules(model)
-    states = [(module, dict(vars(module)), _contents(module)) for module in every if not _is_steady(module)]
-    gradients = [(p, p.grad) for module in every for p in module._parameters.values() if p is not None]
+    modules = list(model.modules())
+    attributes = [(module, dict(vars(module))) for module in modules]
+    contents = [
+        (value, value.copy())
+        for module in modules
+        for value in vars(module).values()  # parameters, buffers, hooks and children, too
+        if isinstance(value, (list, dict, set))
+    ]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
         yield
     finally:
-        for module, attributes, contents in states:
-            if not _same(module.__dict__, attributes):
+        for module, held in attributes:
+            if not _same(module.__dict__, held):
                 module.__dict__.clear()
-                module.__dict__.update(attributes)
-            for value, before in contents:
-                if isinstance(value, list):
-                    value[:] = before
-                elif isinstance(value, dict):
-                    if not _same(value, before):
-                        value.clear()
-                        value.update(before)
-                elif value ^ before:
-                    value.clear()
-                    value.update(before)
+                module.__dict__.update(held)
+        for value, before in contents:
+            if isinstance(value, list):
+                value[:] = before
+            elif isinstance(value, set) or not _same(value, before):
+                value.clear()
+                value.update(before)
         for parameter, gradient in gradients:
-            if parameter.grad is not gradient:
-                parameter.grad = gradient
+            parameter.grad = gradient
 
 
-def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
-    """Lists, dicts and sets among the attributes (also of parameters, buffers, children), and what they hold."""
-    found: list[tuple[Any, Any]] = []
-    for name, value in module.__dict__.items():
-        if isinstance(value, _SAVED) and (value or name not in _BARE):
-            found.append(
-                (value, value[:] if isinstance(value, list) else dict(value) if isinstance(value, dict) else set(value))
-            )
-    return found
-
-
-def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
+def _same(now: Any, before: Any) -> bool:
     """Whether a dict has the very objects that it had, in their order."""
     return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
 
@@ -136,44 +96,14 @@ def _set(before: tuple[Any, Any, Any]) -> None:
         sys.modules["numpy.random"].set_state(before[2])
 
 
-HOOKS = ("_forward_pre_hooks", "_forward_hooks")
-"""Where a module keeps what counters hook on it: number → function."""
-
-
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Eval mode, gradients on and none held; afterwards every module's mode and every gradient are as they were."""
-    modes = [(module, module.training) for module in model.modules()]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    model.eval()
-    for parameter, _ in gradients:
-        parameter.grad = None
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-
-
-@contextlib.contextmanager
-def preserve_state(model: torch.nn.Module, names: Collection[str] = ()) -> Iterator[None]:
-    """Takes off the forward hooks, and the attributes and buffers of these names, that a counter put on modules."""
-    before = [
-        (m, {held: set(vars(m)[held]) for held in HOOKS}, {n for n in names if hasattr(m, n)}) for m in model.modules()
-    ]
-    try:
+    """Eval mode, gradients on and none held; afterwards the model is as it was."""
+    with preserved_state(model), torch.enable_grad():
+        model.eval()
+        for parameter in model.parameters():
+            parameter.grad = None
         yield
-    finally:
-        for module, hooks, had in before:
-            for held, keys in hooks.items():
-                for added in vars(module)[held].keys() - keys:
-                    del vars(module)[held][added]
-            for name in names:
-                if name not in had and hasattr(module, name):
-                    delattr(module, name)
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:

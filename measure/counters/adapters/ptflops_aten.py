@@ -23,7 +23,7 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
 from measure.counters.harness.rows import rows
-from measure.model.state_snapshot import evaluating, preserve_state
+from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 
@@ -75,7 +75,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """
-    with evaluating(model), preserve_state(model):
+    with evaluating(model):
         listener = DispatchListener()
         hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
         with contextlib.redirect_stderr(io.StringIO()):

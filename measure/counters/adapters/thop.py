@@ -30,7 +30,7 @@ with warnings.catch_warnings():
 from measure.counters.adapters.ptflops import NO_ARITHMETIC
 from measure.counters.harness.rows import UncountedCalls, merged, rows, uncounted
 from measure.model.module_paths import ModulePaths
-from measure.model.state_snapshot import evaluating, preserve_state
+from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
 
@@ -86,8 +86,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
     """
     listener = HookListener()
     rules = {kind: listener.to(rule) for kind, rule in register_hooks.items()}
-    left = preserve_state(model, ("total_ops", "total_params"))
-    with evaluating(model), left, ModulePaths(model) as paths:
+    with evaluating(model), ModulePaths(model) as paths:
         leaves = {p for p, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
         unseen = UncountedCalls(lambda: paths.current in leaves)
         for leaf in [m for m in model.modules() if type(m) not in register_hooks and not list(m.children())]:
