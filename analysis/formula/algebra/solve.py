@@ -1,20 +1,17 @@
 """The whole number at which a model just fits: the largest batch within a memory, the smallest beyond a ridge point.
 
-`solve` answers a request (`analysis.formula.algebra.constraints`) at fixed values of the other symbols. The answer is
-exact: the relation holds there and, where `Solution.beyond` is a number, no longer there. `proof` says how far that is
-known: by "roots" and by "monotone" for every whole number, by "searched" up to `searched_to` only.
+`solve` answers a request (`analysis.formula.algebra.constraints`) at fixed values of the other symbols. `proof` says
+how far the answer is known: by "roots" and "monotone" for every whole number, by "searched" up to `searched_to` only.
 
 Where the relation holds up to a number, the answer is the largest for which it does, for `>=` as for `<=`; where it
 holds from a number on, the smallest. Where it holds in several stretches, `<=` takes the end of the last and `>=` the
 start of the first. Of `==` it is the smallest.
 
-Where a formula satisfies a relation to 0 as its unknown grows: `runs` of candidates, and how that is known.
-
-One of three ways is taken, the first that applies:
+Where a formula satisfies a relation to 0 is found in one of three ways, the first that applies:
 
 * **roots**: of a quotient of polynomials the sign can change only at a root of either, and those are isolated exactly;
-* **monotone**: built of parts that only grow (or only shrink) with the unknown, it crosses 0 once, and that place is
-  bracketed by doubling and halved;
+* **monotone**: built of parts that only grow (or only shrink) with the unknown, its sign changes twice at most, which
+  is found by halving;
 * **searched**: every candidate of a stated range is tried, and nothing is said beyond it.
 
 Each test of a candidate is an exact evaluation. Not claimed: the second way looks at the shape of the formula only, so
@@ -23,9 +20,9 @@ that a formula may be monotone and not be seen to be.
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from bisect import bisect, bisect_left
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 import sympy
 
@@ -44,20 +41,23 @@ HOLDS: Mapping[str, Callable[[Exact, int], bool]] = {
 SEARCHED = 100_000
 """How many candidates are tried where nothing is known of a formula's course."""
 
-BEYOND = 2**64
-"""A monotone formula that has not crossed 0 up to here is said never to."""
+BEYOND = 2**62
+"""A monotone formula that has not crossed 0 in so many candidates is said never to."""
 
 _ROUNDINGS = (sympy.floor, sympy.ceiling)
+
+Stretch = tuple[int, int | None]
+"""First and last candidate; last None: without end."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Stretches of candidates in which the relation holds, rising, each (first, last); last None: without end.
+    """Stretches of candidates in which the relation holds, rising.
 
     proof: "roots", "monotone" or "searched". searched_to: the last candidate that was tried, if searched.
     """
 
-    runs: tuple[tuple[int, int | None], ...]
+    runs: tuple[Stretch, ...]
     proof: str
     searched_to: int | None = None
 
@@ -68,18 +68,63 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
     Raises ValueError where the formula is divided by 0 at a candidate.
     """
     whole = sympy.sympify(formula)
-    test = _test(whole, relation, unknown)
-    quotient = _quotient(whole, unknown)
-    if quotient is not None:
-        return Runs(_by_roots(quotient, test, candidates), "roots")
-    way = direction(whole.subs(unknown, unknown + candidates.first - 1), unknown)
-    if way is not None and (relation != "==" or way != 0):
-        return Runs(_by_halving(whole, way, relation, unknown, candidates), "monotone")
-    last = candidates.first + (SEARCHED - 1) * candidates.step
-    if candidates.last is not None:
-        last = min(last, candidates.last)
-    numbers = filter(test, range(candidates.first, last + 1, candidates.step))
-    return Runs(_merged([(number, number) for number in numbers], candidates), "searched", last)
+    function, is_constant = compiled(whole), not whole.has(unknown)
+
+    def at(number: int) -> Exact:
+        try:
+            return function() if is_constant else function(number)
+        except ZeroDivisionError as fault:
+            raise ValueError(
+                f"expected a formula that is nowhere divided by 0, got one at {unknown}={number}"
+            ) from fault
+
+    first, step, count = candidates.first, candidates.step, candidates.count()
+    if is_quotient(whole):
+        breaks, proof = _beside_roots(whole, unknown), "roots"
+    elif (way := direction(whole.subs(unknown, unknown + first - 1), unknown)) is not None:
+        indices = range(count or BEYOND)
+
+        def rising(index: int) -> int:  # its sign is that of a course that never falls
+            return way * at(first + index * step).numerator
+
+        crossings = (find(indices, 0, key=rising) for find in (bisect_left, bisect))
+        breaks, proof = [first + index * step for index in crossings if index < len(indices)], "monotone"
+    else:
+        searched = first + (min(SEARCHED, count or SEARCHED) - 1) * step
+        numbers = [number for number in range(first, searched + 1, step) if HOLDS[relation](at(number), 0)]
+        return Runs(_merged(((number, number) for number in numbers), step), "searched", searched)
+    last = None if count is None else first + (count - 1) * step
+    starts = sorted({first, *(first + -(-(place - first) // step) * step for place in breaks if place > first)})
+    starts = [start for start in starts if last is None or start <= last]
+    ends = [*(start - step for start in starts[1:]), last]
+    stretches = zip(starts, ends, strict=True)
+    return Runs(_merged((stretch for stretch in stretches if HOLDS[relation](at(stretch[0]), 0)), step), proof)
+
+
+def is_quotient(formula: Expr) -> bool:
+    """Whether it is a quotient of polynomials."""
+    return not formula.has(sympy.Mod, sympy.Max, sympy.Min, sympy.Abs, *_ROUNDINGS)
+
+
+def _beside_roots(formula: Expr, unknown: Expr) -> list[int]:
+    """Whole numbers at or next to a root of numerator or divisor, and those after them: where the sign can change."""
+    breaks: set[int] = set()
+    for part in sympy.fraction(sympy.together(formula)):
+        polynomial = sympy.Poly(part, unknown, domain="QQ")
+        for (low, high), _ in polynomial.intervals(eps=sympy.Rational(1, 4)) if polynomial.degree() > 0 else ():
+            breaks |= set(range(int(sympy.floor(low)), int(sympy.ceiling(high)) + 2))
+    return list(breaks)
+
+
+def _merged(parts: Iterable[Stretch], step: int) -> tuple[Stretch, ...]:
+    """Neighbouring stretches put together."""
+    merged: list[Stretch] = []
+    for low, high in parts:
+        if merged and merged[-1][1] == low - step:
+            merged[-1] = (merged[-1][0], high)
+        else:
+            merged.append((low, high))
+    return tuple(merged)
 
 
 def direction(formula: Expr, unknown: Expr) -> int | None:
@@ -91,148 +136,25 @@ def direction(formula: Expr, unknown: Expr) -> int | None:
         return 0
     if formula == unknown:
         return 1
-    if isinstance(formula, sympy.Add):
-        return _common([direction(term, unknown) for term in formula.args])
-    if isinstance(formula, _ROUNDINGS):
-        return direction(formula.args[0], unknown)
-    if isinstance(formula, sympy.Max | sympy.Min):
-        return _common([direction(argument, unknown) for argument in formula.args])
-    if isinstance(formula, sympy.Mul):
-        return _of_product(formula, unknown)
+    if isinstance(formula, sympy.Add | sympy.Max | sympy.Min | _ROUNDINGS[0] | _ROUNDINGS[1]):
+        return _common(formula.args, unknown)
     if isinstance(formula, sympy.Pow) and formula.exp.is_Integer and formula.base.is_nonnegative:
-        return _turned(direction(formula.base, unknown), formula.exp)
-    return None
-
-
-def _of_product(formula: Expr, unknown: Expr) -> int | None:
-    constant, varying = formula.as_independent(unknown, as_Add=False)
-    if not all(factor.is_nonnegative for factor in sympy.Mul.make_args(varying)):
+        way, factor = direction(formula.base, unknown), formula.exp
+    elif isinstance(formula, sympy.Mul):
+        factor, varying = formula.as_independent(unknown, as_Add=False)
+        factors = sympy.Mul.make_args(varying)
+        way = _common(factors, unknown) if all(each.is_nonnegative for each in factors) else None
+    else:
         return None
-    if constant.is_nonnegative is None and constant.is_nonpositive is None:
-        return None
-    factors = [direction(factor, unknown) for factor in sympy.Mul.make_args(varying)]
-    return _turned(_common(factors), constant)
-
-
-def _common(ways: list[int | None]) -> int | None:
-    """The direction of things that go together: that of those that move, None where two go against each other."""
-    if None in ways:
-        return None
-    moving = {way for way in ways if way}
-    return None if len(moving) == 2 else next(iter(moving), 0)
-
-
-def _turned(way: int | None, factor: Expr) -> int | None:
-    if way is None:
+    if way is None or (factor.is_nonnegative is None and factor.is_nonpositive is None):
         return None
     return way if factor.is_nonnegative else -way
 
 
-def _test(formula: Expr, relation: str, unknown: Expr) -> Callable[[int], bool]:
-    function, holds = compiled(formula), HOLDS[relation]
-    constant = not formula.has(unknown)
-
-    def test(number: int) -> bool:
-        try:
-            return holds(function() if constant else function(number), 0)
-        except ZeroDivisionError as fault:
-            raise ValueError(
-                f"expected a formula that is nowhere divided by 0, got one at {unknown}={number}"
-            ) from fault
-
-    return test
-
-
-def _quotient(formula: Expr, unknown: Expr) -> tuple[Expr, Expr] | None:
-    """Numerator and divisor as polynomials in the unknown, or None where it is none."""
-    if formula.has(sympy.Mod, sympy.Max, sympy.Min, sympy.Abs, *_ROUNDINGS):
-        return None
-    above, below = sympy.fraction(sympy.together(formula))
-    return sympy.Poly(above, unknown, domain="QQ"), sympy.Poly(below, unknown, domain="QQ")
-
-
-def _by_roots(
-    quotient: tuple[Expr, Expr], test: Callable[[int], bool], candidates: Candidates
-) -> tuple[tuple[int, int | None], ...]:
-    """Runs of candidates between breaks: whole numbers at or beside a root, each a stretch of its own."""
-    breaks: set[int] = set()
-    for polynomial in quotient:
-        if polynomial.degree() > 0:
-            for (low, high), _ in polynomial.intervals(eps=sympy.Rational(1, 4)):
-                breaks |= set(range(int(sympy.floor(low)), int(sympy.ceiling(high)) + 1))
-    stretches: list[tuple[int, int | None]] = []
-    start = candidates.first
-    for place in sorted(breaks):
-        if place >= start:
-            stretches += [(start, place - 1), (place, place)]
-            start = place + 1
-    stretches.append((start, None))
-    inside = (_inside(stretch, candidates) for stretch in stretches)
-    return _merged([stretch for stretch in inside if stretch is not None and test(stretch[0])], candidates)
-
-
-def _inside(stretch: tuple[int, int | None], candidates: Candidates) -> tuple[int, int | None] | None:
-    """The first and the last candidate in a stretch; None where there is none."""
-    low, high = stretch
-    step, first = candidates.step, candidates.first
-    start = first + -(-(low - first) // step) * step
-    ends = [end for end in (high, candidates.last) if end is not None]
-    if not ends:
-        return start, None
-    end = first + (min(ends) - first) // step * step
-    return (start, end) if start <= end else None
-
-
-def _merged(parts: list[tuple[int, int | None]], candidates: Candidates) -> tuple[tuple[int, int | None], ...]:
-    """Neighbouring stretches put together."""
-    found: list[tuple[int, int | None]] = []
-    for low, high in parts:
-        if found and found[-1][1] == low - candidates.step:
-            found[-1] = (found[-1][0], high)
-        else:
-            found.append((low, high))
-    return tuple(found)
-
-
-def _by_halving(
-    formula: Expr, way: int, relation: str, unknown: Expr, candidates: Candidates
-) -> tuple[tuple[int, int | None], ...]:
-    if relation == "==":
-        return _equal(formula, way, unknown, candidates)
-    test = _test(formula, relation, unknown)
-    falls_off = (way >= 0) == (relation in ("<", "<="))  # holds at first, then no more
-    change = _change(test, falls_off, candidates)
-    if falls_off:
-        ends = candidates.last if change is None else change - candidates.step
-        return () if change == candidates.first else ((candidates.first, ends),)
-    return () if change is None else ((change, candidates.last),)
-
-
-def _equal(formula: Expr, way: int, unknown: Expr, candidates: Candidates) -> tuple[tuple[int, int | None], ...]:
-    """From the first candidate at or past 0 to the last before it is past."""
-    reached = _change(_test(formula, ">=" if way > 0 else "<=", unknown), False, candidates)
-    passed = _change(_test(formula, ">" if way > 0 else "<", unknown), False, candidates)
-    if reached is None or reached == passed:
-        return ()
-    return ((reached, candidates.last if passed is None else passed - candidates.step),)
-
-
-def _change(test: Callable[[int], bool], before: bool, candidates: Candidates) -> int | None:
-    """The first candidate at which a test that changes once is no longer `before`; None: it never changes."""
-    count = candidates.count() or BEYOND // candidates.step + 1
-
-    def changed(index: int) -> bool:
-        return test(candidates.first + index * candidates.step) != before
-
-    low, high = -1, 0  # nothing has changed at low
-    while not changed(high):
-        if high == count - 1:
-            return None
-        low, high = high, min(2 * high + 1, count - 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if changed(middle) else (middle, high)
-    return candidates.first + high * candidates.step
+def _common(parts: Iterable[Expr], unknown: Expr) -> int | None:
+    """The direction of things that go together: that of those that move, None where two go against each other."""
+    ways = {direction(part, unknown) for part in parts} - {0}
+    return None if len(ways) > 1 else next(iter(ways), 0)
 
 
 LIMIT = "limit"
@@ -253,9 +175,8 @@ class NoSolution(ValueError):
 class Solution:
     """value: the answer. end: "largest", "smallest" or "equal": what it is of those that satisfy the request.
 
-    left, right: both sides at the value. beyond: the next candidate past it, which does not satisfy the request (None:
-    there is none), beyond_left: the left side there. formula: where both sides are equal, as a formula of the other
-    symbols (and of `limit`, if the right side is a number); None where there is none of degree 2 or less.
+    left, right: both sides at the value. formula: where both sides are equal, as a formula of the other symbols (and of
+    `limit`, if the right side is a number); None where there is none of degree 2 or less.
     """
 
     unknown: str
@@ -263,8 +184,6 @@ class Solution:
     end: str
     left: Exact
     right: Exact
-    beyond: int | None
-    beyond_left: Exact | None
     proof: str
     searched_to: int | None
     formula: Expr | None
@@ -287,27 +206,18 @@ def solve(request: Constraint, fixed: Point, measure: str = "") -> Solution:
         raise ValueError(f"expected {request.unknown} to be solved for, got a fixed value of it")
     left, right = partly(request.left, held), partly(request.right, held)
     whole = left - right
-    found = runs(
-        whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole),
-        request.relation,
-        unknown,
-        request.candidates,
-    )
-    place, end, beyond = _chosen(found, request, left, right, measure or request.measure)
-
-    def at(side: Expr, number: int) -> Exact:
-        return value(side, {request.unknown: number}, [request.unknown])
-
+    whole = whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole)
+    where = runs(whole, request.relation, unknown, request.candidates)
+    place, end = _chosen(where, request, left, right, measure or request.measure)
+    point = {request.unknown: place}
     return Solution(
         unknown=request.unknown,
         value=place,
         end=end,
-        left=at(left, place),
-        right=at(right, place),
-        beyond=beyond,
-        beyond_left=None if beyond is None else at(left, beyond),
-        proof=found.proof,
-        searched_to=found.searched_to,
+        left=value(left, point, point),
+        right=value(right, point, point),
+        proof=where.proof,
+        searched_to=where.searched_to,
         formula=crossing(request.left, request.right, request.unknown),
     )
 
@@ -321,7 +231,7 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
     main = symbol(unknown)
     bound = sympy.Symbol(LIMIT, positive=True) if sympy.sympify(right).is_Rational else right
     whole = sympy.sympify(left) - bound
-    if whole.has(sympy.floor, sympy.ceiling, sympy.Max, sympy.Min, sympy.Mod):
+    if not is_quotient(whole):
         return None
     above = sympy.fraction(sympy.together(whole))[0]
     coefficients = sympy.Poly(above, main).all_coeffs()
@@ -335,65 +245,43 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
     return None
 
 
-def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> tuple[int, str, int | None]:
-    """The answer, which end of a stretch it is, and the candidate beyond it."""
-    candidates = request.candidates
+def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> tuple[int, str]:
+    """The answer, and which end of a stretch it is."""
+    candidates, question = request.candidates, request.text.rpartition(" for ")[0]
     if not runs.runs:
-        raise NoSolution(_none(runs, request, left, right, measure))
-    if request.relation == "==":
-        return runs.runs[0][0], "equal", None
+        raise NoSolution(_none(runs, request, question, left, right, measure))
     (start, stop), (tail, end) = runs.runs[0], runs.runs[-1]
+    if request.relation == "==":
+        return start, "equal"
     final = runs.searched_to if runs.searched_to is not None else candidates.last
-    endless = end is None or end == final
+    is_ending = end is not None and end != final
     if request.relation in ("<=", "<"):
-        if not endless and end is not None:
-            return end, "largest", end + candidates.step
-        if tail != candidates.first:
-            return tail, "smallest", tail - candidates.step
-        if candidates.last is None or end is None:
-            raise NoSolution(_every(runs, request))
-        return end, "largest", None
-    if len(runs.runs) == 1 and start == candidates.first and not endless and stop is not None:
-        return stop, "largest", stop + candidates.step
-    return start, "smallest", None if start == candidates.first else start - candidates.step
+        if is_ending or (tail == candidates.first and candidates.last is not None):
+            assert end is not None  # there is a last candidate
+            return end, "largest"
+        if tail == candidates.first:
+            reach = f"up to {runs.searched_to:,}" if runs.searched_to is not None else "without end"
+            raise NoSolution(f"no largest {request.unknown}: every one {reach} satisfies {question}")
+        return tail, "smallest"
+    if len(runs.runs) == 1 and start == candidates.first and is_ending and stop is not None:
+        return stop, "largest"
+    return start, "smallest"
 
 
-def _every(runs: Runs, request: Constraint) -> str:
-    reach = f"up to {runs.searched_to:,}" if runs.searched_to is not None else "without end"
-    return f"no largest {request.unknown}: every one {reach} satisfies {_question_text(request)}"
-
-
-def _question_text(request: Constraint) -> str:
-    return request.text.rpartition(" for ")[0]
-
-
-def _none(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> str:
+def _none(runs: Runs, request: Constraint, question: str, left: Expr, right: Expr, measure: str) -> str:
     """Why there is no answer, with the value at the first candidate (and the last, where there is one)."""
-    at = {request.unknown: request.candidates.first}
-
-    def amount_at(side: Expr, point: Point) -> str:
-        return amount(value(side, point, [request.unknown]), measure)
-
+    unknown, first = request.unknown, request.candidates.first
     if request.relation == "==":
         reach = "" if runs.searched_to is None else f" up to {runs.searched_to}"
-        return f"no {request.unknown}{reach} for which {_question_text(request)} exactly"
+        return f"no {unknown}{reach} for which {question} exactly"
+
+    def amount_at(side: Expr, number: int) -> str:
+        return amount(value(side, {unknown: number}, [unknown]), measure)
+
     last = request.candidates.last or runs.searched_to
-    ends = [f"{request.unknown}={at[request.unknown]} has {amount_at(left, at)}"]
-    if last is not None and last != request.candidates.first:
-        ends.append(f"{request.unknown}={last} has {amount_at(left, {request.unknown: last})}")
-    written = re.split("[<>=≤≥]", request.text)[0].strip()
-    asked = f"{written} {request.relation} {amount_at(right, at)}"
-    if last is None and (tends := _limit(left, request.unknown)) is not None:
-        ends.append(f"it tends to {amount(tends, measure)} as {request.unknown} grows")
+    ends = [f"{unknown}={number} has {amount_at(left, number)}" for number in dict.fromkeys((first, last or first))]
+    asked = f"{re.split('[<>=≤≥]', request.text)[0].strip()} {request.relation} {amount_at(right, first)}"
+    if last is None and is_quotient(left) and (tends := sympy.limit(left, symbol(unknown), sympy.oo)).is_Rational:
+        ends.append(f"it tends to {amount(value(tends, {}), measure)} as {unknown} grows")
     even = "even " if len(ends) == 1 else ""
-    return f"no {request.unknown} satisfies {asked}: {even}{' and '.join(ends)}"
-
-
-def _limit(side: Expr, unknown: str) -> Fraction | None:
-    """What a side tends to as its unknown grows, where it is a quotient of polynomials that tends to a number."""
-    quotient = _quotient(sympy.sympify(side), symbol(unknown))
-    if quotient is None or quotient[0].degree() > quotient[1].degree():
-        return None
-    above, below = quotient
-    found = above.LC() / below.LC() if above.degree() == below.degree() else sympy.Integer(0)
-    return Fraction(int(found.p), int(found.q))
+    return f"no {unknown} satisfies {asked}: {even}{' and '.join(ends)}"
