@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.formula.algebra.constraints import amount
-from analysis.formula.algebra.evaluate import as_csv, value
+from analysis.formula.algebra.evaluate import value
 from analysis.formula.algebra.expressions import plain
 from analysis.formula.algebra.simplify import pretty, shortest
 from analysis.formula.algebra.solve import Solution
@@ -115,7 +115,7 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
 def to_csv(answer: FormulaAnswer) -> str:
     """The sweep where one is asked for; else a row a quantity, or a part and quantity."""
     if answer.swept:
-        return as_csv(answer.swept)
+        return csv_text(list(answer.swept[0]), (map(_number, row.values()) for row in answer.swept))
     rows = [("", name, answer.totals[name]) for name in QUANTITIES]
     rows += [(part, name, costs[name]) for part, costs in answer.parts.items() for name in PART]
     rows += [("", f"at_least_{name}", formula) for name, formula in answer.at_least.items()]

@@ -26,7 +26,7 @@ import itertools
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -244,7 +244,7 @@ class Formulas:
             if name not in known:
                 raise ValueError(f"{self.model}: {unknown_name('size', name, known)}")
         here = {**known, **point}
-        wanted, function = _called(self.quantities[quantity])
+        wanted, function = compiled(self.quantities[quantity])
         return function(*(here[name] for name in wanted))
 
 
@@ -272,12 +272,6 @@ def shipped_formulas(rules: str = RULES[0]) -> Mapping[str, Formulas]:
         )
         for model, texts in found.items()
     }
-
-
-@functools.lru_cache(maxsize=256)
-def _called(expression: Any) -> tuple[list[str], Callable[..., int | Fraction]]:
-    """Names of an expression's symbols, and it as a function of their values in that order."""
-    return names(expression), compiled(expression)
 
 
 class _Parsed(Mapping[str, Any]):

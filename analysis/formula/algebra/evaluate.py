@@ -12,9 +12,7 @@ Values are whole numbers of at least 1. Nothing here evaluates a formula (`analy
 a file.
 """
 
-import csv
 import functools
-import io
 import itertools
 import math
 import operator
@@ -38,8 +36,13 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
     symbols: names that the point may have (None: those of the expression). Raises ValueError, in one line, for a symbol
     without value, a name that is none of the symbols, a value that is no positive whole number, a division by zero.
     """
-    wanted = names(expression)
-    return _at(expression, wanted, checked_point(point, wanted, symbols))
+    wanted, function = compiled(sympy.sympify(expression))
+    here = checked_point(point, wanted, symbols)
+    try:
+        return function(*(here[name] for name in wanted))
+    except ZeroDivisionError as fault:
+        text = ", ".join(f"{name}={here[name]}" for name in wanted)
+        raise ValueError(f"expected a point at which nothing is divided by 0, got {text}") from fault
 
 
 def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
@@ -47,16 +50,10 @@ def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str
 
     Raises ValueError as `value` does, and for a formula that has the name of a symbol.
     """
-    found: list[dict[str, Exact]] = []
-    wanted = {name: names(formula) for name, formula in formulas.items()}
-    for point in points:
-        if shared := point.keys() & formulas.keys():
-            raise ValueError(f"expected formulas that are not called as symbols are, got {', '.join(sorted(shared))}")
-        row: dict[str, Exact] = dict(point)
-        for name, formula in formulas.items():
-            row[name] = _at(formula, wanted[name], checked_point(point, wanted[name], point.keys()))
-        found.append(row)
-    return found
+    listed = list(points)
+    if shared := set(formulas).intersection(*map(set, listed[:1])):
+        raise ValueError(f"expected formulas that are not called as symbols are, got {', '.join(sorted(shared))}")
+    return [{**point, **{name: value(form, point, point) for name, form in formulas.items()}} for point in listed]
 
 
 def partly(expression: Expr, point: Point) -> Expr:
@@ -68,7 +65,7 @@ def partly(expression: Expr, point: Point) -> Expr:
 def checked_point(point: Point, wanted: Iterable[str], symbols: Collection[str] | None = None) -> dict[str, int]:
     """The point with its values as ints. Raises ValueError as `value` does."""
     needed = list(wanted)
-    valid = needed if symbols is None else sorted(set(symbols) | set(needed))
+    valid = sorted({*(symbols or ()), *needed})
     for name in point:
         if name not in valid:
             raise ValueError(unknown_name("symbol", name, valid))
@@ -79,46 +76,49 @@ def checked_point(point: Point, wanted: Iterable[str], symbols: Collection[str] 
 
 
 @functools.lru_cache(maxsize=4096)
-def compiled(expression: Expr) -> Callable[..., Exact]:
-    """The expression as a function of its symbols' values, given in the order of `names(expression)`."""
-    places = {name: f"s{number}" for number, name in enumerate(names(expression))}
-    scope = {"add": lambda *terms: sum(terms), "mul": lambda *factors: math.prod(factors), "fraction": Fraction}
-    scope |= {"max": max, "min": min, "abs": abs, "__builtins__": {}}
-    function = eval(f"lambda {', '.join(places.values())}: {_code(sympy.sympify(expression), places)}", scope)
-    return lambda *values: _whole_or_fraction(function(*values))
+def compiled(expression: Expr) -> tuple[list[str], Callable[..., Exact]]:
+    """Names of its symbols, and the expression as a function of their values in that order."""
+    wanted = names(expression)
+    places = {name: f"s{number}" for number, name in enumerate(wanted)}
+    code = f"lambda {', '.join(places.values())}: {_code(expression, places)}"
+    function = eval(code, {**_SCOPE, "__builtins__": {}})
+
+    def exact(*values: int) -> Exact:
+        found = function(*values)
+        return found.numerator if found.denominator == 1 else found  # type: ignore[no-any-return]
+
+    return wanted, exact
 
 
-_CALLED = {sympy.Add: "add", sympy.Mul: "mul", sympy.Max: "max", sympy.Min: "min", sympy.Abs: "abs"}
+_SCOPE: Mapping[str, Callable[..., Any]] = {
+    "Add": lambda *terms: sum(terms),
+    "Mul": lambda *factors: math.prod(factors),
+    "Max": max,
+    "Min": min,
+    "Abs": abs,
+    "Mod": operator.mod,
+    "floor": math.floor,
+    "ceiling": math.ceil,
+    "Fraction": Fraction,
+}
+"""Names in a compiled formula: sympy's, with exact functions of ints and Fractions."""
 
 
 def _code(expression: Expr, places: Mapping[str, str]) -> str:
-    """Python's text of a formula: ints and Fractions, operations by the names of the scope in `compiled`."""
+    """Python's text of a formula, by the names of _SCOPE."""
     if isinstance(expression, sympy.Symbol):
         return places[expression.name]
     if isinstance(expression, sympy.Rational):
-        return f"({expression.p})" if expression.q == 1 else f"fraction({expression.p}, {expression.q})"
+        return f"({expression.p})" if expression.q == 1 else f"Fraction({expression.p}, {expression.q})"
     if isinstance(expression, sympy.Pow):
         if not expression.exp.is_Integer:
             raise ValueError(f"expected whole powers, got {expression}")
         power = f"{_code(expression.base, places)} ** {abs(int(expression.exp))}"
-        return f"({power})" if expression.exp > 0 else f"fraction(1, {power})"
-    terms = sympy.Add.make_args(expression)
-    if len(terms) > 1 and (below := math.lcm(*(int(term.as_coeff_Mul()[0].q) for term in terms))) > 1:
-        return f"fraction({_code(sympy.Add(*(below * term for term in terms)), places)}, {below})"
-    if isinstance(expression, sympy.floor | sympy.ceiling):
-        numerator, denominator = (_code(part, places) for part in expression.args[0].as_numer_denom())
-        down = isinstance(expression, sympy.floor)
-        return f"({numerator} // {denominator})" if down else f"(-(-{numerator} // {denominator}))"
-    arguments = [_code(argument, places) for argument in expression.args]
-    if isinstance(expression, sympy.Mod):
-        return f"({arguments[0]} % {arguments[1]})"
-    if expression.func not in _CALLED:
-        raise ValueError(f"expected a formula with an exact value, got {expression.func.__name__} in {expression}")
-    return f"{_CALLED[expression.func]}({', '.join(arguments)})"
-
-
-def _whole_or_fraction(found: Exact) -> Exact:
-    return found.numerator if found.denominator == 1 else found
+        return f"({power})" if expression.exp > 0 else f"Fraction(1, {power})"
+    name = expression.func.__name__
+    if name not in _SCOPE:
+        raise ValueError(f"expected a formula with an exact value, got {name} in {expression}")
+    return f"{name}({', '.join(_code(argument, places) for argument in expression.args)})"
 
 
 def _replaced(expression: Expr, here: Mapping[Expr, Expr]) -> Expr:
@@ -128,14 +128,6 @@ def _replaced(expression: Expr, here: Mapping[Expr, Expr]) -> Expr:
     if isinstance(expression, sympy.Max | sympy.Min):
         return expression.func(*arguments, evaluate=False)  # comparing symbolic arguments is slow
     return expression.func(*arguments)
-
-
-def _at(expression: Expr, wanted: Sequence[str], point: Point) -> Exact:
-    try:
-        return compiled(sympy.sympify(expression))(*(point[name] for name in wanted))
-    except ZeroDivisionError as fault:
-        at = ", ".join(f"{name}={point[name]}" for name in wanted)
-        raise ValueError(f"expected a point at which nothing is divided by 0, got {at}") from fault
 
 
 def _whole(name: str, number: Any) -> int:
@@ -219,19 +211,6 @@ def points(over: Mapping[str, Sequence[int]], fixed: Mapping[str, int] | None = 
     if (count := math.prod(map(len, over.values()))) > MOST_POINTS:
         raise ValueError(f"expected at most {MOST_POINTS:,} points, got {count:,}")
     return ({**held, **dict(zip(over, combination, strict=True))} for combination in itertools.product(*over.values()))
-
-
-def as_csv(rows: Iterable[Mapping[str, int | Fraction]]) -> str:
-    """Rows as CSV with a header: whole numbers in all their digits, fractions as the nearest float."""
-    listed = list(rows)
-    if not listed:
-        return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in listed:
-        writer.writerow({name: cell if isinstance(cell, int) else float(cell) for name, cell in row.items()})
-    return text.getvalue()
 
 
 def _digits_of(text: str, inside: str) -> int:

@@ -68,11 +68,11 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
     Raises ValueError where the formula is divided by 0 at a candidate.
     """
     whole = sympy.sympify(formula)
-    function, is_constant = compiled(whole), not whole.has(unknown)
+    symbols, function = compiled(whole)
 
     def at(number: int) -> Exact:
         try:
-            return function() if is_constant else function(number)
+            return function(number) if symbols else function()
         except ZeroDivisionError as fault:
             raise ValueError(
                 f"expected a formula that is nowhere divided by 0, got one at {unknown}={number}"
