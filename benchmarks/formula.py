@@ -75,22 +75,16 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     from analysis.formula.algebra.evaluate import rows
     from analysis.formula.derivation import derive
     from analysis.formula.derivation import totals as formula
-    from results.process import collector_off
-    from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
+    from runners.formula.points import Subject, axes, sampler
     from runners.workers.any_model import get
 
     _warm()
-    workload = get(model)
-    symbols = SYMBOLS[model]
+    subject = Subject(model, get(model).hyper, 32)
     begun = clock()
-    subject = Subject(
-        model, workload.hyper, {}, names_of(workload.hyper), 32, "sgd", smallest=smallest(model), limits=limits(model)
-    )
     looked_at = sampler(subject)
-    with collector_off():  # as the command does
-        where = axes(subject, symbols, looked_at)
-        derived = derive.formulas(looked_at, where)
-        whole = formula.totals(derived)
+    where = axes(subject, SYMBOLS[model], looked_at)
+    derived = derive.formulas(looked_at, where)
+    whole = formula.totals(derived)
     seconds = clock() - begun
     asked = [{axis.symbol: axis.at(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]
     begun = clock()

@@ -96,13 +96,11 @@ def _run(options: Namespace) -> int:
         reserve(options.out)
     from analysis.formula.algebra.solve import NoSolution
     from analysis.formula.derivation.sampling import Unfitted
-    from results.process import collector_off
     from runners.formula.points import NotBuilt
     from runners.formula.questions import answer
 
     try:
-        with collector_off():
-            found = answer(options)
+        found = answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault

@@ -67,7 +67,6 @@ def formula(
     720896
     """
     from analysis.formula.derivation.sampling import Unfitted
-    from results.process import collector_off
     from runners.cli.arguments import choice_error, number
     from runners.cli.model_options import check_models
     from runners.formula.command import parser
@@ -84,8 +83,7 @@ def formula(
         options.batch_size = number(int, 1)(str(batch_size))
     check_models([model], options)
     try:
-        with collector_off():
-            found = answer(options)
+        found = answer(options)
     except (NotBuilt, Unfitted) as fault:
         raise Unavailable(str(fault)) from fault
     formulas = {name: form for name, form in found.totals.items() if form is not None}

@@ -329,7 +329,7 @@ class TestBranches:
 
     def test_a_number_of_operations_that_follows_no_formula(self, run, nets):
         """steps² % 7 of 2, 3, 4 is 4, 2, 2: five products and three more than the other layer's."""
-        refused(run(f"{nets}looped"), "no formula in steps goes through the number of operations: ", code=1)
+        refused(run(f"{nets}looped"), "no formula in steps was found", code=1)
 
     def test_a_branch_on_values_and_a_detector_have_no_fake_step(self, run, nets):
         refused(run(f"{nets}values"), "its course depends on a value that is read from a tensor",
@@ -352,7 +352,7 @@ MISTAKES = [
     (f"{CHAIN} --solve 'time <= 1 s for batch'", "name one with --device"),
     (f"{CHAIN} --solve '__import__(1) <= 1 for batch'", "--solve: unknown function", "'__import__'"),
     (f"{CHAIN} --solve 'kept <= 1e400 for batch'", "expected numbers up to 1e300"),
-    (f"{CHAIN} --solve 'kept.x <= 1 for batch'", "--solve: expected a formula, got '.x'"),
+    (f"{CHAIN} --solve 'kept.x <= 1 for batch'", "--solve: expected a formula, got 'kept.x'"),
     (f"{CHAIN} --sweep batch", "--sweep: expected NAME=VALUE"),
     (f"{CHAIN} --sweep bath=1:3", "--sweep: unknown symbol", "nearest batch"),
     (f"{CHAIN} --sweep batch=9:1", "--sweep: expected FIRST:LAST"),

@@ -13,7 +13,7 @@ from analysis.formula.algebra.expressions import names, symbol
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, value
 from analysis.formula.derivation.totals import expression
-from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
+from runners.formula.points import Subject, axes, sampler
 from runners.workers.any_model import get
 
 EAGER, MINIMAL = QUANTITIES
@@ -37,8 +37,7 @@ POINTS = {
 @cache
 def looked(model: str):
     """(what gives a sample, the formulas, the footprints at the first point)."""
-    sizes = get(model).hyper
-    subject = Subject(model, sizes, {}, names_of(sizes), 32, "sgd", smallest=smallest(model), limits=limits(model))
+    subject = Subject(model, get(model).hyper, 32)
     look = sampler(subject)
     derived = derive.formulas(look, axes(subject, MODELS[model], look))
     return look, derived, footprints(derived, POINTS[model][0])

@@ -14,7 +14,7 @@ from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.totals import parts, totals
 from analysis.operators import registry
 from analysis.operators.cost import numel
-from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
+from runners.formula.points import Subject, axes, sampler
 from runners.workers.any_model import get
 
 QUICK = ("alexnet", "resnet18", "squeezenet1_1")
@@ -46,10 +46,7 @@ inception_v3 has no image smaller than its own, and takes a minute."""
 
 
 def subject(model):
-    workload = get(model)
-    return Subject(
-        model, workload.hyper, {}, names_of(workload.hyper), 4, "sgd", smallest=smallest(model), limits=limits(model)
-    )
+    return Subject(model, get(model).hyper, 4)
 
 
 def counted(sample):

@@ -18,7 +18,7 @@ from analysis.formula.derivation.symbolic_table import Convention
 from analysis.formula.derivation.totals import expression, totals
 from analysis.operators import registry
 from results.records.counts import Operation, Storage
-from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
+from runners.formula.points import NotBuilt, Subject, axes, sampler
 from runners.workers.any_model import get
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)
@@ -85,7 +85,7 @@ def nets(tmp_path_factory):
 
 def subject(model, **settings):
     workload = get(str(model))
-    return Subject(str(model), workload.hyper, {}, names_of(workload.hyper), 2, **{"optimizer": "sgd", **settings})
+    return Subject(str(model), workload.hyper, 2, **settings)
 
 
 def derived(model, symbols=None, **settings):
@@ -228,7 +228,7 @@ def test_what_is_no_polynomial_is_refused(nets):
 
 def test_an_image_that_strides_divide_keeps_its_rounding():
     """resnet18 by its own architecture: a 7 × 7 at stride 2 and stages at 4, 8, 16, 32, all padded to round up."""
-    found, looked_at = derived("resnet18", ["batch", "image", "classes"], smallest={"image_size": 64})
+    found, looked_at = derived("resnet18", ["batch", "image", "classes"])
     side = {by: sympy.ceiling(image / by) for by in (2, 4, 8, 16, 32)}
     forward = 7 * 7 * 3 * 64 * side[2] ** 2 + 4 * 9 * 64 * 64 * side[4] ** 2
     for by, width in ((8, 128), (16, 256), (32, 512)):
