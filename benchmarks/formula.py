@@ -75,7 +75,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     from analysis.formula.algebra.evaluate import rows
     from analysis.formula.derivation import derive
     from analysis.formula.derivation import totals as formula
-    from runners.formula.points import Subject, axes, sampler
+    from runners.formula_points import Subject, axes, sampler
     from runners.workers.any_model import get
 
     _warm()

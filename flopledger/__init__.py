@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from measure.trace.readers.read import read as read_trace
     from results.errors import Inconsistent, Unavailable
     from results.store.reading import read_run as load_run
-    from runners.formula.step_formulas import StepFormulas, formula
+    from runners.formula import StepFormulas, formula
 
     __version__: str
 
@@ -63,13 +63,13 @@ _PLACES = {
     "MixedPeak": "analysis.devices.device_peak:MixedPeak",
     "Peak": "analysis.devices.device_peak:Peak",
     "StepCount": "measure.step.count:StepCount",
-    "StepFormulas": "runners.formula.step_formulas:StepFormulas",
+    "StepFormulas": "runners.formula:StepFormulas",
     "Unavailable": "results.errors:Unavailable",
     "UtilizationMeter": "measure.meter.meter:UtilizationMeter",
     "ceilings": "measure.step.register:ceilings",
     "count": "measure.step.count:count",
     "footprint": "measure.step.register:footprint",
-    "formula": "runners.formula.step_formulas:formula",
+    "formula": "runners.formula:formula",
     "load_run": "results.store.reading:read_run",
     "mixed_peak": "analysis.devices.device_peak:mixed_peak",
     "peak": "analysis.devices.device_peak:peak",

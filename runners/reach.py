@@ -26,8 +26,8 @@ from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, i
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.footprint.command import Steps, Untraced
-from runners.footprint.step import StepOptions, StepTrace, fit, moments, parts, rules, trace_batch
+from runners.footprint import Steps, Untraced
+from runners.workers.traced_step import StepOptions, StepTrace, fit, moments, parts, rules, trace_batch
 
 if TYPE_CHECKING:
     from analysis.reach.prediction import Prediction, StepBound

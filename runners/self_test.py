@@ -51,7 +51,7 @@ from measure.timing.clocks import clock_for
 from results.errors import Unavailable, one_line
 from results.records.cell import Ceiling
 from results.records.counts import ProfiledOperation
-from runners.footprint import step as training
+from runners.workers import traced_step as training
 
 
 @dataclass(frozen=True)

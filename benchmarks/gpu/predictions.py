@@ -22,12 +22,12 @@ from results.errors import Inconsistent, Unavailable
 from results.process import collector_off
 from results.records.cell import Cell
 from results.store.manifest import commit_of
-from runners.footprint.command import Steps, Untraced
-from runners.footprint.step import StepOptions
+from runners.footprint import Steps, Untraced
 from runners.reach import NO_BOUND, operations_of, prediction_of
 from runners.sweep import options as sweep_options
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
+from runners.workers.traced_step import StepOptions
 from workloads.catalogue.catalogue import SUITES
 
 SUITE, DEVICE = "gpu", "NVIDIA H200"

@@ -19,8 +19,8 @@ from pathlib import Path
 from analysis.catamount.rules import optimizer_of
 from analysis.formula.algebra.expressions import plain
 from analysis.project.domain import AT_LEAST, RULES
-from runners.formula import command as formula_options
-from runners.formula.questions import answer
+from runners import formula as formula_options
+from runners.formula_questions import answer
 
 MODELS = ("wordlm", "charlm", "nmt", "speech", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 

@@ -22,8 +22,8 @@ from analysis.reach.step_time import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row
 from results.errors import Inconsistent, Unavailable, one_line
 from results.process import collector_off
-from runners.footprint.step import StepOptions, trace_batch
 from runners.reach import operations_of, trace_forward
+from runners.workers.traced_step import StepOptions, trace_batch
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""

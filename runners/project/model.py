@@ -356,9 +356,9 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     from analysis.formula.derivation.sampling import Unfitted
     from analysis.project.domain import Formulas
     from results.errors import Unavailable
-    from runners.formula import command as formula_options
-    from runners.formula.points import ALIASES, NotBuilt
-    from runners.formula.questions import answer
+    from runners import formula as formula_options
+    from runners.formula_points import ALIASES, NotBuilt
+    from runners.formula_questions import answer
 
     options = formula_options.parser().parse_args(["--", domain.model])
     follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]

@@ -1,8 +1,8 @@
 """`--batch-sizes auto`: powers of two up to the largest batch that fits, and that one, of each model and precision.
 
-The largest is predicted before anything is trained (`runners/footprint/step.py`), with a share of the memory left free.
-What was predicted is kept in the run's manifest, so that a resumed run has the same cells. A cell that runs out of
-memory in spite of it is a row that says so.
+The largest is predicted before anything is trained (`runners/workers/traced_step.py`), with a share of the memory left
+free. What was predicted is kept in the run's manifest, so that a resumed run has the same cells. A cell that runs out
+of memory in spite of it is a row that says so.
 
 Kept as JSON, in `Grid.auto`: memory_bytes, margin_ratio, and of each "MODEL PRECISION" its batches, the largest that
 fits, and at most how many fit by live bytes.
@@ -23,9 +23,9 @@ from analysis.formula.algebra.constraints import amount
 from results.process import free_bytes
 from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.progress import passing
-from runners.footprint.step import Fitting, StepOptions
 from runners.sweep.plan import Grid, auto_key, cell_of
 from runners.workers.any_model import hyper_of_cell
+from runners.workers.traced_step import Fitting, StepOptions
 
 if TYPE_CHECKING:
     from runners.workers.devices import ProbeResult
@@ -127,7 +127,7 @@ def _asking(
         found: list[Fitting] = []
         for optimizer, layout in itertools.product(grid.optimizer, grid.layout):
             step = StepOptions(model, precision, optimizer, kind, layout=layout, hyper=sizes)
-            task = "runners.footprint.step:fitting"
+            task = "runners.workers.traced_step:fitting"
             answer = worker.call(task, step, bytes_, margin, probed.name, timeout_s=TIMEOUT_S)
             if isinstance(answer, WorkerFault):
                 return answer.reason

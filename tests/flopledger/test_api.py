@@ -32,7 +32,7 @@ WITH_EXAMPLES = (
     "measure.step.register",
     "measure.step.register",
     "analysis.devices.device_peak",
-    "runners.formula.step_formulas",
+    "runners.formula",
 )
 
 

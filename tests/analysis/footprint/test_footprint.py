@@ -17,7 +17,7 @@ from analysis.optables.builder import Table
 from measure.operations.tracer import Trace
 from results.errors import Inconsistent
 from results.records.counts import Operation, Storage
-from runners.footprint.step import StepOptions, trace_batch
+from runners.workers.traced_step import StepOptions, trace_batch
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.memory_steps import NETS
 from tests.support.nets.small_steps import fake_trace, parts

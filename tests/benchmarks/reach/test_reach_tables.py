@@ -14,8 +14,8 @@ from benchmarks.reach import counting, evaluation, fitting
 from benchmarks.reach.counting import BatchCost, StepKey, count
 from benchmarks.reach.sources import read_sources
 from results.errors import Inconsistent
-from runners.footprint.step import StepOptions, trace_batch
 from runners.reach import operations_of
+from runners.workers.traced_step import StepOptions, trace_batch
 
 TIMM = """model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count
 resnet18,3481.78,146.713,512,224,11.69

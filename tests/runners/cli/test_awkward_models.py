@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.footprint import command
-from runners.formula import command as formula_command
+from runners import footprint
+from runners import formula as formula_command
 from tests.support.fakes.commands import running
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
@@ -79,7 +79,7 @@ def test_one_line_says_what_was_expected(
     (tmp_path / f"{name}_net.py").write_text(SOURCES[name])
     model = f"{tmp_path / f'{name}_net.py'}:build"
     if which == "footprint":
-        code, out, err = running(command.main, capsys)(model, "--batch-size", 2)
+        code, out, err = running(footprint.main, capsys)(model, "--batch-size", 2)
     else:
         code, out, err = running(formula_command.main, capsys)(model, "--symbols", "batch")
     told = [line for line in (*out.split("note:")[1:], err) if LEAKS.search(line)]

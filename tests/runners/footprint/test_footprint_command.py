@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from analysis.devices.memory import Memory
-from runners.footprint import command
+from runners import footprint as command
 from tests.support.fakes.commands import refused, running, telling
 
 NETS = '''

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from measure.operations.cuda_dispatch import cuda_rules
-from runners.footprint.step import StepOptions, check
+from runners.workers.traced_step import StepOptions, check
 from tests.measure.operations.cuda_casts import dtypes, saved_bytes
 
 pytestmark = [
@@ -32,7 +32,7 @@ def test_cudas_autocast_and_dropout_are_those_that_a_trace_follows() -> None:
 def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
     """On a share of the device that is set aside: the batch that fits with a margin of 0.1 runs, 1.3 times as many as
     by live bytes at most do not."""
-    from runners.footprint.step import fit, parts, trace_batch
+    from runners.workers.traced_step import fit, parts, trace_batch
 
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()

@@ -10,8 +10,8 @@ import pandas
 import pytest
 import sympy
 
-from runners.footprint import command as footprint
-from runners.formula import command
+from runners import footprint as footprint
+from runners import formula as command
 from tests.support.fakes.commands import refused, running, telling
 
 NETS = '''
@@ -376,7 +376,7 @@ MISTAKES = [
 class TestRefusals:
     @pytest.mark.parametrize("words", MISTAKES, ids=lambda words: words[0])
     def test_a_mistake_is_one_line_before_anything_is_slow(self, run, monkeypatch, words):
-        from runners.formula import points as formula_points
+        from runners import formula_points
 
         if not any(option in words[0] for option in ("--frozen", "--checkpoint")):  # these need the model
             monkeypatch.setattr(formula_points, "step_at", None)  # what is slow

@@ -186,7 +186,7 @@ def test_a_model_of_which_a_part_is_counted_is_not_projected(
     found = SimpleNamespace(
         not_understood={"their.product": 2}, totals={"model_flop": None, "all_flop": None}, point={}
     )
-    monkeypatch.setattr("runners.formula.questions.answer", lambda _options: found)
+    monkeypatch.setattr("runners.formula_questions.answer", lambda _options: found)
     monkeypatch.setattr("analysis.project.domain.shipped_formulas", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)

@@ -8,9 +8,9 @@ import pytest
 
 from analysis.reach.prediction import step_cost
 from runners.cli.arguments import MARGIN_RATIO
-from runners.footprint.command import Steps
-from runners.footprint.step import StepOptions, moments
+from runners.footprint import Steps
 from runners.reach import _largest, main, operations_of, trace_forward
+from runners.workers.traced_step import StepOptions, moments
 from tests.support.fakes.commands import refused, running, telling
 
 DEVICE = "NVIDIA GeForce RTX 3090"

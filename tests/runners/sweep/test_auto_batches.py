@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from runners.footprint.step import Fitting, StepOptions, fitting
 from runners.sweep import auto_batches
 from runners.sweep.auto_batches import batches_up_to, resolved
 from runners.sweep.options import as_options, grid_of, parser
 from runners.sweep.plan import Grid, cells
 from runners.workers.devices import ProbeResult
+from runners.workers.traced_step import Fitting, StepOptions, fitting
 
 MB = 10**6
 ANY = ProbeResult(device="cpu")

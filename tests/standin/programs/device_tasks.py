@@ -155,7 +155,7 @@ def timing(rules: dict[str, Any]) -> dict[str, Any]:
 
 def largest_batch(model: str, pixels: int, memory_bytes: int) -> dict[str, int]:
     """The largest batches that are predicted for a memory none of which is left free, and the largest that trains."""
-    from runners.footprint.step import StepOptions, fitting
+    from runners.workers.traced_step import StepOptions, fitting
 
     asked = StepOptions(model, "fp32", "sgd", "cuda", hyper={"image_size": pixels, "num_classes": 1000})
     predicted = fitting(asked, memory_bytes, 0.0, "")

@@ -6,7 +6,7 @@ Arguments: pairs of model and batch size. Prints {"model": {"predicted_bytes", "
 import json
 import sys
 
-from runners.footprint.step import StepOptions, check
+from runners.workers.traced_step import StepOptions, check
 
 if __name__ == "__main__":
     words = sys.argv[1:]

@@ -26,8 +26,8 @@ import measure.profiler.work_profiles  # noqa: F401
 from measure.device.environment import device_facts
 from runners import self_test
 from runners import self_test as known_work
-from runners.footprint import step
 from runners.self_test import CHECKS, DeviceUnderTest, guarded
+from runners.workers import traced_step
 
 SHORT = (
     (self_test, "RATE_S", 0.4),
@@ -48,12 +48,12 @@ CHECKED = {
 """All, with the smaller model of those whose memory is predicted, on small images."""
 
 
-def small_steps() -> dict[str, step.StepTrace]:
+def small_steps() -> dict[str, traced_step.StepTrace]:
     """The steps that checks trace on fake tensors, by what is asked for."""
     found = {}
     for size, pixels in ((known_work.BATCH, known_work.IMAGE_SIZE), SMALL):
-        asked = step.StepOptions(known_work.MODEL, "fp32", "sgd", "cuda", hyper={"image_size": pixels})
-        found[f"{asked} {size}"] = step.trace_batch(asked, size)
+        asked = traced_step.StepOptions(known_work.MODEL, "fp32", "sgd", "cuda", hyper={"image_size": pixels})
+        found[f"{asked} {size}"] = traced_step.trace_batch(asked, size)
     return found
 
 
@@ -93,7 +93,7 @@ if __name__ == "__main__":
         setattr(module, name, seconds)
     plans = sorted(Path(sys.argv[1]).glob("*.plan"))
     traced = ended(started(plans[0], small_steps))  # in a child, too: torch forks no process that knows of a device
-    step.trace_batch = lambda asked, size: traced[f"{asked} {size}"]
+    traced_step.trace_batch = lambda asked, size: traced[f"{asked} {size}"]
     found = {}
     for first in range(0, len(plans), AT_ONCE):
         children = {plan.stem: started(plan, answers) for plan in plans[first : first + AT_ONCE]}

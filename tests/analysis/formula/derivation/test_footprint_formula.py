@@ -13,7 +13,7 @@ from analysis.formula.algebra.expressions import names, symbol
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, value
 from analysis.formula.derivation.totals import expression
-from runners.formula.points import Subject, axes, sampler
+from runners.formula_points import Subject, axes, sampler
 from runners.workers.any_model import get
 
 EAGER, MINIMAL = QUANTITIES

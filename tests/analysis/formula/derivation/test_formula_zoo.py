@@ -14,7 +14,7 @@ from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.totals import parts, totals
 from analysis.operators import registry
 from analysis.operators.cost import numel
-from runners.formula.points import Subject, axes, sampler
+from runners.formula_points import Subject, axes, sampler
 from runners.workers.any_model import get
 
 QUICK = ("alexnet", "resnet18", "squeezenet1_1")

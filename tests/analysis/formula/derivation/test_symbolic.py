@@ -18,7 +18,7 @@ from analysis.formula.derivation.symbolic_table import Convention
 from analysis.formula.derivation.totals import expression, totals
 from analysis.operators import registry
 from results.records.counts import Operation, Storage
-from runners.formula.points import NotBuilt, Subject, axes, sampler
+from runners.formula_points import NotBuilt, Subject, axes, sampler
 from runners.workers.any_model import get
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)

@@ -37,8 +37,8 @@ from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import WORDS, hyper_of
 from runners.cli.progress import passing
-from runners.formula.points import BATCH, FixedSymbol, NotBuilt, Subject, fixed_symbol, sampler
-from runners.formula.points import axes as sampled_axes
+from runners.formula_points import BATCH, FixedSymbol, NotBuilt, Subject, fixed_symbol, sampler
+from runners.formula_points import axes as sampled_axes
 from runners.workers.any_model import get
 
 SHORT = {

@@ -11,6 +11,7 @@ of megabytes.
 from __future__ import annotations
 
 import argparse
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from results.printable import plain_words
 from results.text_files import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
-from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.footprint.step import StepOptions, StepTrace, capability, fit, trace_batch
+from runners.workers.traced_step import StepOptions, StepTrace, capability, fit, trace_batch
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
@@ -277,3 +278,7 @@ def write(answer: FootprintAnswer, options: Namespace) -> None:
     put(options.out / "timeline.csv", timeline_csv(answer))
     with figure_style.theme():
         put(options.out / "timeline.png", figure_style.render(timeline(answer))["png"])
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -119,7 +119,7 @@ def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     """The operations, storages and parameters of a step at a point, on fake tensors. Raises what the model does."""
     from measure.fake.mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
-    from runners.footprint.step import StepOptions, parts
+    from runners.workers.traced_step import StepOptions, parts
 
     sizes = {**subject.sizes, **{subject.symbols[symbol]: value for symbol, value in point.items()}}
     batch_size = sizes.pop(BATCH, subject.batch_size)

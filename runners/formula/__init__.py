@@ -1,1 +1,0 @@
-"""What does this model cost, as a formula?"""
