@@ -58,6 +58,11 @@ class Size:
     why: str = ""
     assumed: bool = False
 
+    @property
+    def expected(self) -> int | None:
+        """FLOP of all units."""
+        return None if self.units is None or self.unit_flop is None else self.units * self.unit_flop
+
 
 class Sizing:
     """The sizes of a recording's products, each worked out once."""
@@ -68,19 +73,17 @@ class Sizing:
         self._forward_of = forward_of
         self._gradient_of = {forward: at for at, forward in reversed(tuple(forward_of.items()))}
         self._first = first
-        self._alike_of: dict[int, int] = {}
-        self._numbers: dict[tuple[object, ...], int] = {}  # what decides a size → its number
-        self._sizes: dict[int, Size] = {}  # this number → the size
+        self._sizes: dict[tuple[object, ...], Size] = {}  # what decides a size → the size
         self._assumed: set[int] = set()
         self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
 
     def size(self, at: int) -> Size:
         """What the product at a position must count."""
-        alike = self._alike(at)
-        if alike not in self._sizes:
+        decides = self._decides(at)
+        if decides not in self._sizes:
             size = self._size(at)
-            self._sizes[alike] = replace(size, assumed=at in self._assumed and size.unit_flop is not None)
-        return self._sizes[alike]
+            self._sizes[decides] = replace(size, assumed=at in self._assumed and size.unit_flop is not None)
+        return self._sizes[decides]
 
     def flop_of(self, at: int) -> int | None:
         """What one call's own sizes give; None if nothing."""
@@ -97,15 +100,11 @@ class Sizing:
                 self._own[key] = str(fault)
         return self._own[key]
 
-    def _alike(self, at: int) -> int:
-        """A number for all that decides the size of a product: products of one number have one size."""
-        if at not in self._alike_of:
-            forward, gradient = self._forward_of.get(at), self._gradient_of.get(at)
-            of_gradient = None if gradient is None else self._code[gradient]
-            of_forward = None if forward is None else self._alike(forward)
-            decides = (self._form(at), at in self._first, of_gradient, of_forward)
-            self._alike_of[at] = self._numbers.setdefault(decides, len(self._numbers))
-        return self._alike_of[at]
+    def _decides(self, at: int) -> tuple[object, ...]:
+        """All that decides the size of a product."""
+        forward, gradient = self._forward_of.get(at), self._gradient_of.get(at)
+        of_forward = None if forward is None else self._decides(forward)
+        return self._form(at), at in self._first, None if gradient is None else self._code[gradient], of_forward
 
     def _form(self, at: int) -> tuple[int, ...]:
         """What a call and those inside hold, and which lies in which."""

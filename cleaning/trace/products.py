@@ -1,8 +1,15 @@
 """What the cleaning of a recording works on: products with their kernels, and nothing that is not needed to judge them.
 
 A `Product` is an outermost convolution, matrix product, attention or recurrent call of a recording, or what a recorder
-without calls took for one; its `Part`s are the rows of kernels that belong to it, in the order of start. A cleaning
-step replaces them, never the recording: `deduplicated`, then `repaired`.
+without calls took for one, with all that decides how it is cleaned; a `Part` is one of its kernels with its FLOP as
+found, deduplicated and repaired, set by three steps in this order. The recording itself is never changed.
+
+What a kernel is given first is the recording's own number, else what PyProf would have given: every kernel of a
+recognised name the FLOP of the whole operation (NVIDIA/PyProf pyprof/prof/conv.py, linear.py, blas.py, commit 218dcc1;
+its lists are in `analysis/trace/kernel_names.py`). That is wrong in both directions, and is repeated here so that the
+numbers of its users can be. On a recording without a device each product's own call gets what its sizes give. Not
+claimed: PyProf's numbers for what is no product; the FLOP of bias kernels inside a product, which are no model FLOP;
+nor that PyProf could have read the recording.
 
 Multiply-adds that a recording gives to several kernels count once, and each kernel that loses its number says why.
 
@@ -40,6 +47,7 @@ product explains.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
@@ -49,10 +57,14 @@ from analysis.trace.kernel_names import (
     family,
     is_renamed,
     makes_products,
+    pyprof_all_groups,
     pyprof_convolution,
     pyprof_linear,
+    pyprof_matmul,
 )
+from analysis.trace.operations import is_product
 from cleaning.counts import known_sum
+from cleaning.trace.expected_flop import Size
 from results.records.counts import CleaningLog
 from results.records.rows import to_text
 
@@ -61,77 +73,140 @@ UNTOLD = -1
 
 FILE = "kernels.csv.gz"
 
+FIELDS = {"raw": "found", "deduplicated": "deduplicated", "repaired": "repaired"}
+"""State → the field of a part that has its number."""
 
-class Part(NamedTuple):
-    """One row of kernels in a product, and its FLOP so far. None: unknown."""
 
-    row: int  # in the table of kernels, in the order of start
+class Kernel(NamedTuple):
+    """What decides how one row of kernels in a product is cleaned."""
+
     name: str
     what: str
-    time_ns: int
-    unit: int = UNTOLD  # which of the product's units it works for
-    twin: bool = False  # a second row of one launch
-    source_flop: int | None = None  # what the recording says
-    call_flop: int | None = None  # of a row that is a call: what that call's own sizes give
-    found: int | None = None
-    deduplicated: int | None = None
-    repaired: int | None = None
-    fault: str = ""
-
-    @property
-    def makes_products(self) -> bool:
-        """Whether it does multiply-adds, by its name; of a call its own sizes tell."""
-        return bool(self.call_flop) if self.what == "call" else makes_products(self.name)
+    rank: int  # of its time among the product's, the longest last
+    unit: int  # which of the product's units it works for
+    twin: bool  # a second row of one launch
+    source_flop: int | None  # what the recording says
+    call_flop: int | None  # of a row that is a call: what that call's own sizes give
 
 
 class Product(NamedTuple):
-    """One outermost product of a recording.
+    """One outermost product of a recording. Equal ones are cleaned alike."""
 
-    units: 1, or how many gradients a backward call calculates. unit_flop: model FLOP of one. Both None: unknown.
-    """
-
-    instance: int  # its index
     name: str
     kind: str
     phase: str
-    module: str
-    parts: tuple[Part, ...]
-    units: int | None = None
-    unit_flop: int | None = None
+    kernels: tuple[Kernel, ...]  # in the order of start
+    size: Size
     forward_name: str = ""  # of a backward product: name of the forward call
     place: int = 0  # of a backward product: how many kernels of the same layer's gradients came before it
-    groups: int = 1
-    tiles: int = 0  # launches of the convolution by FFT_TILING; 0: not known
-    why_unknown: str = ""
-    assumed: bool = False  # the recording does not say which gradients were asked for
-    columns: Mapping[str, Any] = {}  # of its row among the instances; once it is cleaned
-    known: Mapping[str, int | None] = {}  # state → FLOP of what is known of it: at least that much
 
     @property
     def expected(self) -> int | None:
         """Model FLOP by sizes."""
-        return None if self.units is None or self.unit_flop is None else self.units * self.unit_flop
+        return self.size.expected
 
 
-def label(index: int, name: str, phase: str, module: str) -> str:
-    """How the log names a product. index: of its instance."""
-    return " ".join(word for word in (str(index), name, phase, module) if word)
+@dataclass(slots=True)
+class Part:
+    """A kernel with its FLOP in each state. None: unknown."""
+
+    kernel: Kernel
+    found: int | None = None
+    deduplicated: int | None = None
+    repaired: int | None = None
+    fault: str = ""
+    makes_products: bool = False  # it does multiply-adds, by its name; of a call its own sizes tell
 
 
-def entry(step: str, product: Product, field: str, before: object, after: object, reason: str) -> CleaningLog:
-    """One row of the cleaning log."""
-    return CleaningLog(
-        step=step,
-        file=FILE,
-        cell_id="",
-        attempt=0,
-        subject=label(product.instance, product.name, product.phase, product.module),
-        field=field,
-        before=to_text(before),
-        after=to_text(after),
-        reason=reason,
-    )
+@dataclass(frozen=True)
+class Cleaned:
+    """A product cleaned: its parts; state → FLOP of what is known of it, at least that much; columns of its row among
+    the instances; the log, whose rows lack their subject."""
 
+    parts: tuple[Part, ...]
+    known: Mapping[str, int | None]
+    columns: Mapping[str, Any]
+    log: tuple[CleaningLog, ...]
+
+
+def clean_product(product: Product) -> Cleaned:
+    """A product with what each of its kernels was given, once, and with what its sizes say of each unit."""
+    parts = [Part(kernel) for kernel in product.kernels]
+    place = product.place - 1
+    for part in parts:
+        kernel = part.kernel
+        part.makes_products = bool(kernel.call_flop) if kernel.what == "call" else makes_products(kernel.name)
+        place += not kernel.twin
+        part.found = _found(product, kernel, place)
+    _deduplicate(product, parts)
+    log = _removals(parts)
+    _repair(product, parts)
+    known = {state: known_sum(getattr(part, name) for part in parts) for state, name in FIELDS.items()}
+    if not parts:
+        known["repaired"] = product.expected
+    return Cleaned(tuple(parts), known, _columns(product, parts, known), tuple(log + _repairs(product, parts)))
+
+
+def _columns(product: Product, parts: list[Part], known: Mapping[str, int | None]) -> dict[str, Any]:
+    """The counts of a product; None where its sizes give none and the recording leaves a kernel of it that makes
+    products without a number. A number that the recording gives and no sizes can check counts as it is, once."""
+    counts, verdict, reason = dict(known), "unknown", product.size.why
+    if product.expected is None:
+        lacks = any(map(_lacks_number, parts))
+        counts = {state: None if lacks else flop or None for state, flop in known.items()}
+    else:
+        more = (counts["raw"] or 0) - product.expected
+        verdict = "right" if not more else "under" if more < 0 else "over"
+        faults = dict.fromkeys(part.fault for part in parts if part.fault)
+        reason = "no_kernel" if lacks_kernels(product) else ", ".join(faults)
+    return {
+        "units": product.size.units,
+        "unit_flop": product.size.unit_flop,
+        "expected_flop": product.expected,
+        **{f"{state}_flop": flop for state, flop in counts.items()},
+        "verdict": verdict,
+        "reason": reason,
+    }
+
+
+def _lacks_number(part: Part) -> bool:
+    """Whether a row makes products and the recording gives it no number; 0 is what recorders write for unknown."""
+    kernel = part.kernel
+    makes = is_product(kernel.name) if kernel.what == "call" else kernel.what == "kernel" and part.makes_products
+    return makes and not kernel.twin and not part.found
+
+
+# --- found -----------------------------------------------------------------------------------------------------------
+
+LINEAR = ("linear", "mkldnn_linear", "linear_backward", "mkldnn_linear_backward")
+"""Operators that PyProf sees as torch.nn.functional.linear."""
+
+GRADIENTS_OF_LINEAR = 2
+"""Of a linear layer's backward pass PyProf counts the first two kernels, whatever they do."""
+
+
+def _found(product: Product, kernel: Kernel, place: int) -> int | None:
+    """What the recording gives a kernel. place: how many kernels of its layer's gradients came before it."""
+    if kernel.source_flop is not None or kernel.what == "call":
+        return kernel.call_flop if kernel.source_flop is None else kernel.source_flop
+    flop, groups = product.size.unit_flop, product.size.groups
+    if flop is None:
+        return None
+    if kernel.what != "kernel":
+        return 0
+    if product.kind == "convolution":
+        share = flop if groups == 1 or pyprof_all_groups(kernel.name) else flop // groups
+        return share if pyprof_convolution(kernel.name) else 0
+    if product.kind != "matmul":
+        return 0  # PyProf knows nothing of any other kind
+    name = (product.forward_name or product.name).partition("::")[2]
+    if name in LINEAR:
+        counts = pyprof_linear(kernel.name) and (product.phase != "backward" or place < GRADIENTS_OF_LINEAR)
+        return flop if counts else 0
+    return flop if name != "matmul" or pyprof_matmul(kernel.name) else 0
+
+
+# --- deduplicated ----------------------------------------------------------------------------------------------------
 
 LAST_ALONE = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")
 """Algorithms that take one kernel a product: of several in a row the last is the run, those before it trials."""
@@ -140,198 +215,156 @@ IN_PIECES = "explicit_gemm"
 """An algorithm that repeats its kernels for pieces of a batch. Of any other, two equal halves are a trial and a run."""
 
 
-def deduplicated(product: Product) -> Product:
-    """A product with each multiply-add counted once at most, and trials marked."""
-    trials = _trials(product)
-    room = _room(product)
+def _deduplicate(product: Product, parts: list[Part]) -> None:
+    """Counts each multiply-add once at most, and marks trials."""
+    trials = _trials(product, parts)
+    unit_flop = product.size.unit_flop
+    if unit_flop is None:  # then what the recording gives its products' kernels, if that is one number
+        numbers = {part.found for part in parts if part.found and part.makes_products}
+        unit_flop = numbers.pop() if len(numbers) == 1 else None
+    units = 1 if product.size.units is None else product.size.units
+    flop = unit_flop or 0
+    room = {} if unit_flop is None else {**dict.fromkeys(range(units), flop), UNTOLD: units * flop}
+
+    def is_foreign(part: Part) -> bool:
+        """Whether the number is not this product's: neither a unit nor a group's share, of a kernel that makes none."""
+        if not unit_flop or part.makes_products or part.kernel.what == "call":
+            return False
+        return part.found not in (unit_flop, unit_flop // product.size.groups)
+
+    def kept(part: Part) -> int | None:
+        """What a kernel keeps of its number; takes it from the room that its unit has."""
+        if not part.found or not room:
+            return 0 if part.found and part.kernel.twin else part.found
+        left = min(room[UNTOLD], room.get(part.kernel.unit, room[UNTOLD]))
+        if part.kernel.twin or is_foreign(part) or left <= 0 or (part.found > left and left < flop):
+            return 0
+        for unit in {UNTOLD, part.kernel.unit} & set(room):
+            room[unit] -= part.found
+        return part.found
+
     order = sorted(
-        range(len(product.parts)),
+        range(len(parts)),
         key=lambda at: (
-            product.parts[at].twin,
-            not product.parts[at].makes_products,
+            parts[at].kernel.twin,
+            not parts[at].makes_products,
             at in trials,
-            -product.parts[at].time_ns,
+            -parts[at].kernel.rank,
             at,
         ),
     )
-    result = list(product.parts)
     for at in order:
-        part = product.parts[at]
-        flop = _kept_flop(product, part, room)
-        fault = "" if flop == part.found else _reason(product, part, at, trials)
-        result[at] = part._replace(deduplicated=flop, fault=fault or ("autotune" if at in trials else ""))
-    return product._replace(parts=tuple(result))
+        part = parts[at]
+        part.deduplicated = kept(part)
+        if part.deduplicated == part.found:
+            part.fault = "autotune" if at in trials else ""
+        elif is_foreign(part) and not part.kernel.twin:
+            part.fault = "not_product"
+        else:
+            part.fault = _reason(product, parts, at, trials)
 
 
-def _unit_flop(product: Product) -> int | None:
-    """FLOP of one unit: by sizes, else what the recording gives its products' kernels, if that is one number."""
-    if product.unit_flop is not None:
-        return product.unit_flop
-    numbers = {part.found for part in product.parts if part.found and part.makes_products}
-    return numbers.pop() if len(numbers) == 1 else None
-
-
-def _room(product: Product) -> dict[int, int]:
-    """FLOP that each unit may still be given; UNTOLD holds that of all units together."""
-    flop = _unit_flop(product)
-    if flop is None:
-        return {}
-    units = 1 if product.units is None else product.units
-    return {**dict.fromkeys(range(units), flop), UNTOLD: units * flop}
-
-
-def _kept_flop(product: Product, part: Part, room: dict[int, int]) -> int | None:
-    """What a kernel keeps of its number; takes it from the room that its unit has."""
-    if not part.found:
-        return part.found
-    if part.twin or _is_foreign(product, part):
-        return 0
-    if not room:
-        return part.found
-    left = min(room[UNTOLD], room.get(part.unit, room[UNTOLD]))
-    if left <= 0 or (part.found > left and left < (_unit_flop(product) or 0)):
-        return 0
-    for unit in {UNTOLD, part.unit} & set(room):
-        room[unit] -= part.found
-    return part.found
-
-
-def _is_foreign(product: Product, part: Part) -> bool:
-    """Whether the number is not this product's: neither a unit nor a group's share, and the kernel makes no product."""
-    unit = _unit_flop(product)
-    if not unit or part.makes_products or part.what == "call":
-        return False
-    return part.found not in (unit, unit // product.groups)
-
-
-# --- why -------------------------------------------------------------------------------------------------------------
-
-
-def _reason(product: Product, part: Part, at: int, trials: frozenset[int]) -> str:
-    if part.twin:
+def _reason(product: Product, parts: list[Part], at: int, trials: frozenset[int]) -> str:
+    """Why a kernel lost its number."""
+    kernel = parts[at].kernel
+    if kernel.twin:
         return "duplicate_launch"
-    if _is_foreign(product, part):
-        return "not_product"
-    if family(part.name) == REDUCTION and part.what == "kernel":
+    if family(kernel.name) == REDUCTION and kernel.what == "kernel":
         return "split_k"
-    out = {product.parts[trial].row for trial in trials}
-    rivals = [p for p in _working(product) if part.unit in (p.unit, UNTOLD) and p.row not in out]
-    if at in trials or _many_algorithms(product, rivals, part.unit):
+    rivals = [p for i, p in _working(parts) if kernel.unit in (p.kernel.unit, UNTOLD) and i not in trials]
+    if at in trials or _many_algorithms(product, rivals, kernel.unit):
         return "autotune"
     counted = [other for other in rivals if other.found]
-    units = product.units if part.unit == UNTOLD and product.units else 1
-    if counted and all(family(other.name) == "fft" for other in counted) and len(counted) == product.tiles * units:
-        return "fft_tiling"
-    return "multi_kernel"
+    units = product.size.units if kernel.unit == UNTOLD and product.size.units else 1
+    all_fft = counted and all(family(other.kernel.name) == "fft" for other in counted)
+    return "fft_tiling" if all_fft and len(counted) == product.size.tiles * units else "multi_kernel"
 
 
-def _working(product: Product) -> list[Part]:
-    """The kernels that do multiply-adds, each launch once."""
-    return [part for part in product.parts if part.what == "kernel" and part.makes_products and not part.twin]
+def _working(parts: list[Part]) -> list[tuple[int, Part]]:
+    """The kernels that do multiply-adds, each launch once, with their places."""
+    return [
+        (at, part)
+        for at, part in enumerate(parts)
+        if part.kernel.what == "kernel" and part.makes_products and not part.kernel.twin
+    ]
 
 
 def _many_algorithms(product: Product, rivals: list[Part], unit: int) -> bool:
-    allowed = product.units if unit == UNTOLD and product.units else 1
-    return product.kind == "convolution" and len({family(part.name) for part in rivals}) > allowed
+    allowed = product.size.units if unit == UNTOLD and product.size.units else 1
+    return product.kind == "convolution" and len({family(part.kernel.name) for part in rivals}) > allowed
 
 
-def _trials(product: Product) -> frozenset[int]:
+def _trials(product: Product, parts: list[Part]) -> frozenset[int]:
     """Places of the kernels that ran only to be timed, of units that are distinguished."""
-    working = _working(product)
-    by_unit: dict[int, list[Part]] = {}
-    for part in working:
-        by_unit.setdefault(0 if product.units == 1 else part.unit, []).append(part)
+    is_one = product.size.units == 1
+    by_unit: dict[int, list[int]] = {}
+    for at, part in _working(parts):
+        by_unit.setdefault(0 if is_one else part.kernel.unit, []).append(at)
     found: set[int] = set()
-    for unit, parts in by_unit.items():
-        if unit != UNTOLD and _many_algorithms(product, parts, unit):
-            found.update(_before_the_run(product, unit, parts))
+    for unit, places in by_unit.items():
+        if unit != UNTOLD and _many_algorithms(product, [parts[at] for at in places], unit):
+            mine = [at for at, p in enumerate(parts) if not p.kernel.twin and (is_one or p.kernel.unit == unit)]
+            found.update(_before_the_run(parts, mine, places))
     return frozenset(found)
 
 
-def _before_the_run(product: Product, unit: int, working: list[Part]) -> set[int]:
+def _before_the_run(parts: list[Part], mine: list[int], working: list[int]) -> list[int]:
     """Places of a unit's kernels before the last run of one algorithm, which is what the product is made with."""
-    last = family(working[-1].name)
-    others = [at for at, part in enumerate(working) if family(part.name) != last]
-    run = working[others[-1] + 1 :]
+    families = {at: family(parts[at].kernel.name) for at in working}
+    last = families[working[-1]]
+    others = [at for at in working if families[at] != last]
+    run = [at for at in working if at > others[-1]]
     first = run[-1] if last in LAST_ALONE else run[0]
-    before = max((part.row for part in working if part.row < first.row), default=-1)
-    mine = [part for part in product.parts if not part.twin and (product.units == 1 or part.unit == unit)]
-    tail = [part for part in mine if part.row > before]
-    while tail[0].row != first.row and AFTER.search(tail[0].name):
+    before = max((at for at in working if at < first), default=-1)
+    names = {at: parts[at].kernel.name for at in mine}
+    tail = [at for at in mine if at > before]
+    while tail[0] != first and AFTER.search(names[tail[0]]):
         tail.pop(0)
     half = len(tail) // 2
-    if last != IN_PIECES and [part.name for part in tail[:half]] == [part.name for part in tail[half:]]:
+    if last != IN_PIECES and [names[at] for at in tail[:half]] == [names[at] for at in tail[half:]]:
         tail = tail[half:]
-    trials = {part.row for part in mine if part.row < tail[0].row}
-    return {at for at, part in enumerate(product.parts) if part.row in trials}
+    return [at for at in mine if at < tail[0]]
 
 
-def removal_log(before: Product, after: Product) -> list[CleaningLog]:
-    """A row for each reason for which kernels of a product lost their numbers."""
-    lost: dict[str, list[Part]] = {}
-    for part in after.parts:
-        if part.deduplicated != part.found:
-            lost.setdefault(part.fault, []).append(part)
-    total = known_sum(part.found for part in before.parts)
-    rows = []
-    for reason, parts in lost.items():
-        gone = sum((part.found or 0) - (part.deduplicated or 0) for part in parts)
-        left = None if total is None else total - gone
-        names = [*dict.fromkeys(part.name.removeprefix("void ")[:60] for part in parts)]
-        listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-        why = f"{reason}: {len(parts)} of {len(before.parts)} kernels ({listed})"
-        rows.append(entry("deduplicated", after, "deduplicated_flop", total, left, why))
-        total = left
-    return rows
+# --- repaired --------------------------------------------------------------------------------------------------------
 
 
 def lacks_kernels(product: Product) -> bool:
     """Whether a product has FLOP that no recorded kernel can take."""
-    return not product.parts and bool(product.expected)
+    return not product.kernels and bool(product.expected)
 
 
-def repaired_flop(product: Product) -> int | None:
-    """FLOP of a product after repair; one that launched no kernel has what its sizes give."""
-    return known_sum(part.repaired for part in product.parts) if product.parts else product.expected
-
-
-def repaired(product: Product) -> Product:
-    """A product with what sizes say of each unit."""
-    parts = [part._replace(repaired=part.deduplicated) for part in product.parts]
+def _repair(product: Product, parts: list[Part]) -> None:
+    """Gives each unit what sizes say of it: units whose kernels are known, what has too much before what lacks, then
+    as often UNTOLD as there are others."""
+    for part in parts:
+        part.repaired = part.deduplicated if product.expected is not None else part.deduplicated or None
     if product.expected is None:
-        parts = [part._replace(repaired=part.deduplicated or None) for part in parts]
-    if product.expected is None or not parts:
-        return product._replace(parts=tuple(parts))
-    for unit in _order(product):
-        _fill(product, parts, unit)
-    return product._replace(parts=tuple(parts))
-
-
-def _order(product: Product) -> list[int]:
-    """Units whose kernels are known, what has too much before what lacks, then as often UNTOLD as there are others."""
+        return
     has: dict[int, int] = {}
-    for part in product.parts:
-        if part.unit != UNTOLD:
-            has[part.unit] = has.get(part.unit, 0) + (part.deduplicated or 0)
+    for part in parts:
+        if part.kernel.unit != UNTOLD:
+            has[part.kernel.unit] = has.get(part.kernel.unit, 0) + (part.deduplicated or 0)
     order = sorted(has, key=lambda unit: (-has[unit], unit))
-    return [*order, *[UNTOLD] * max((product.units or 0) - len(order), 1)]
+    for unit in [*order, *[UNTOLD] * max((product.size.units or 0) - len(order), 1)]:
+        _fill(product, parts, unit)
 
 
 def _fill(product: Product, parts: list[Part], unit: int) -> None:
-    """Give one unit what it lacks. `parts` is changed."""
-    mine = [at for at, part in enumerate(parts) if unit in (UNTOLD, part.unit)]
+    """Gives one unit what it lacks."""
+    mine = [at for at, part in enumerate(parts) if unit in (UNTOLD, part.kernel.unit)]
+    unit_flop = product.size.unit_flop or 0
     lacking = (product.expected or 0) - sum(part.repaired or 0 for part in parts)
     if unit != UNTOLD:
-        own = (product.unit_flop or 0) - sum(parts[at].repaired or 0 for at in mine)
+        own = unit_flop - sum(parts[at].repaired or 0 for at in mine)
         lacking = own if own < 0 else max(min(lacking, own), 0)
     elif lacking > 0:
-        lacking = min(lacking, product.unit_flop or 0)
+        lacking = min(lacking, unit_flop)
     if not lacking or not mine:
         return
-    at = _receiver(parts, mine, lacking)
-    had = parts[at].repaired or 0
-    reason = "wrong_number" if had and product.groups == 1 else _gap_reason(product, parts, at)
-    parts[at] = parts[at]._replace(repaired=had + lacking, fault=reason)
+    part = parts[_receiver(parts, mine, lacking)]
+    part.fault = "wrong_number" if part.repaired and product.size.groups == 1 else _gap_reason(product, parts, part)
+    part.repaired = (part.repaired or 0) + lacking
 
 
 def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
@@ -341,46 +374,67 @@ def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
     return max(
         mine,
         key=lambda at: (
-            not parts[at].twin,
+            not parts[at].kernel.twin,
             parts[at].fault != "autotune",
             parts[at].makes_products and not parts[at].repaired,
             parts[at].makes_products,
             not parts[at].repaired,
-            family(parts[at].name) not in NO_PRODUCTS,
-            parts[at].time_ns,
+            family(parts[at].kernel.name) not in NO_PRODUCTS,
+            parts[at].kernel.rank,
             -at,
         ),
     )
 
 
-def _gap_reason(product: Product, parts: list[Part], at: int) -> str:
-    part = parts[at]
-    if product.groups > 1 and any(other.deduplicated for other in parts):
+def _gap_reason(product: Product, parts: list[Part], part: Part) -> str:
+    name = part.kernel.name
+    if product.size.groups > 1 and any(other.deduplicated for other in parts):
         return "grouped"
-    if part.what == "call":
+    if part.kernel.what == "call":
         return "not_counted"
-    if pyprof_linear(part.name) if product.kind == "matmul" else pyprof_convolution(part.name):
+    if pyprof_linear(name) if product.kind == "matmul" else pyprof_convolution(name):
         took = any(other.fault == "split_k" for other in parts) or product.place
         return "split_k" if product.kind == "matmul" and took else "no_marker"
-    if is_renamed(part.name):
+    if is_renamed(name):
         return "renamed_kernel"
-    return "unknown_kernel" if family(part.name) in ("", OTHER) else "unlisted_kernel"
+    return "unknown_kernel" if family(name) in ("", OTHER) else "unlisted_kernel"
 
 
-def repair_log(product: Product) -> list[CleaningLog]:
-    if lacks_kernels(product):
-        why = "no_kernel: the call launched no recorded kernel"
-        return [entry("repaired", product, "repaired_flop", None, product.expected, why)]
-    if product.expected is None:
-        return []
+# --- log -------------------------------------------------------------------------------------------------------------
+
+
+def _entry(step: str, before: object, after: object, reason: str) -> CleaningLog:
+    numbers = {"field": f"{step}_flop", "before": to_text(before), "after": to_text(after)}
+    return CleaningLog(step=step, file=FILE, cell_id="", attempt=0, subject="", **numbers, reason=reason)
+
+
+def _removals(parts: list[Part]) -> list[CleaningLog]:
+    """A row for each reason for which kernels of a product lost their numbers."""
+    total = known_sum(part.found for part in parts)
+    lost: dict[str, list[Part]] = {}
+    for part in parts:
+        if part.deduplicated != part.found:
+            lost.setdefault(part.fault, []).append(part)
     rows = []
-    total = known_sum(part.deduplicated for part in product.parts)
-    for part in product.parts:
-        if part.repaired == part.deduplicated:
-            continue
-        more = (part.repaired or 0) - (part.deduplicated or 0)
-        after = (total or 0) + more
-        why = f"{part.fault}: {more} FLOP by sizes on {part.name.removeprefix('void ')[:60]}"
-        rows.append(entry("repaired", product, "repaired_flop", total, after, why))
-        total = after
+    for reason, losers in lost.items():
+        left = (total or 0) - sum((part.found or 0) - (part.deduplicated or 0) for part in losers)
+        names = [*dict.fromkeys(part.kernel.name.removeprefix("void ")[:60] for part in losers)]
+        listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        why = f"{reason}: {len(losers)} of {len(parts)} kernels ({listed})"
+        rows.append(_entry("deduplicated", total, left, why))
+        total = left
+    return rows
+
+
+def _repairs(product: Product, parts: list[Part]) -> list[CleaningLog]:
+    """A row for each kernel whose number sizes changed."""
+    if lacks_kernels(product):
+        return [_entry("repaired", None, product.expected, "no_kernel: the call launched no recorded kernel")]
+    rows, total = [], known_sum(part.deduplicated for part in parts)
+    for part in parts if product.expected is not None else ():
+        if part.repaired != part.deduplicated:
+            more = (part.repaired or 0) - (part.deduplicated or 0)
+            why = f"{part.fault}: {more} FLOP by sizes on {part.kernel.name.removeprefix('void ')[:60]}"
+            rows.append(_entry("repaired", total, (total or 0) + more, why))
+            total = (total or 0) + more
     return rows

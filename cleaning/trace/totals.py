@@ -13,7 +13,7 @@ Kernels without a recorded call belong to no phase: no total is unknown for them
 kernels that make products is reported.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,6 @@ from analysis.trace.kernel_names import family, makes_products, says_nothing
 from analysis.trace.operations import kind_of_call
 from cleaning.counts import known_sum, whole_sum
 from cleaning.trace.instances import InstanceTable
-from cleaning.trace.products import Product
 
 UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
 """Why a call that is no product has no count."""
@@ -90,7 +89,7 @@ class Unnamed:
 
 
 def phase_total(
-    products: Sequence[Product],
+    table: InstanceTable,
     unknown: Sequence[UnknownCall],
     state: str,
     phases: Sequence[str],
@@ -98,118 +97,91 @@ def phase_total(
 ) -> PhaseTotal:
     """The total of some recorded phases in a state."""
     lost = of_phases(missing, phases)
-    mine = [product for product in products if product.phase in phases]
-    others = [call for call in unknown if call.phase in phases]
-    counts = [product.columns[f"{state}_flop"] for product in mine]
-    if not mine and not others and not lost:
+    times = [call.time_ns for call in unknown if call.phase in phases]
+    mine = [(cleaned, time_ns) for product, cleaned, time_ns in table.products if product.phase in phases]
+    if not mine and not times and not lost:
         return PhaseTotal()
-    apart = [call.time_ns for call in others]
-    lacking = [product for product, count in zip(mine, counts, strict=True) if count is None]
+    counts = [cleaned.columns[f"{state}_flop"] for cleaned, _ in mine]
+    lacking = [time_ns for (_, time_ns), count in zip(mine, counts, strict=True) if count is None] + times
+    ratio: float | None = 0.0
+    if lacking:
+        ratio = sum(lacking) / (sum(time_ns for _, time_ns in mine) + sum(times)) if all(lacking) else None
     return PhaseTotal(
-        flop=None if others or lost else whole_sum(counts),
-        at_least=known_sum(product.known[state] for product in mine) or 0,
-        unknown_calls=len(lacking) + len(others),
-        unknown_time_ratio=_time_ratio([*map(_time, lacking), *apart], [*map(_time, mine), *apart]),
+        flop=None if times or lost else whole_sum(counts),
+        at_least=known_sum(cleaned.known[state] for cleaned, _ in mine) or 0,
+        unknown_calls=len(lacking),
+        unknown_time_ratio=ratio,
         missing=lost,
     )
 
 
 def outside(
-    products: Sequence[Product],
+    table: InstanceTable,
     unknown: Sequence[UnknownCall],
-    states: Iterable[str],
+    states: Sequence[str],
     phases: Sequence[str],
     missing: Sequence[Missing] = (),
 ) -> Outside:
     """The products of some phases that have no total, and what is known of them."""
-    times = [_time(product) for product in products if product.phase in phases]
+    times = [time_ns for product, _, time_ns in table.products if product.phase in phases]
     times += [call.time_ns for call in unknown if call.phase in phases]
-    return Outside(
-        calls=len(times),
-        totals={state: phase_total(products, unknown, state, phases, missing) for state in states},
-        time_s=sum(times) * 1e-9 if times and all(times) else None,
-    )
-
-
-def _time_ratio(lacking: Sequence[int], whole: Iterable[int]) -> float | None:
-    """Share of time, in ns; None where a call without a count has no recorded time."""
-    if not lacking:
-        return 0.0
-    return sum(lacking) / sum(whole) if all(lacking) else None
-
-
-def _time(product: Product) -> int:
-    return sum(part.time_ns for part in product.parts if not part.twin)
+    totals = {state: phase_total(table, unknown, state, phases, missing) for state in states}
+    return Outside(len(times), totals, sum(times) * 1e-9 if times and all(times) else None)
 
 
 # --- calls of operators that are not known ---------------------------------------------------------------------------
 
 
 def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
-    """Calls of no known kind that launched kernels which make products, or say so themselves, or of which nothing says
-    what they do, in the order of start.
+    """Calls of no known kind that may be products, in the order of start.
 
-    A call says so by its own name ("vllm::unified_attention") where no product was recorded inside it, and no kernel
-    of it says what else it does.
+    One that launched kernels which make products, or whose kernels do not tell; one that says so by its own name
+    ("vllm::unified_attention") where no product was recorded inside it and no kernel of it says what else it does; of a
+    recording without kernels one that made no recorded call; and one whose backward pass has a product. A kernel that a
+    known operator inside of a call launched is known by that one.
     """
-    calls = table.calls
-    times: dict[int, int] = dict.fromkeys(_named_products(table), 0)
-    reasons = dict.fromkeys(times, UNKNOWN_OPERATOR)
-    for at, time_ns, reason in (*_suspects(table), *_silent(table), *_differentiated(table)):
-        times[at] = times.get(at, 0) + time_ns
-        reasons[at] = UNKNOWN_OPERATOR if UNKNOWN_OPERATOR in (reason, reasons.get(at)) else reason
-    index_of = {top: index for index, top in enumerate(table.owners)}
-    made = []
-    for at, time_ns in sorted(times.items()):
-        phase, module = calls.column("phase")[at], calls.column("module")[at]
-        made.append(UnknownCall(calls.names[at], phase, module, time_ns, index_of.get(at, NONE), reasons[at]))
-    return tuple(made)
+    calls, kernels, owner = table.calls, table.kernels, table.calls.owner.tolist()
+    suspects: dict[int, tuple[int, str]] = {}
 
+    def suspect(at: int, time_ns: int, reason: str) -> None:
+        time_before, reason_before = suspects.get(at, (0, reason))
+        both = (reason, reason_before)
+        suspects[at] = (time_before + time_ns, UNKNOWN_OPERATOR if UNKNOWN_OPERATOR in both else reason)
 
-def _suspects(table: InstanceTable) -> Iterator[tuple[int, int, str]]:
-    """Position of an operator that is not known, time of a kernel of it that makes products or does not tell what it
-    does, which of both. A kernel that a known operator inside of it launched is known by that one."""
-    calls, rows = table.calls, table.kernels
-    launched = calls.places(rows["call"].to_numpy(np.int64)).tolist()
-    each = zip(rows["name"], rows["what"], rows["time_ns"].tolist(), table.twins, launched, strict=True)
-    for name, what, time_ns, twin, inner in each:
+    columns = (kernels["name"], kernels["what"], kernels["time_ns"].tolist(), table.twins, table.launched)
+    for name, what, time_ns, twin, inner in zip(*columns, strict=True):
         if twin or inner < 0 or what != "kernel":
             continue
-        owner = int(calls.owner[inner])
-        at = owner if owner >= 0 else inner
-        if calls.product[at] or kind_of_call(calls.names[at]):
-            continue
-        if makes_products(name):
-            yield at, time_ns, UNKNOWN_OPERATOR
-        elif says_nothing(name) and not kind_of_call(calls.names[inner]):
-            yield at, time_ns, UNTOLD_OPERATOR
-
-
-def _silent(table: InstanceTable) -> Iterator[tuple[int, int, str]]:
-    """Calls of a recording without kernels that are of no library of PyTorch's and made no call that was recorded."""
-    if "kernel" in set(table.kernels["what"]):
-        return
-    calls = table.calls
-    around = set(calls.parent.tolist())
-    times_ns = calls.column("time_ns")
-    for at, name in enumerate(calls.names):
-        space, _, bare = name.partition("::")
-        if bare and space not in _OURS and at not in around and calls.owner[at] == at and not kind_of_call(name):
-            yield at, int(times_ns[at]), UNTOLD_OPERATOR
-
-
-def _differentiated(table: InstanceTable) -> Iterator[tuple[int, int, str]]:
-    """Operators that are not known, in which no product was recorded, and whose backward pass has one."""
-    calls = table.calls
+        at = owner[inner] if owner[inner] >= 0 else inner
+        if not kind_of_call(calls.names[at]) and (makes_products(name) or says_nothing(name)):
+            if makes_products(name):
+                suspect(at, time_ns, UNKNOWN_OPERATOR)
+            elif not kind_of_call(calls.names[inner]):
+                suspect(at, time_ns, UNTOLD_OPERATOR)
+    around_products, parents = _around_products(table), set(calls.parent.tolist())
     forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
-    around = _around_products(table)
-    found = dict.fromkeys(int(forward[at]) for at in np.flatnonzero(calls.product).tolist() if forward[at] >= 0)
-    for at in found:
-        space, _, bare = calls.names[at].partition("::")
-        if bare and space not in _OURS and not kind_of_call(calls.names[at]) and at not in around:
-            owner = int(calls.owner[at])
-            if not calls.product[owner if owner >= 0 else at]:
-                yield at, 0, UNTOLD_OPERATOR
+    differentiated = set(forward[calls.product].tolist())
+    index_of = {instance.call: index for index, instance in enumerate(table.instances)}
+    kernel_names, times_ns = kernels["name"].tolist(), calls.column("time_ns")
+    has_kernels = (kernels["what"] == "kernel").any()
+    for at, name in enumerate(calls.names):
+        if kind_of_call(name) or at in around_products:
+            continue
+        space, _, bare = name.partition("::")
+        is_foreign = bool(bare) and space not in _OURS
+        if owner[at] == at and makes_products(name):
+            rows = table.instances[index_of[at]].rows if at in index_of else []
+            if not rows or not all(family(kernel_names[row]) in NO_PRODUCTS for row in rows):
+                suspect(at, 0, UNKNOWN_OPERATOR)
+        if is_foreign and owner[at] == at and not has_kernels and at not in parents:
+            suspect(at, int(times_ns[at]), UNTOLD_OPERATOR)
+        if is_foreign and at in differentiated and not calls.product[owner[at] if owner[at] >= 0 else at]:
+            suspect(at, 0, UNTOLD_OPERATOR)
+    phases, modules = calls.column("phase"), calls.column("module")
+    return tuple(
+        UnknownCall(calls.names[at], phases[at], modules[at], time_ns, index_of.get(at, NONE), reason)
+        for at, (time_ns, reason) in sorted(suspects.items())
+    )
 
 
 def _around_products(table: InstanceTable) -> set[int]:
@@ -220,21 +192,6 @@ def _around_products(table: InstanceTable) -> set[int]:
         while (at := int(calls.parent[at])) >= 0 and at not in around:
             around.add(at)
     return around
-
-
-def _named_products(table: InstanceTable) -> Iterator[int]:
-    """Positions of outermost operators that say by their own names that they are products, and are none that is known.
-
-    Not those in which a product was recorded, nor those of which all kernels do something else by their names.
-    """
-    calls, names = table.calls, table.kernels["name"].tolist()
-    says = {name: makes_products(name) and not kind_of_call(name) for name in set(calls.names)}
-    around = _around_products(table) if any(says.values()) else set()
-    for at, name in enumerate(calls.names):
-        if says[name] and calls.owner[at] == at and at not in around:
-            kernels = [family(names[row]) for row in table.owners.get(at, ())]
-            if not kernels or not all(word in NO_PRODUCTS for word in kernels):
-                yield at
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -254,33 +211,28 @@ def product_time(table: InstanceTable) -> ProductTime:
 
     The kernels of a product are counted in by their names; where none of their names says so, all of them are.
     """
-    kernels, products = table.kernels, table.products
-    explained, counted = np.zeros(len(kernels), bool), np.zeros(len(kernels), bool)
-    explained[[part.row for product in products if product.expected is not None for part in product.parts]] = True
-    counted[[*table.product_calls, *(row for product in products for row in _nameless(product))]] = True
+    kernels, launched = table.kernels, np.asarray(table.launched, np.int64)
+    is_kernel = (kernels["what"] == "kernel").to_numpy()
     makes = kernels["name"].map({name: makes_products(name) for name in kernels["name"].unique()}).to_numpy(bool)
-    counted = (counted | (makes & (kernels["what"] == "kernel").to_numpy())) & ~table.twins
-    time_ns, launched = kernels["time_ns"].to_numpy(np.int64), kernels["call"].to_numpy(np.int64) >= 0
-    wanted = (counted, counted & ~explained, counted & ~launched)
+    of_product = np.append(table.calls.product, False)[launched]
+    counted = (is_kernel & makes) | ((kernels["what"] == "call").to_numpy() & of_product)
+    explained = np.zeros(len(kernels), bool)
+    for instance in table.instances:
+        if instance.product is not None:
+            explained[instance.rows] = instance.product.expected is not None
+            rows = [row for row in instance.rows if is_kernel[row]]
+            if not makes[rows].any():
+                counted[rows] = True
+    counted &= ~np.asarray(table.twins, bool)
+    time_ns, launched_by = kernels["time_ns"].to_numpy(np.int64), kernels["call"].to_numpy(np.int64)
+    wanted = (counted, counted & ~explained, counted & (launched_by < 0))
     return ProductTime(*(int(time_ns[rows].sum()) for rows in wanted))
-
-
-def _nameless(product: Product) -> Iterator[int]:
-    """Rows of a product's kernels where no name of them is that of a kernel which makes products."""
-    kernels = [part for part in product.parts if part.what == "kernel"]
-    return iter(() if any(part.makes_products for part in kernels) else (part.row for part in kernels))
 
 
 def unnamed(table: InstanceTable) -> Unnamed:
     """The kernels whose names do not tell what they do, each name once, the longest first."""
-    times: dict[str, int] = {}
-    whole = 0
-    rows = zip(table.kernels["name"], table.kernels["what"], table.kernels["time_ns"], table.twins, strict=True)
-    for name, what, time_ns, twin in rows:
-        if what == "kernel" and not twin:
-            whole += time_ns
-            times[name] = times.get(name, 0) + time_ns
-    lost = {name: time_ns for name, time_ns in times.items() if says_nothing(name)}
-    longest = sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:LONGEST]
-    share = sum(lost.values()) / whole if whole else None
-    return Unnamed(share, tuple((name, time_ns * 1e-9) for name, time_ns in longest))
+    kernels = table.kernels[(table.kernels["what"] == "kernel") & ~np.asarray(table.twins, bool)]
+    times = kernels.groupby("name")["time_ns"].sum()
+    lost = times[times.index.map(says_nothing).to_numpy(bool)].sort_values(ascending=False, kind="stable")
+    share = int(lost.sum()) / int(times.sum()) if times.sum() else None
+    return Unnamed(share, tuple((str(name), time_ns * 1e-9) for name, time_ns in lost[:LONGEST].items()))
