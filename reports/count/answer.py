@@ -16,7 +16,7 @@ from analysis.devices.device_peak import MixedPeak, mixed_peak, peak_refusal
 from analysis.operators.attention_conventions import CONVENTIONS, AttentionFlop, attention_flop
 from analysis.operators.registry import cost, model_flop, not_understood
 from analysis.utilization.numerators import input_dtype
-from cleaning.accounts.account.explain import PHASES, at_least, reconcile, unknown_calls
+from cleaning.accounts.explain import PHASES, at_least, reconcile, unknown_calls
 from results.records.answers import Account, AccountCause
 from results.records.counts import CallRecording, FlopCount
 

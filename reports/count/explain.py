@@ -23,7 +23,7 @@ from typing import Any
 
 from analysis.operators.cost import shape
 from analysis.operators.registry import PRODUCTS, model_flop
-from cleaning.accounts.vocabulary.items import CAUSES, CONVENTION
+from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, cause_sums
 from reports.count.text import native_number
 from reports.shared.layout import Hanging, Part

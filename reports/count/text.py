@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
 from analysis.operators.registry import registration
-from cleaning.accounts.account.explain import PHASES
-from cleaning.accounts.vocabulary.items import CAUSES, CONVENTION
+from cleaning.accounts.explain import PHASES
+from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, padding_flop, unexplained
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cleaning.accounts.account.explain import PHASES
-from cleaning.accounts.vocabulary.items import CONVENTION
+from cleaning.accounts.explain import PHASES
+from cleaning.accounts.items import CONVENTION
 from reports.count.answer import cause_sums
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si

@@ -206,7 +206,7 @@ class AccountCause(Record):
     batch_size: FromOne
     counter: str
     phase: str
-    cause: str  # a word of cleaning/accounts/vocabulary/items.py
+    cause: str  # a word of cleaning/accounts/items.py
     kind: str
     module: str = ""
     flop: Annotated[int | float, SIGNED]  # what it adds to the exact count, in the unit of the native value

@@ -7,8 +7,8 @@ import functools
 
 import pytest
 
-from cleaning.accounts.account.explain import RULES, reconcile
-from cleaning.accounts.vocabulary.items import CAUSES
+from cleaning.accounts.explain import RULES, reconcile
+from cleaning.accounts.items import CAUSES
 from measure.counters.harness import isolation
 from tests.support.account_nets import account_nets
 from tests.support.oracles.account_counts import BATCHES, counted, recorded

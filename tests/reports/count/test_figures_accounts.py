@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from cleaning.accounts.vocabulary.items import CONVENTION
+from cleaning.accounts.items import CONVENTION
 from reports.count import waterfall_figure
 from reports.count.waterfall_figure import MOST_CAUSES
 from results.records.answers import Account, AccountCause

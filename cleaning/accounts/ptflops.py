@@ -10,33 +10,28 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
-from cleaning.accounts.vocabulary import module_hooks, patched_functions
-from cleaning.accounts.vocabulary.items import Counted, Item, bound, in_and_out, other, product
-from cleaning.accounts.vocabulary.module_hooks import nn
+from cleaning.accounts import hooked, wrapped
+from cleaning.accounts.hooked import nn
+from cleaning.accounts.items import Counted, Item, bound, in_and_out, other, product
 from results.records.counts import MODULE, Call, CallRecording, ModuleInfo, tensors
-
-UNIT = "mac"
 
 TWICE = ("activation_counted", "pooling_counted", "resizing_counted")
 """Causes of functions that a module or function with a rule of its own may call."""
 
 
-def count(recording: CallRecording, phase: str) -> Counted:
+def ptflops(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass, as its print adds them up."""
-    seen = module_hooks.visits(recording, RULES)
-    modules = list(module_hooks.multiplied(module_hooks.items(recording, RULES), seen))
-    functions = [_function(recording, call, item) for call, item in patched_functions.calls(recording, FUNCTIONS)]
-    items = [*modules, *functions, *_divided(modules, recording.batch if len(recording.calls[0].arguments) == 1 else 1)]
+    items = list(hooked.multiplied(hooked.items(recording, RULES), hooked.visits(recording, RULES)))
+    divisor = recording.batch if len(recording.calls[0].arguments) == 1 else 1
+    divided = [
+        Item(Fraction(item.native, divisor) - item.native, "divided_by_batch", item.kind, item.module) for item in items
+    ]
+    items += [_function(recording, call, item) for call, item in wrapped.calls(recording, FUNCTIONS)]
+    items += [item for item in divided if item.native]
     printed = sum((item.native for item in items), Fraction(0))
     if printed.denominator != 1:
         items.append(Item(int(printed) - printed, "rounded"))
-    return items, module_hooks.missed(recording, RULES)
-
-
-def _divided(modules: list[Item], divisor: int) -> Iterator[Item]:
-    for item in modules:
-        if divisor > 1 and item.native:
-            yield Item(Fraction(item.native, divisor) - item.native, "divided_by_batch", item.kind, item.module)
+    return items, hooked.missed(recording, RULES)
 
 
 def _function(recording: CallRecording, call: Call, item: Item) -> Item:
@@ -48,23 +43,24 @@ def _function(recording: CallRecording, call: Call, item: Item) -> Item:
     return replace(item, native=native, cause=cause)
 
 
+def _bias(module: ModuleInfo, call: Call, native: int, kind: str) -> Iterator[Item]:
+    if "bias" in module.parameters:
+        yield other(call, "bias_counted", native, kind)
+
+
 def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
     given, output = in_and_out(call)
-    settings = module.settings
-    taps = prod(settings["kernel_size"]) * settings["in_channels"] * (settings["out_channels"] // settings["groups"])
     batch, positions = given.shape[0], (given if "ConvTranspose" in module.class_name else output).shape[2:]
-    fault = module_hooks.fault_of_convolution(module, call)
-    yield product(call, taps * batch * prod(positions), fault, "convolution")
-    if "bias" in module.parameters:
-        yield other(call, "bias_counted", batch * prod(output.shape[1:]), "convolution")
+    fault = hooked.fault_of_convolution(module, call)
+    yield product(call, hooked.taps(module) * batch * prod(positions), fault, "convolution")
+    yield from _bias(module, call, batch * prod(output.shape[1:]), "convolution")
 
 
 def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
     given, output = in_and_out(call)
     rows = prod(given.shape[:-1])
     yield product(call, rows * given.shape[-1] * output.shape[-1])
-    if "bias" in module.parameters:
-        yield other(call, "bias_counted", rows * output.shape[-1], "matmul")
+    yield from _bias(module, call, rows * output.shape[-1], "matmul")
 
 
 def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
@@ -75,14 +71,6 @@ def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
 def _upsample(_module: ModuleInfo, call: Call) -> Iterator[Item]:
     """Of the first sample alone: it takes the first element of the output for its tensor."""
     yield other(call, "resizing_counted", prod(in_and_out(call)[1].shape[1:]), "pooling")
-
-
-def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    layers = module_hooks.read(module, call)
-    times = layers.rows * layers.directions
-    yield product(call, times * sum(map(sum, layers.weights)), "recurrent_steps", "recurrent")
-    scalars = patched_functions.gates(layers)
-    yield other(call, "gates_counted", times * scalars, "recurrent")
 
 
 def _attention(module: ModuleInfo, call: Call) -> Iterator[Item]:
@@ -110,14 +98,11 @@ def _timm_attention(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 def _deformable(module: ModuleInfo, call: Call) -> Iterator[Item]:
     _, output = in_and_out(call)
-    settings = module.settings
-    kernel, positions = prod(settings["kernel_size"]), output.shape[0] * prod(output.shape[2:])
-    taps = kernel * settings["in_channels"] * (settings["out_channels"] // settings["groups"])
-    yield product(call, taps * positions, kind="convolution")
+    kernel, positions = prod(module.settings["kernel_size"]), output.shape[0] * prod(output.shape[2:])
+    yield product(call, hooked.taps(module) * positions, kind="convolution")
     extra = 25 if len(call.arguments) == 3 and call.arguments[2] is not None else 24
     yield other(call, "deformable_extra", kernel * extra * positions, "convolution")
-    if "bias" in module.parameters:
-        yield other(call, "bias_counted", output.numel, "convolution")
+    yield from _bias(module, call, output.numel, "convolution")
 
 
 def _resizing(call: Call) -> Iterator[Item]:
@@ -134,7 +119,7 @@ def _resizing(call: Call) -> Iterator[Item]:
 
 
 def _addmm(call: Call) -> Iterator[Item]:
-    for item in patched_functions.addmm(call):
+    for item in wrapped.addmm(call):
         if not item.cause or call.keywords.get("beta", 1) != 0:
             yield item
 
@@ -145,19 +130,19 @@ POOLINGS = nn(
     "AdaptiveAvgPool2d AdaptiveMaxPool3d AdaptiveAvgPool3d",
 )
 
-RULES: dict[str, module_hooks.Rule] = {
-    **dict.fromkeys(nn("conv", "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d"), _convolution),
+RULES: dict[str, hooked.Rule] = {
+    **dict.fromkeys(nn("conv", hooked.CONVOLUTIONS), _convolution),
     **dict.fromkeys(
         nn("activation", "ReLU PReLU ELU LeakyReLU ReLU6 GELU"),
-        module_hooks.elements("activation_counted", "activation"),
+        hooked.elements("activation_counted", "activation"),
     ),
-    **dict.fromkeys(POOLINGS, module_hooks.elements("pooling_counted", "pooling", output=False)),
+    **dict.fromkeys(POOLINGS, hooked.elements("pooling_counted", "pooling", output=False)),
     **dict.fromkeys(nn("batchnorm", "BatchNorm1d BatchNorm2d BatchNorm3d"), _norm),
     **dict.fromkeys(nn("instancenorm", "InstanceNorm1d InstanceNorm2d InstanceNorm3d"), _norm),
     **dict.fromkeys(nn("normalization", "GroupNorm LayerNorm"), _norm),
     **dict.fromkeys(nn("linear", "Linear"), _linear),
     **dict.fromkeys(nn("upsampling", "Upsample"), _upsample),
-    **dict.fromkeys(nn("rnn", "RNN GRU LSTM RNNCell LSTMCell GRUCell"), _recurrent),
+    **dict.fromkeys(hooked.RECURRENT, hooked.recurrent(flop_per_multiply_add=1)),
     **dict.fromkeys(nn("activation", "MultiheadAttention"), _attention),
     "torchvision.ops.deform_conv.DeformConv2d": _deformable,
     "timm.layers.attention.Attention": _timm_attention,
@@ -165,17 +150,15 @@ RULES: dict[str, module_hooks.Rule] = {
 
 COUNTED_ACTIVATIONS = tuple(f"F.{name}" for name in ["relu", "prelu", "elu", "relu6", "gelu", "silu"])
 
-FUNCTIONS: dict[str, patched_functions.Rule] = {
-    **dict.fromkeys(COUNTED_ACTIVATIONS, patched_functions.of_input("activation_counted", "activation")),
-    **dict.fromkeys(patched_functions.POOLINGS, patched_functions.of_input("pooling_counted", "pooling")),
-    "F.softmax": patched_functions.of_input("softmax_counted", "softmax"),
+FUNCTIONS: dict[str, wrapped.Rule] = {
+    **dict.fromkeys(COUNTED_ACTIVATIONS, wrapped.of_input("activation_counted", "activation")),
+    **dict.fromkeys(wrapped.POOLINGS, wrapped.of_input("pooling_counted", "pooling")),
+    "F.softmax": wrapped.of_input("softmax_counted", "softmax"),
     **dict.fromkeys(("F.upsample", "F.interpolate"), _resizing),
     **dict.fromkeys(
-        ("torch.matmul", "Tensor.matmul", "torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), patched_functions.matmul
+        ("torch.matmul", "Tensor.matmul", "torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), wrapped.matmul
     ),
     **dict.fromkeys(("torch.addmm", "Tensor.addmm", "torch.baddbmm"), _addmm),
-    **dict.fromkeys(patched_functions.ADDITIONS, patched_functions.elementwise("addition_counted", left_aligned=True)),
-    **dict.fromkeys(
-        patched_functions.MULTIPLICATIONS, patched_functions.elementwise("multiplication_counted", left_aligned=True)
-    ),
+    **dict.fromkeys(wrapped.ADDITIONS, wrapped.elementwise("addition_counted", left_aligned=True)),
+    **dict.fromkeys(wrapped.MULTIPLICATIONS, wrapped.elementwise("multiplication_counted", left_aligned=True)),
 }

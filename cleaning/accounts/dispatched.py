@@ -1,0 +1,195 @@
+"""Counters that see operators as torch runs them: our own, FlopCounterMode, torch.profiler, ptflops' aten backend.
+
+flopledger: every product, 2 FLOP a multiply-add, nothing else. An account of it with causes is a fault.
+
+flop_counter_mode (torch/utils/flop_counter.py of 2.11 to 2.15): a formula for each operator of a registry, nothing for
+any other, forward and backward.
+
+ptflops_aten (ptflops/aten_ops.py of 0.7.4 and 0.7.5): products and convolutions, 1 a multiply-add, biases 1 an element
+of the output. Forward only.
+
+torch_profiler (`computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15): conv2d, mm, addmm, bmm,
+baddbmm at 2 a multiply-add, and each element of the first argument of add and mul. It counts recorded calls by their
+name, those inside of operators and of the engine, too. Products are the dispatcher's operations, but that a
+two-dimensional convolution is counted where `conv2d` was called, with numbers for its padding; sums and products of
+elements are those of a plain step (`measure/profile/unseen_operations.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import prod
+
+from analysis.operators.cost import shape
+from analysis.operators.products import attention_backward_executed
+from analysis.operators.registry import model_flop
+from cleaning.accounts.items import (
+    FUSED_NOT_SEEN,
+    Counted,
+    Item,
+    bound,
+    first_tensor,
+    in_phase,
+    missed_by,
+    of_operation,
+    product,
+    real_flop,
+)
+from results.records.counts import FUNCTION, CallRecording, Operation
+
+
+def flopledger(recording: CallRecording, phase: str) -> Counted:
+    """Our own items of one pass."""
+    products = ((operation, model_flop(operation)) for operation in in_phase(recording, phase))
+    items = [of_operation(operation, flop) for operation, flop in products if flop]
+    return items, missed_by({}, "operator_without_rule")
+
+
+FLOP_COUNTER_MODE = frozenset(
+    f"aten.{name}"
+    for name in [
+        *("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "convolution", "_convolution", "cudnn_convolution"),
+        *("_slow_conv2d_forward", "convolution_overrideable"),
+        *(f"_scaled_dot_product_{kind}_attention" for kind in ("efficient", "flash", "cudnn")),
+        *("_scaled_dot_product_flash_attention_for_cpu", "_flash_attention_forward", "_efficient_attention_forward"),
+    ]
+)
+"""Operators whose formula is ours."""
+
+ATTENTION_BACKWARD = frozenset(
+    f"aten._scaled_dot_product_{name}_backward"
+    for name in ("efficient_attention", "flash_attention", "flash_attention_for_cpu", "cudnn_attention")
+)
+
+
+def flop_counter_mode(recording: CallRecording, phase: str) -> Counted:
+    """FlopCounterMode's items of one pass. What is calculated again runs in the backward pass, and is counted there."""
+    items = [item for operation in in_phase(recording, phase) for item in _by_formula(operation)]
+    if phase == "backward":
+        again = [item for operation in in_phase(recording, "recompute") for item in _by_formula(operation)]
+        items += [replace(item, cause="recompute_counted") for item in again]
+    return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
+
+
+def _by_formula(operation: Operation) -> Iterator[Item]:
+    flop = real_flop(operation)
+    if operation.name in FLOP_COUNTER_MODE and flop:
+        yield of_operation(operation, flop)
+    elif operation.name == "aten.convolution_backward" and flop:
+        # once for the input's gradient, groups times for the weight's: its transposed sizes forget the groups
+        to_input, to_weight = (bool(wanted) for wanted in operation.attributes["output_mask"][:2])
+        times = to_input + to_weight * int(operation.attributes["groups"])
+        yield of_operation(operation, flop // (to_input + to_weight) * times, fault="grouped_backward")
+    elif operation.name in ATTENTION_BACKWARD and flop:
+        # scores again, then the four products of the backward pass
+        query, key, value = (shape(operation, name) for name in ("query", "key", "value"))
+        executed = attention_backward_executed(prod(query[:3]), key[2], query[3], value[3])
+        yield of_operation(operation, int(executed), fault="scores_computed_again")
+
+
+PTFLOPS = frozenset(f"aten.{name}" for name in ("mm", "addmm", "bmm", "matmul", "convolution", "_convolution"))
+WITH_BIAS = {"aten.addmm": "self", "aten.convolution": "bias", "aten._convolution": "bias"}
+"""Operator → the argument that is its bias."""
+
+
+def ptflops_aten(recording: CallRecording, phase: str) -> Counted:
+    """The aten backend's items of one pass."""
+    items = []
+    for operation in in_phase(recording, phase):
+        if operation.name in PTFLOPS:
+            items.append(of_operation(operation, real_flop(operation) // 2))
+            if WITH_BIAS.get(operation.name) in operation.input_names:
+                items.append(of_operation(operation, prod(operation.output_shapes[0]), "bias_counted"))
+    return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
+
+
+PRODUCTS = frozenset(("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"))
+
+CONV2D = ("F.conv2d", "torch.conv2d")
+
+ELEMENTWISE = {"aten.add": "addition_counted", "aten.mul": "multiplication_counted"}
+
+
+def torch_profiler(recording: CallRecording, phase: str) -> Counted:
+    """torch.profiler's items of one pass. What is calculated again runs in the backward pass, and is counted there."""
+    if phase == "forward":
+        return [*_operations(recording, phase), *_convolutions(recording)], _forward_missed(recording)
+    return [*_operations(recording, phase), *_recomputed_items(recording)], missed_by({}, "backward_not_counted")
+
+
+def _operations(recording: CallRecording, phase: str) -> Iterator[Item]:
+    for operation in in_phase(recording, phase):
+        if operation.name in PRODUCTS:
+            yield of_operation(operation, real_flop(operation))
+    for call in recording.plain:
+        if call.phase == phase and call.name in ELEMENTWISE:
+            yield Item(prod(call.shapes[0]) if call.shapes else 1, ELEMENTWISE[call.name], "elementwise", call.path)
+    yield from _inner(recording, phase)
+
+
+def _inner(recording: CallRecording, phase: str) -> Iterator[Item]:
+    """Products that an operator without a rule calls inside itself: together they stand for that operator, if it is a
+    product."""
+    without: dict[str, list[Operation]] = {}
+    for operation in in_phase(recording, phase):
+        if operation.name not in PRODUCTS and real_flop(operation):
+            without.setdefault(operation.name, []).append(operation)
+    sums: dict[int, int] = {}
+    for call in recording.plain:
+        if call.phase != phase or not call.inside or call.name not in PRODUCTS:
+            continue
+        around = next(((name, number) for name, number in call.inside if name in without), None)
+        left, right = call.shapes[1:3] if call.name in ("aten.addmm", "aten.baddbmm") else call.shapes[:2]
+        native = 2 * prod(left) * right[-1]
+        if around is None:
+            yield Item(native, "inner_products", "matmul", call.path)
+        elif around[1] < len(without[around[0]]):
+            index = without[around[0]][around[1]].index
+            sums[index] = sums.get(index, 0) + native
+    for index, native in sums.items():
+        yield of_operation(recording.operations[index], native, fault="inner_products")
+
+
+def _convolutions(recording: CallRecording) -> Iterator[Item]:
+    for call in recording.calls:
+        if call.what != FUNCTION or call.name not in CONV2D:
+            continue
+        given, output = bound(call, "input weight bias stride padding"), first_tensor(call.output)
+        if len(given["input"].shape) == 4 and not isinstance(given.get("padding", 0), str) and output is not None:
+            yield product(call, 2 * output.numel * prod(given["weight"].shape[1:]), kind="convolution")
+
+
+def _recomputed_items(recording: CallRecording) -> Iterator[Item]:
+    """What is calculated again: a product counts as the same one did forward."""
+    known: dict[tuple[str, str, tuple[tuple[int, ...], ...]], int] = {}
+    for operation in in_phase(recording, "forward"):
+        name = "aten.conv2d" if operation.kind == "convolution" else operation.name
+        for path in (operation.module, ""):
+            known.setdefault((path, name, operation.input_shapes), real_flop(operation))
+    for call in recording.plain:
+        if call.phase != "recompute":
+            continue
+        if call.name in ELEMENTWISE:
+            yield Item(prod(call.shapes[0]) if call.shapes else 1, "recompute_counted", "elementwise", call.path)
+            continue
+        tensors = tuple(shape for shape in call.shapes if shape)
+        kind = "convolution" if call.name == "aten.conv2d" else "matmul"
+        yield Item(known.get((call.path, call.name, tensors), 0), "recompute_counted", kind, call.path)
+
+
+def _forward_missed(recording: CallRecording) -> Callable[[Operation], str]:
+    bare = {
+        index
+        for call in recording.calls
+        if call.name in CONV2D and len(bound(call, "input")["input"].shape) != 4
+        for index in range(call.first, call.last)
+    }
+    other = missed_by(FUSED_NOT_SEEN, "operator_without_rule")
+
+    def why(operation: Operation) -> str:
+        if operation.kind != "convolution":
+            return other(operation)
+        if len(operation.input_shapes[0]) != 4 or operation.attributes.get("transposed", False):
+            return "not_two_dimensional"
+        return "without_batch" if operation.index in bare else "string_padding_not_seen"
+
+    return why

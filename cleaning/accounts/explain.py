@@ -1,0 +1,234 @@
+"""The account: from a counter's items to causes that lead from the exact count to its number.
+
+Items come from the counter's documented rule applied to our recording; its total is seen by nobody here. Each product
+of the recording belongs to the narrowest item around it. What an item counts beyond its products needs a cause of its
+own; where the rule gives none, nothing is said, and the difference stays unexplained. One is known to all: rules go by
+sizes, which do not tell that numbers are complex.
+
+From what counters gave and what the model called to accounts: each number, and why it is not the exact one.
+
+Exact is the training step: products of forward and loss, and of backward. Counters see the model in evaluation; what
+that changes is a cause as well. A counter's total is looked at once, at the end, to say what stays unexplained.
+"""
+
+import importlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from analysis.operators.registry import bucket_of, model_flop
+from cleaning.accounts.items import CONVENTION, PRODUCT, Counted, Item, Native, is_complex, real_flop
+from results.records.answers import Account, AccountCause
+from results.records.counts import CallRecording, FlopCount, Operation
+
+WEIGHT = "weight_calculation_not_seen"
+"""The cause for products that a layer's call runs before the layer's own."""
+
+FLOP_PER_UNIT = {"flop": 1, "mac": 2}
+
+Key = tuple[str, str, str]
+"""Cause, kind of operation, path of the module."""
+
+Causes = dict[Key, Native]
+"""What each cause adds to the exact count, in native units: exact FLOP + all of it = the counter's number."""
+
+
+def explain(
+    recording: CallRecording, phase: str, unit: str, items: Sequence[Item], missed: Callable[[Operation], str]
+) -> Causes:
+    """The causes between the exact FLOP of one pass and a counter's native number.
+
+    unit: "mac" or "flop", of the native number. missed: the cause for a product that no item stands for.
+    """
+    account: defaultdict[Key, Native] = defaultdict(int)
+    covered, uncovered = _shared_out(recording, phase, [item for item in items if item.cause == PRODUCT])
+    for operation in uncovered:
+        account[missed(operation), operation.kind, operation.module] -= model_flop(operation)
+    for item, operations in covered:
+        own = _own(item, operations, FLOP_PER_UNIT[unit]) if phase == "forward" else operations
+        for operation in operations[: len(operations) - len(own)]:
+            account[WEIGHT, operation.kind, operation.module] -= model_flop(operation)
+        _product(account, item, own, FLOP_PER_UNIT[unit])
+    for item in items:
+        if item.cause != PRODUCT:
+            account[item.cause, item.kind, item.module] += item.native
+    return {key: native for key, native in account.items() if native}
+
+
+def _own(item: Item, operations: Sequence[Operation], per_unit: int) -> Sequence[Operation]:
+    """The products that an item counts: its last one alone, where that is its number to the last FLOP and more ran
+    before. So a layer looks whose weight is calculated each time (a parametrization, spectral norm)."""
+    last = operations[-1:]
+    return last if len(operations) > 1 and item.native * per_unit == model_flop(last[0]) else operations
+
+
+def _product(account: defaultdict[Key, Native], item: Item, operations: Sequence[Operation], per_unit: int) -> None:
+    exact = sum(model_flop(operation) for operation in operations)
+    for operation in operations:
+        flop = model_flop(operation)
+        account[CONVENTION, operation.kind, operation.module] += Fraction(flop, per_unit) - flop
+    beyond = item.native - Fraction(exact, per_unit)
+    if beyond:
+        for operation in filter(is_complex, operations):
+            less = Fraction(real_flop(operation) - model_flop(operation), per_unit)
+            account["complex_as_real", operation.kind, operation.module] += less
+            beyond -= less
+    if beyond and item.fault:
+        account[item.fault, operations[0].kind if operations else item.kind, item.module] += beyond
+
+
+def _shared_out(
+    recording: CallRecording, phase: str, products: Sequence[Item]
+) -> tuple[list[tuple[Item, list[Operation]]], list[Operation]]:
+    """(each item with the operations that are its, the operations that are nobody's)."""
+    owner: dict[int, int] = {}
+    for number in sorted(range(len(products)), key=lambda number: products[number].last - products[number].first):
+        for index in range(products[number].first, products[number].last):
+            owner.setdefault(index, number)
+    again = _first_time(recording)
+    covered: list[tuple[Item, list[Operation]]] = [(item, []) for item in products]
+    uncovered: list[Operation] = []
+    for operation in recording.operations:
+        if operation.phase != phase or not model_flop(operation):
+            continue
+        forward = operation.forward_index
+        number = owner.get(operation.index, -1 if forward is None else owner.get(again.get(forward, forward), -1))
+        (uncovered if number < 0 else covered[number][1]).append(operation)
+    return covered, uncovered
+
+
+def _first_time(recording: CallRecording) -> dict[int, int]:
+    """Index of a product that checkpointing calculates again → that of the same one in the forward pass: where torch
+    enters the engine a second time, the backward pass belongs to the former."""
+    first: defaultdict[tuple[str, str, tuple[tuple[int, ...], ...]], list[int]] = defaultdict(list)
+    again: dict[int, int] = {}
+    for operation in recording.operations:
+        key = operation.module, operation.name, operation.input_shapes
+        if operation.phase == "forward":
+            first[key].append(operation.index)
+        elif operation.phase == "recompute" and first[key]:
+            again[operation.index] = first[key].pop(0)
+    return again
+
+
+RULES = {
+    "flopledger": ("cleaning.accounts.dispatched:flopledger", "flop"),
+    "flop_counter_mode": ("cleaning.accounts.dispatched:flop_counter_mode", "flop"),
+    "torch_profiler": ("cleaning.accounts.dispatched:torch_profiler", "flop"),
+    "fvcore": ("cleaning.accounts.traced:fvcore", "mac"),
+    "ptflops": ("cleaning.accounts.ptflops:ptflops", "mac"),
+    "ptflops_aten": ("cleaning.accounts.dispatched:ptflops_aten", "mac"),
+    "pthflops": ("cleaning.accounts.traced:pthflops", "mac"),
+    "deepspeed": ("cleaning.accounts.wrapped:deepspeed", "flop"),
+    "calflops": ("cleaning.accounts.wrapped:calflops", "flop"),
+    "thop": ("cleaning.accounts.hooked:thop", "mac"),
+    "torchinfo": ("cleaning.accounts.hooked:torchinfo", "mac"),
+}
+"""Counter → ("module:function", unit of its native total) with function(recording, phase) -> Counted."""
+
+
+def counted_by(counter: str, recording: CallRecording, phase: str) -> Counted:
+    """What a counter counts by its rule."""
+    module, _, function = RULES[counter][0].partition(":")
+    counted: Counted = getattr(importlib.import_module(module), function)(recording, phase)
+    return counted
+
+
+PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
+"""Pass → phases of a training step that belong to it."""
+
+OWN = "flopledger"
+
+Accounts = tuple[list[Account], list[AccountCause]]
+
+
+def reconcile(model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount]) -> Accounts:
+    """The account of every total among the rows. Counters that failed have a row with the reason and no causes."""
+    accounts: list[Account] = []
+    causes: list[AccountCause] = []
+    for row in rows:
+        if not row.operator and row.batch_size == batch_size:
+            account, own = _account(model, recording, row)
+            accounts.append(account)
+            causes += own
+    return accounts, causes
+
+
+def at_least(recording: CallRecording, phases: Sequence[str]) -> int:
+    """Model FLOP of the calls that have a rule, of some phases of a step, or of the recorded evaluation where no step
+    could be trained."""
+    table = recording.training or recording.operations
+    return sum(model_flop(operation) for operation in table if operation.phase in phases)
+
+
+def unknown_calls(recording: CallRecording, phases: Sequence[str]) -> int:
+    """How many calls of these phases have no rule, so that nobody knows what products they hold."""
+    table = recording.training or recording.operations
+    return sum(bucket_of(operation.name) == "not_understood" for operation in table if operation.phase in phases)
+
+
+def _account(model: str, recording: CallRecording, row: FlopCount) -> tuple[Account, list[AccountCause]]:
+    native = row.native_value if row.printed is None else row.printed
+    least, unknown = at_least(recording, PHASES[row.phase]), unknown_calls(recording, PHASES[row.phase])
+    exact = None if unknown else least
+    causes: Causes = {}
+    left, largest = None, ""
+    if row.status == "ok" and native is not None and exact is not None:
+        causes = _causes(recording, row)
+        left = _number(Fraction(native) - exact - sum(causes.values(), Fraction(0)))
+        sums: defaultdict[str, Native] = defaultdict(int)
+        for (cause, _, _), flop in causes.items():
+            sums[cause] += flop
+        sums.pop(CONVENTION, None)  # the largest is named of what adds or takes beside the convention
+        largest = max(
+            (cause for cause in sums if sums[cause]), key=lambda cause: abs(Fraction(sums[cause])), default=""
+        )
+    has_no_total = exact is None and row.counter == OWN  # it stands on the same calls
+    account = Account(
+        model=model,
+        batch_size=row.batch_size,
+        counter=row.counter,
+        phase=row.phase,
+        status=row.status,
+        reason=row.reason,
+        native_unit=row.native_unit,
+        native_value=None if has_no_total else native,
+        flop=None if has_no_total else row.flop,
+        exact_flop=exact,
+        flop_ratio=None if row.flop is None or not exact else row.flop / exact,
+        unexplained_flop=left,
+        largest_cause=largest,
+        parameters=row.parameters,
+        ignored=row.ignored,
+        not_understood=row.not_understood,
+        duration_s=row.duration_s,
+        peak_memory_bytes=row.peak_memory_bytes,
+        at_least_flop=least if unknown else None,
+        unknown_calls=unknown,
+    )
+    common: dict[str, Any] = {"model": model, "batch_size": row.batch_size, "counter": row.counter, "phase": row.phase}
+    ordered = sorted(causes.items(), key=lambda item: (-abs(Fraction(item[1])), item[0]))
+    return account, [
+        AccountCause(**common, cause=cause, kind=kind, module=module, flop=_number(flop))
+        for (cause, kind, module), flop in ordered
+    ]
+
+
+def _causes(recording: CallRecording, row: FlopCount) -> Causes:
+    """Those of the counter's rule, and what the products of the evaluated graph are more, or less, than those of a
+    training step."""
+    items, missed = counted_by(row.counter, recording, row.phase)
+    causes = Counter(explain(recording, row.phase, RULES[row.counter][1], items, missed))
+    tables = ((recording.operations, 1), (recording.training, -1)) if recording.training else ()
+    for table, sign in tables:
+        for operation in table:
+            if operation.phase in PHASES[row.phase]:
+                causes["eval_graph", operation.kind, operation.module] += sign * model_flop(operation)
+    return {key: native for key, native in causes.items() if native}
+
+
+def _number(native: Native) -> int | float:
+    """Whole numbers as such; a fraction, which only a division by the batch leaves, as the nearest float."""
+    number = Fraction(native)
+    return int(number) if number.denominator == 1 else float(number)

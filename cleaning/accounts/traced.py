@@ -1,0 +1,277 @@
+"""Counters that read a graph of the forward pass: fvcore (torch.jit's) and pthflops (torch.fx's).
+
+They see neither what is calculated from constants alone (torch.fx does that at once) nor what nothing uses (torch.jit
+leaves it out). Both are recognised by storages: a view belongs to what it is a view of.
+
+fvcore (fvcore/nn/flop_count.py and jit_handles.py of 0.1.5): the traced graph's outermost operators, 1 a multiply-add,
+and elements for normalisation, adaptive pooling, resizing and grid sampling. A node of its graph is a function called
+from Python, so that the recorded functions are its nodes.
+
+pthflops (pthflops/ops_fx.py of 0.4.2): leaf modules by class and functions named add, mul and matmul, 1 a multiply-add.
+Modules of torch.nn but Sequential are leaves; a function is a node where it is called from the code of any other
+module, and nothing is seen inside of it. What has no traced tensor among its arguments is calculated at once and is no
+node.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from cleaning.accounts import hooked, wrapped
+from cleaning.accounts.hooked import NN
+from cleaning.accounts.items import Counted, Item, bound, first_tensor, in_and_out, missed_by, other, product
+from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Operation, Sized, tensors
+
+
+def fvcore(recording: CallRecording, phase: str) -> Counted:
+    """fvcore's items of one pass."""
+    alive = used(recording)
+    calls = tuple(call for call in recording.calls if _is_seen(recording, call, alive))
+    counted = [item for call in calls if _is_node(recording, call) for item in FVCORE[call.name](call)]
+    counted += [item for _, item in hooked.items(replace(recording, calls=calls), CELLS)]
+    return counted, _missed(recording, alive)
+
+
+def used(recording: CallRecording) -> set[int]:
+    """The indices of the forward operations whose results reach an output; views, which calculate nothing, apart."""
+    wanted, indices = set(recording.results), set()
+    for operation in reversed(recording.operations):
+        if operation.phase == "forward" and operation.kind != "view" and not wanted.isdisjoint(operation.writes):
+            wanted.update(operation.reads)
+            indices.add(operation.index)
+    return indices
+
+
+def _is_seen(recording: CallRecording, call: Call, alive: set[int]) -> bool:
+    """Whether it is in the graph: what nothing uses is left out, and a function with a backward pass of its own is one
+    node, whatever it calls."""
+    under = recording.operations[call.first : call.last]
+    if alive.isdisjoint(range(call.first, call.last)) and any(operation.kind != "view" for operation in under):
+        return False
+    return all(around.name != APPLIED for around in recording.around(call))
+
+
+def _missed(recording: CallRecording, alive: set[int]) -> Callable[[Operation], str]:
+    applied = {index for call in recording.calls if call.name == APPLIED for index in range(call.first, call.last)}
+    without = {"attention": "attention_not_seen", "convolution": "string_padding_not_seen"}
+    otherwise = hooked.missed_recurrent(recording, missed_by(without, "operator_without_rule"))
+
+    def why(operation: Operation) -> str:
+        if operation.index not in alive:
+            return "result_not_used"
+        return "custom_function_not_seen" if operation.index in applied else otherwise(operation)
+
+    return why
+
+
+def _is_node(recording: CallRecording, call: Call) -> bool:
+    """Whether it is a function with a handle, and not the same function one level below (F.batch_norm, torch's)."""
+    if call.what != FUNCTION or call.name not in FVCORE:
+        return False
+    bare = call.name.rpartition(".")[2]
+    above = next(recording.around(call), None)
+    return above is None or above.name not in FVCORE or above.name.rpartition(".")[2] != bare
+
+
+def _halved(rule: wrapped.Rule) -> wrapped.Rule:
+    """The products of a rule in multiply-adds, without the biases that it adds."""
+
+    def reader(call: Call) -> Iterator[Item]:
+        yield from (replace(item, native=item.native // 2) for item in rule(call) if not item.cause)
+
+    return reader
+
+
+def _convolution(call: Call) -> Iterator[Item]:
+    given, output = bound(call, "input weight bias stride padding"), first_tensor(call.output)
+    if output is not None and not isinstance(given.get("padding", 0), str):
+        yield product(call, output.numel * prod(given["weight"].shape[1:]), kind="convolution")
+
+
+def _transposed(call: Call) -> Iterator[Item]:
+    given = bound(call, "input weight")
+    yield product(call, given["input"].numel * prod(given["weight"].shape[1:]), kind="convolution")
+
+
+def _einsum(call: Call) -> Iterator[Item]:
+    equation, operands = call.arguments[0], list(tensors(call.arguments[1:]))
+    if len(operands) == 1:
+        yield other(call, "contraction_of_one", _contraction(equation, operands), "matmul")
+    else:
+        yield product(call, _contraction(equation, operands), fault="rounded_path")
+
+
+def _contraction(equation: str, operands: list[Sized]) -> int:
+    """Multiply-adds of a contraction as numpy prints them: half of an "optimized FLOP count" of four digits."""
+    bare = "".join(equation.split())
+    letters = {letter: chr(97 + place) for place, letter in enumerate(dict.fromkeys(filter(str.isalpha, bare)))}
+    bare = "".join(letters.get(letter, letter) for letter in bare)
+    if bare in ("abc,abd->acd", "abc,adc->adb"):
+        (n, second, third), last = operands[0].shape, operands[-1].shape
+        return int(n * second * third * (last[-1] if bare.endswith("acd") else last[1]))
+    return int(wrapped.printed_flop(bare, operands) // 2)
+
+
+def _resizing(call: Call) -> Iterator[Item]:
+    given = bound(call, "input size scale_factor mode align_corners recompute_scale_factor antialias")
+    each = {"nearest": 1, "bilinear": 4}.get(given.get("mode", "nearest"), 0)
+    output = first_tensor(call.output)
+    if output is not None and len(output.shape) == 4 and each and not given.get("antialias"):
+        yield other(call, "resizing_counted", each * output.numel, "pooling")
+
+
+def _sampling(call: Call) -> Iterator[Item]:
+    output = first_tensor(call.output)
+    if output is not None:
+        yield other(call, "sampling_counted", 4 * output.numel, "pooling")
+
+
+def _cell(module: ModuleInfo, call: Call) -> Iterator[Item]:
+    """A cell is traced as its two linear layers."""
+    layer = hooked.read(module, call)
+    yield product(call, layer.rows * sum(map(sum, layer.weights)))
+
+
+CELLS: dict[str, hooked.Rule] = dict.fromkeys(hooked.nn("rnn", "RNNCell GRUCell LSTMCell"), _cell)
+
+FVCORE: dict[str, wrapped.Rule] = {
+    "F.linear": _halved(wrapped.linear),
+    **{f"{place}.conv{rest}": _convolution for place in ("F", "torch") for rest in ("1d", "2d", "3d")},
+    **{f"{place}.conv_transpose{rest}": _transposed for place in ("F", "torch") for rest in ("1d", "2d", "3d")},
+    **dict.fromkeys(("torch.matmul", "Tensor.matmul", "Tensor.__matmul__"), _halved(wrapped.matmul)),
+    **dict.fromkeys(("torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), _halved(wrapped.matmul)),
+    **dict.fromkeys(("torch.addmm", "Tensor.addmm"), _halved(wrapped.addmm)),
+    "torch.einsum": _einsum,
+    "F.batch_norm": wrapped.norm("input running_mean running_var weight bias training", in_training=False),
+    "torch.batch_norm": wrapped.norm("input weight bias running_mean running_var training", in_training=False),
+    "F.instance_norm": wrapped.norm("input running_mean running_var weight"),
+    **dict.fromkeys(
+        ("F.layer_norm", "torch.layer_norm", "F.group_norm", "torch.group_norm"), wrapped.norm("input shape weight")
+    ),
+    "F.adaptive_avg_pool2d": wrapped.of_input("pooling_counted", "pooling"),
+    "F.interpolate": _resizing,
+    "F.grid_sample": _sampling,
+}
+
+
+ROOT = 0
+"""Serial of the model itself, which torch.fx looks into whatever its class."""
+
+MATMUL = ("torch.matmul", "Tensor.__matmul__", "Tensor.__rmatmul__")
+ELEMENTWISE = {
+    **dict.fromkeys(("torch.add", "Tensor.__add__", "Tensor.__radd__", "Tensor.__iadd__"), "addition_counted"),
+    **dict.fromkeys(("torch.mul", "Tensor.__mul__", "Tensor.__rmul__", "Tensor.__imul__"), "multiplication_counted"),
+}
+
+
+class DataFlow:
+    """Which tensors follow from the inputs, the weights or a module that stands for itself, call by call.
+
+    Calls are asked about in their order.
+    """
+
+    def __init__(self, recording: CallRecording) -> None:
+        self._operations = recording.operations
+        self._known = set(recording.sources)
+        self._at = self._leaf_until = 0
+
+    def leaf(self, call: Call) -> None:
+        """Whatever this module gives follows from it."""
+        self._reach(call.first)
+        self._leaf_until = max(self._leaf_until, call.last)
+
+    def follows(self, call: Call, arguments: Any) -> bool:
+        """Whether any tensor among these arguments of a call does."""
+        self._reach(call.first)
+        return any(given.storage in self._known for given in tensors(arguments))
+
+    def _reach(self, index: int) -> None:
+        while self._at < min(index, len(self._operations)):
+            operation = self._operations[self._at]
+            if self._at < self._leaf_until or not self._known.isdisjoint(operation.reads):
+                self._known.update(operation.writes)
+            self._at += 1
+
+
+def pthflops(recording: CallRecording, phase: str) -> Counted:
+    """pthflops' items of one pass."""
+    leaf: Call | None = None  # the latest module or function that nothing is seen inside of
+    constant: set[int] = set()
+    counted: list[Item] = []
+    flow = DataFlow(recording)
+    for call in recording.calls:
+        if leaf is not None and any(around.index == leaf.index for around in recording.around(call)):
+            continue
+        if call.what == MODULE:
+            module = recording.modules[call.serial]
+            is_sequential = f"{NN}container.Sequential" in (module.type, *module.bases)
+            if (module.type.startswith(("torch.nn.", "torch.ao.nn.")) and not is_sequential) and call.serial != ROOT:
+                leaf = call
+                flow.leaf(call)
+                counted += _module(module, call)
+        elif not flow.follows(call, (call.arguments, call.keywords)):
+            constant.update(range(call.first, call.last))
+        elif not call.name.startswith("einops.") and call.name != APPLIED:  # those are looked into
+            leaf = call
+            if not call.name.startswith("Tensor.__") or flow.follows(call, call.arguments[:1]):  # else it is a method
+                counted += _function(call)
+    otherwise = hooked.missed(recording, PTHFLOPS)
+    return counted, lambda operation: "constants_folded" if operation.index in constant else otherwise(operation)
+
+
+def _convolution_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
+    _, output = in_and_out(call)
+    positions = output.shape[0] * prod(output.shape[2:])
+    fault = hooked.fault_of_convolution(module, call, "transposed_at_output")
+    yield product(call, hooked.taps(module) * positions, fault, "convolution")
+    if "bias" in module.parameters:
+        yield other(call, "bias_counted", module.settings["out_channels"] * positions, "convolution")
+
+
+def _linear_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
+    given, output = in_and_out(call)
+    yield product(call, given.numel * output.shape[-1])
+    if "bias" in module.parameters:
+        yield other(call, "bias_counted", output.shape[-1], "matmul")
+
+
+def _twice(cause: str, kind: str) -> hooked.Rule:
+    """2 an element of the output."""
+    return lambda _, call: iter([other(call, cause, 2 * in_and_out(call)[1].numel, kind)])
+
+
+def _pool_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
+    given, output = in_and_out(call)
+    window, kernel = given.shape[-2] * given.shape[-1], module.settings.get("kernel_size")
+    if kernel is not None:
+        window = int(kernel) ** (len(output.shape) - 2) if isinstance(kernel, int) else prod(kernel)
+        window -= f"{NN}pooling._MaxPoolNd" in module.bases
+    yield other(call, "pooling_counted", window * output.numel, "pooling")
+
+
+PTHFLOPS: dict[str, hooked.Rule] = {
+    f"{NN}conv._ConvNd": _convolution_module,
+    f"{NN}activation.ReLU": _twice("activation_counted", "activation"),
+    f"{NN}batchnorm._BatchNorm": _twice("normalization_counted", "normalization"),
+    f"{NN}pooling._MaxPoolNd": _pool_module,
+    f"{NN}pooling._AvgPoolNd": _pool_module,
+    f"{NN}pooling._AdaptiveAvgPoolNd": _pool_module,
+    f"{NN}linear.Linear": _linear_module,
+}
+"""Class → rule; derived classes have the same."""
+
+
+def _module(module: ModuleInfo, call: Call) -> Iterator[Item]:
+    rule = next((PTHFLOPS[name] for name in (module.type, *module.bases) if name in PTHFLOPS), None)
+    if rule is not None and first_tensor(call.arguments) is not None and first_tensor(call.output) is not None:
+        yield from rule(module, call)
+
+
+def _function(call: Call) -> Iterator[Item]:
+    output = first_tensor(call.output)
+    if output is not None and call.name in MATMUL:
+        left = list(tensors(call.arguments))[call.name == "Tensor.__rmatmul__"]
+        yield product(call, left.numel * output.shape[-1], "broadcast_from_first")
+    elif output is not None and call.name in ELEMENTWISE:
+        yield other(call, ELEMENTWISE[call.name], output.numel * len(call.arguments), "elementwise")

@@ -1,0 +1,254 @@
+"""Functions that counters replace by their own: rules of DeepSpeed's profiler and calflops, which others share.
+
+Sizes are those of the arguments as given. A rule gives items in FLOP, products at 2 a multiply-add, for one call.
+
+DeepSpeed (deepspeed/profiling/flops_profiler/profiler.py of 0.19): biases of convolutions but not of linear layers,
+elements of norms, activations and pools; recurrent modules by a hook. Forward only. calflops (calflops/pytorch_ops.py
+of 0.3.2): the same without `@`, mm, bmm and fused attention, with shapes laid together from the left, and with a
+backward pass that is twice the forward one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from cleaning.accounts import hooked
+from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, bound, first_tensor, missed_by, other, product
+from results.records.counts import FUNCTION, Call, CallRecording, Sized, tensors
+
+Rule = Callable[[Call], Iterator[Item]]
+
+CONVOLUTIONS = ("F.conv1d", "F.conv2d", "F.conv3d")
+TRANSPOSED = ("F.conv_transpose1d", "F.conv_transpose2d", "F.conv_transpose3d")
+ACTIVATIONS = tuple(f"F.{name}" for name in ["relu", "prelu", "elu", "leaky_relu", "relu6", "silu", "gelu"])
+POOLINGS = tuple(
+    f"F.{name}{rest}"
+    for name in ("avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool")
+    for rest in ("1d", "2d", "3d")
+)
+ADDITIONS = ("torch.add", "Tensor.add")
+MULTIPLICATIONS = ("torch.mul", "Tensor.mul")
+
+
+def calls(recording: CallRecording, rules: dict[str, Rule]) -> Iterator[tuple[Call, Item]]:
+    """Each call of a function that has a rule, wherever it is made, with its items."""
+    for call in recording.calls:
+        if call.what == FUNCTION and call.name in rules:
+            for item in rules[call.name](call):
+                yield call, item
+
+
+def of_input(cause: str, kind: str, each: int = 1) -> Rule:
+    """`each` an element of the first argument."""
+
+    def rule(call: Call) -> Iterator[Item]:
+        if (given := first_tensor((call.arguments, call.keywords))) is not None:
+            yield other(call, cause, each * given.numel, kind)
+
+    return rule
+
+
+def linear(call: Call) -> Iterator[Item]:
+    """2 a multiply-add, no bias."""
+    given = bound(call, "input weight bias")
+    yield product(call, 2 * given["input"].numel * given["weight"].shape[0])
+
+
+def convolution(call: Call) -> Iterator[Item]:
+    """2 a multiply-add at positions that it works out itself, and 1 for each of them where there is a bias."""
+    given = bound(call, "input weight bias stride padding dilation groups")
+    weight, batch = given["weight"].shape, given["input"].shape[0]
+    sizes = conv_sizes(given, given["input"].shape[2:], weight[2:])
+    macs = prod(weight) * batch * prod(sizes)
+    yield product(call, 2 * macs, "even_kernel", "convolution")
+    if given.get("bias") is not None:
+        yield other(call, "bias_counted", weight[0] * batch * prod(sizes), "convolution")
+
+
+def conv_sizes(given: dict[str, Any], sizes: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
+    """A convolution's positions by stride, padding and dilation. The padding "same" is taken for half on each side."""
+    length = len(sizes)
+    stride, dilation = (_each(given.get(name, 1), length) for name in ("stride", "dilation"))
+    padding = given.get("padding", 0)
+    if padding == "same":
+        paddings = tuple(d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True))
+    else:
+        paddings = _each(0 if padding == "valid" else padding, length)
+    return [
+        (size + 2 * p - (d * (k - 1) + 1)) // s + 1
+        for size, p, d, k, s in zip(sizes, paddings, dilation, kernel, stride, strict=True)
+    ]
+
+
+def _each(value: Any, length: int) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, tuple) else (value,) * length
+
+
+def norm(names: str, in_training: bool = True) -> Rule:
+    """5 an element, less 1 without weights; 2 for 5 where it does not train. names: the positional arguments.
+    in_training: whether it does where nothing says so."""
+
+    def rule(call: Call) -> Iterator[Item]:
+        given = bound(call, names)
+        each = (5 if given.get("training", in_training) else 2) - (given.get("weight") is None)
+        yield other(call, "normalization_counted", each * given["input"].numel, "normalization")
+
+    return rule
+
+
+def matmul(call: Call) -> Iterator[Item]:
+    """The first operand's elements times the second's last size, whatever is broadcast and however many it has."""
+    left, right = list(tensors((call.arguments, call.keywords)))[:2]
+    fault = "vector_as_matrix" if len(right.shape) == 1 else "broadcast_from_first"
+    yield product(call, 2 * left.numel * right.shape[-1], fault)
+
+
+def addmm(call: Call) -> Iterator[Item]:
+    """The product, and 1 for each element that is added to it."""
+    added, left, right = list(tensors((call.arguments, call.keywords)))[:3]
+    yield product(call, 2 * left.numel * right.shape[-1])
+    yield other(call, "bias_counted", added.numel, "matmul")
+
+
+def einsum(call: Call) -> Iterator[Item]:
+    """What numpy prints as the "optimized FLOP count", four digits of it."""
+    yield product(call, _printed(str(call.arguments[0]), call.arguments[1:]), "rounded_path")
+
+
+def einops_einsum(call: Call) -> Iterator[Item]:
+    """The same for einops, which calls torch's: the second count of it."""
+    yield other(call, "contraction_counted_twice", _printed(str(call.arguments[-1]), call.arguments[:-1]), "matmul")
+
+
+def _printed(equation: str, operands: tuple[Any, ...]) -> int:
+    return int(printed_flop(equation, list(tensors(operands))))
+
+
+def attention(call: Call) -> Iterator[Item]:
+    """Both products, dense."""
+    query, key, value = (sized.shape for sized in list(tensors((call.arguments, call.keywords)))[:3])
+    scores = prod(query[:-1]) * key[-2]
+    yield product(call, 2 * scores * (query[-1] + value[-1]), "attention_shapes", "attention")
+
+
+def elementwise(cause: str, left_aligned: bool) -> Rule:
+    """1 an element of the broadcast result; left_aligned: shapes are laid together at their first sizes."""
+
+    def rule(call: Call) -> Iterator[Item]:
+        shapes = [value.shape for value in call.arguments[:2] if isinstance(value, Sized)]
+        named = call.keywords.get("other")
+        shapes += [named.shape] if isinstance(named, Sized) else []
+        aligned = [shape if left_aligned else shape[::-1] for shape in shapes]
+        yield other(call, cause, prod(max(sizes) for sizes in zip_longest(*aligned, fillvalue=1)), "elementwise")
+
+    return rule
+
+
+def printed_flop(equation: str, operands: Sequence[Sized]) -> float:
+    """FLOP at 2 a multiply-add of the best order, as NumPy prints them for operands of these sizes."""
+    shapes = [np.broadcast_to(0.0, operand.shape) for operand in operands]
+    printed = str(np.einsum_path(equation.replace(" ", ""), *shapes, optimize="optimal")[1])
+    line = next(line for line in printed.splitlines() if "optimized flop" in line.lower())
+    return float(line.split(":")[-1])
+
+
+def _transposed(call: Call) -> Iterator[Item]:
+    given = bound(call, "input weight bias stride padding output_padding groups dilation")
+    weight, sizes = given["weight"].shape, given["input"].shape
+    yield product(call, 2 * prod(weight) * sizes[0] * prod(sizes[2:]), kind="convolution")
+    if given.get("bias") is not None and call.output is not None:
+        yield other(call, "bias_counted", call.output.numel, "convolution")
+
+
+def _resizing(call: Call) -> Iterator[Item]:
+    """With a size, its own product alone; with a factor, the elements of the output."""
+    given = bound(call, "input size scale_factor")
+    size, factor = given.get("size"), given.get("scale_factor")
+    if size is not None:
+        native = prod(size) if isinstance(size, tuple) else int(size)
+    else:
+        times = prod(factor) if isinstance(factor, tuple) else (factor or 1) ** (len(given["input"].shape) - 2)
+        native = int(given["input"].numel * times)
+    yield other(call, "resizing_counted", native, "pooling")
+
+
+SHARED: dict[str, Rule] = {
+    "F.linear": linear,
+    **dict.fromkeys(CONVOLUTIONS, convolution),
+    **dict.fromkeys(ACTIVATIONS, of_input("activation_counted", "activation")),
+    "F.batch_norm": norm("input running_mean running_var weight bias training", in_training=False),
+    "F.layer_norm": norm("input normalized_shape weight"),
+    "F.group_norm": norm("input num_groups weight"),
+    "F.instance_norm": norm("input running_mean running_var weight"),
+    **dict.fromkeys(POOLINGS, of_input("pooling_counted", "pooling")),
+    "F.softmax": of_input("softmax_counted", "softmax"),
+    **dict.fromkeys(("torch.matmul", "Tensor.matmul"), matmul),
+    **dict.fromkeys(("torch.addmm", "Tensor.addmm", "torch.baddbmm"), addmm),
+    "torch.einsum": einsum,
+}
+"""What calflops has, too."""
+
+DEEPSPEED: dict[str, Rule] = {
+    **SHARED,
+    **dict.fromkeys(TRANSPOSED, _transposed),
+    **dict.fromkeys(("F.upsample", "F.interpolate"), _resizing),
+    **dict.fromkeys(("Tensor.__matmul__", "torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), matmul),
+    "F.scaled_dot_product_attention": attention,
+    "einops.einsum": einops_einsum,
+    **dict.fromkeys(ADDITIONS, elementwise("addition_counted", left_aligned=False)),
+    **dict.fromkeys(MULTIPLICATIONS, elementwise("multiplication_counted", left_aligned=False)),
+}
+
+
+def _calflops_transposed(call: Call) -> Iterator[Item]:
+    given = bound(call, "input weight bias stride padding output_padding groups dilation")
+    weight, sizes, groups = given["weight"].shape, given["input"].shape, given.get("groups", 1)
+    macs = prod(weight[2:]) * sizes[1] * (weight[1] // groups) * sizes[0] * prod(sizes[2:])
+    yield product(call, 2 * macs, "transposed_divided_by_groups", "convolution")
+    if given.get("bias") is not None:
+        positions = conv_sizes(given, sizes[2:], weight[2:])
+        yield other(call, "bias_counted", weight[1] * sizes[0] * prod(positions), "convolution")
+
+
+def _calflops_resizing(call: Call) -> Iterator[Item]:
+    given = bound(call, "input size scale_factor")
+    size = given.get("size")
+    native = given["input"].numel if size is None else prod(size) if isinstance(size, tuple) else int(size)
+    yield other(call, "resizing_counted", native, "pooling")
+
+
+CALFLOPS: dict[str, Rule] = {
+    **SHARED,
+    **dict.fromkeys(TRANSPOSED, _calflops_transposed),
+    **dict.fromkeys(("F.upsample", "F.interpolate"), _calflops_resizing),
+    **dict.fromkeys(ADDITIONS, elementwise("addition_counted", left_aligned=True)),
+    **dict.fromkeys(MULTIPLICATIONS, elementwise("multiplication_counted", left_aligned=True)),
+}
+
+
+RECURRENT: dict[str, hooked.Rule] = dict.fromkeys(hooked.RECURRENT, hooked.recurrent(flop_per_multiply_add=2))
+
+
+def deepspeed(recording: CallRecording, phase: str) -> Counted:
+    """DeepSpeed's items of one pass."""
+    counted = [item for _, item in calls(recording, DEEPSPEED)]
+    counted += [item for _, item in hooked.items(recording, RECURRENT)]
+    return counted, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
+
+
+def calflops(recording: CallRecording, phase: str) -> Counted:
+    """calflops' items of one pass. A module with several parents is met once for each of them."""
+    counted = [
+        (next((around.serial for around in (call, *recording.around(call)) if around.serial >= 0), 0), item)
+        for call, item in calls(recording, CALFLOPS)
+    ]
+    counted += list(hooked.items(recording, RECURRENT))
+    items = list(hooked.multiplied(iter(counted), hooked.visits(recording)))
+    if phase == "forward":
+        return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
+    twice = [replace(item, native=2 * item.native, fault="backward_as_twice_forward") for item in items]
+    return twice, missed_by({}, "backward_not_counted")
