@@ -34,9 +34,8 @@ import torchvision
 from analysis.devices.precisions import PRECISIONS
 from measure.fake.mode import fake_copy, fake_mode
 from measure.native.malloc import retain_freed_memory
-from measure.profile.rows import module_rows, operation_rows
-from measure.profile.step_kinds import ModelStep, traced_on_fakes
-from measure.profile.step_profile import profile_step
+from measure.profile.model_step import ModelStep, traced
+from measure.profile.step_profile import module_rows, operation_rows, profile_step
 
 BESIDE = {
     "ours, forward": "forward, no gradients",
@@ -93,10 +92,7 @@ class Subject:
 
     def _table(self) -> None:
         step = ModelStep(self.model, (self.inputs,), {}, None, None, None, "train", PRECISIONS["fp32"], "cpu")
-        trace, why = traced_on_fakes(step)
-        if trace is None:
-            raise RuntimeError(why)
-        operation_rows(trace.operations, (), "fp32", "cpu")
+        operation_rows(traced(step).operations, (), "fp32", "cpu")
         tuple(module_rows(self.model, frozenset()))
 
     def _estimator(self) -> float:

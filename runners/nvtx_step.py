@@ -1,7 +1,7 @@
 """`python -m runners.nvtx_step CELL WORK`: one work of a cell under NVTX ranges, for `nsys` around it.
 
 What a sweep with `--profile nsys` has Nsight Systems start, and prints. It builds the cell's model as the sweep does,
-warms up, and runs one step between cudaProfilerStart and cudaProfilerStop (`measure/profiler/work_profiles.py`).
+warms up, and runs one step between cudaProfilerStart and cudaProfilerStop (`measure/profile/recording.py`).
 Nothing is timed and nothing is printed, but a line that begins with "error: " where it fails (exit code 1). No command
 of its own: run alone it leaves no trace.
 """
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(cell: Cell, work: str) -> None:
     """Build what the cell trains, and run one step of the work to be recorded."""
-    from measure.profiler.work_profiles import record_step
+    from measure.profile.recording import record_step
     from measure.timing.protocols import Protocol
     from runners.sweep import cell as sweep_cell
     from runners.sweep import passes

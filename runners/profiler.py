@@ -4,7 +4,9 @@ Forward passes only. MACs are the multiply-adds of convolutions and matrix produ
 arithmetic. Both are None ("at least" in words) if an operation has no rule. DeepSpeed's errors are not reproduced.
 """
 
+import contextlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +14,15 @@ from typing import Any
 
 import torch
 
+from analysis.devices.precisions import PRECISIONS
 from analysis.profile.module_tree import tree
-from measure.model.state_snapshot import evaluating
-from measure.profile.step_profile import expect_module, profile_step
-from measure.profile.watch import ForwardWatch
+from measure.model.module_paths import is_compiled
+from measure.model.state_snapshot import evaluating, tensors
+from measure.profile.model_step import ModelStep, naming_faults, paths_below, preserve_state, traced
+from measure.profile.recording import check_available, kernel_device
+from measure.profile.step_profile import blank_profile, expect_module, profile_step, table_of
+from measure.timing.clocks import clock_for
+from measure.timing.profiler_ranges import DOMAIN
 from reports.profile.tree import aggregated_text, tree_text
 from reports.shared.numbers import si
 from results.records.answers import StepProfile
@@ -49,28 +56,115 @@ def profile_model(
 
 class Profiler:
     """Profiles the forwards between start_profile and stop_profile; of several, each number is their mean.
-    ds_engine: DeepSpeed's, or what else has world_size and mp_world_size; None: torch's world."""
+    ds_engine: DeepSpeed's, or what else has world_size and mp_world_size; None: torch's world.
+
+    Two hooks on the model itself open and close a range around each of its forwards, while torch's profiler records.
+    The operations are those of a forward with the inputs that the hooks saw. Forwards with inputs of other sizes than
+    most, and those that raised, are left out and reported. Until the end the first inputs are kept, and what the
+    forward changes in them in place is changed. Raises ValueError where it is used out of order."""
 
     def __init__(self, model: torch.nn.Module, ds_engine: Any = None, recompute_fwd_factor: float = 0.0) -> None:
-        self._watch = ForwardWatch(model)
+        if is_compiled(expect_module(model)):
+            raise ValueError("expected a model that is not compiled: its modules and operations are not called")
+        self._model = model
         self._ignored: Ignored = None
         self._profile: StepProfile | None = None
         sizes = {"world_size": ds_engine.world_size, "model_parallel": ds_engine.mp_world_size} if ds_engine else {}
         self._given: dict[str, Any] = {"recompute_fwd_factor": recompute_fwd_factor, **sizes}
+        self._profiler: Any = None
+        self._handles: list[Any] = []
+        self._forget()
 
     def start_profile(self, ignore_list: Ignored = None) -> None:
         """Begin; raises ValueError if it has begun. ignore_list: modules to leave out."""
-        self._watch.start()
+        if self._profiler is not None:
+            raise ValueError("the profile is started already: stop it first")
+        tensors_held = (*self._model.parameters(), *self._model.buffers())
+        self._device = next((tensor.device for tensor in tensors_held), torch.device("cpu"))
+        cuda = self._device.type == "cuda"
+        check_available(cuda)
+        self._forget()
+        self._clock = clock_for(self._device)
+        self._profiler = torch.autograd.profiler.profile(use_kineto=True, use_device=kernel_device(cuda))
+        self._profiler.__enter__()
+        self._handles = [
+            self._model.register_forward_pre_hook(self._begins, prepend=True, with_kwargs=True),
+            self._model.register_forward_hook(self._ends, always_call=True),
+        ]
         self._ignored, self._profile = ignore_list, None
 
     def stop_profile(self) -> None:
         """End, and make the numbers. Raises ValueError if nothing was begun, or no forward ran since."""
-        self._profile = replace(self._watch.stop(self._ignored or ()), **self._given)
+        recording = self._stopped()
+        forms = Counter(form for form in self._forms if form is not None)
+        if not forms:
+            raise ValueError("expected at least one whole forward of the model between start and stop, none ran")
+        form = forms.most_common(1)[0][0]
+        same = [place for place, other in enumerate(self._forms) if other == form]
+        step, left_out = self._steps[form], len(self._forms) - len(same)
+        ignored = paths_below(self._model, self._ignored or ())
+        with naming_faults(self._model), preserve_state(self._model, trains=False):
+            trace = traced(step)
+        if left_out:
+            text = f"{left_out} of {len(self._forms)} forwards are left out: of other sizes, or they raised"
+            trace = replace(trace, notes=(*trace.notes, text))
+        described = blank_profile(self._model, (step.args, step.kwargs), self._device, "fp32", "forward")
+        profile = table_of(recording, trace, self._model, described, ignored=ignored, only=same)
+        self._profile = replace(profile, **self._given)
+        self._forget()
 
     def end_profile(self) -> None:
         """Forget everything; nothing is left on the model."""
-        self._watch.drop()
+        if self._profiler is not None:
+            self._stopped()
+        self._forget()
         self._profile = None
+
+    def _forget(self) -> None:
+        self._steps: dict[tuple[Any, ...], ModelStep] = {}  # form → its first forward
+        self._forms: list[tuple[Any, ...] | None] = []  # of each forward, equal where operations are; None: it raised
+        self._depth = 0
+        self._ranges = contextlib.ExitStack()
+
+    def _stopped(self) -> Any:
+        """Take everything off; torch's recording."""
+        if self._profiler is None:
+            raise ValueError("the profile was not started: start it before the forwards that it is of")
+        for handle in self._handles:
+            handle.remove()
+        self._ranges.close()
+        profiler, self._profiler = self._profiler, None
+        profiler.__exit__(None, None, None)
+        return profiler.kineto_results
+
+    def _begins(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._depth += 1
+        if self._depth > 1:  # the model calls itself
+            return
+        kind = self._device.type
+        cast = str(torch.get_autocast_dtype(kind))[6:] if torch.is_autocast_enabled(kind) else None
+        policy = next(policy for policy in PRECISIONS.values() if policy.autocast == cast)
+        grad = torch.is_grad_enabled()
+        self._running = ModelStep(model, args, kwargs, None, None, None, "forward", policy, kind, grad)
+        self._handled = sys.exception()  # that the caller is handling
+        self._clock.synchronize()
+        for name in ("step", "forward"):
+            self._ranges.enter_context(torch.profiler.record_function(f"{DOMAIN}.{name}"))
+
+    def _ends(self, _model: torch.nn.Module, _args: Any, _output: Any) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        self._ranges.close()
+        self._clock.synchronize()
+        if sys.exception() is not self._handled:  # it is called where the forward raised, too
+            self._forms.append(None)
+            return
+        step = self._running
+        sizes = ((tuple(tensor.shape), tensor.dtype) for tensor in tensors((step.args, step.kwargs)))
+        form = (step.grad, step.policy.autocast, *sizes)
+        self._forms.append(form)
+        self._steps.setdefault(form, step)
 
     def get_total_flops(self, as_string: bool = False) -> Number:
         return _count_in(self._finished_profile(), "FLOP", as_string)

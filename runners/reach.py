@@ -148,10 +148,10 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 def operations_of(asked: StepOptions, step: StepTrace) -> Operations:
     """The operations of a traced step, in the groups of ideal fusion."""
     from analysis.profile.fusion import fused
-    from measure.profile.rows import in_groups, operation_rows
+    from measure.profile.step_profile import operation_rows
 
-    rows, _ = operation_rows(step.operations, (), asked.precision, asked.device)
-    return in_groups(rows, fused(step.operations, step.storages))
+    groups = fused(step.operations, step.storages)
+    return operation_rows(step.operations, (), asked.precision, asked.device, groups)[0]
 
 
 def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
@@ -159,7 +159,7 @@ def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
     from analysis.devices.precisions import PRECISIONS
     from measure.fake.mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
-    from measure.profile.step_kinds import ModelStep
+    from measure.profile.model_step import ModelStep
 
     with quiet():
         mode = fake_mode()

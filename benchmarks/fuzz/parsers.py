@@ -88,7 +88,7 @@ def _toml(path: Path) -> None:
 
 
 def _deepspeed(path: Path) -> None:
-    from runners.profile.task import read
+    from runners.profile import read
 
     read(path)
 

@@ -128,14 +128,14 @@ def characterization_files() -> tuple[str, ...]:
 
 
 def _write_characterization(out: Path) -> None:
-    from runners.characterize.command import write_rows
+    from runners.characterize import write_rows
     from tests.support.made_up.made_up_characterization import NET, recording, rows
 
     write_rows(rows(recording(0, "net"), NET), out)
 
 
 def characterization(path: Path) -> None:
-    from runners.characterize.command import read_rows
+    from runners.characterize import read_rows
 
     read_rows(edited(path, characterized(), characterization_files()))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measure.profiler.events import Frame
+from measure.profile.events import Frame
 from results.records.counts import Operation
 
 MOST = 2000

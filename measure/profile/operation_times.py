@@ -10,7 +10,7 @@ A step's time is shared out (`shares`): each instant belongs to the operation th
 another to the innermost, of kernels side by side to the later; one in which none runs is waited for by the next to
 begin, and after the last of all it is the step's end. Whole nanoseconds: the shares add up to the step exactly.
 
-`typed_steps` has the time of all calls of one name, step by step. On a CPU a launch is a call of no view that has no
+`type_rows` has the time of all calls of one name, step by step. On a CPU a launch is a call of no view that has no
 such call inside: about what would launch kernels on a device. A call inside of `Optimizer.step` or
 `Optimizer.zero_grad` says so (its scope), for torch puts a range around both.
 """
@@ -18,16 +18,16 @@ such call inside: about what would launch kernels on a device. A call inside of 
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from analysis.operators.registry import kind_of
 from measure.profile.alignment import Alignment, join
-from measure.profile.rows import StepTimes
-from measure.profiler.events import ANNOTATION, Frame, launched, step_frames
+from measure.profile.events import ANNOTATION, Frame, launched, step_frames
+from results.records.characterization import PROFILED, CallTime, Characterization, OperationTime, RecordedStep
 from results.records.counts import Operation
 
 Interval = tuple[int, int, int]
@@ -70,6 +70,22 @@ def _spend(running: list[tuple[int, int]], now: int, until: int, own: defaultdic
         own[index] += min(ends, until) - now
         now = min(ends, until)
     return now
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """One recorded step, in s and by index of the operation. The same operations are in those of every step.
+
+    step_s: what own_s, waited_s and end_s add up to, without the own time of ignored operations (left_out_s).
+    """
+
+    step_s: float
+    own_s: Mapping[int, float]
+    host_s: Mapping[int, float]
+    waited_s: Mapping[int, float]
+    kernels: Mapping[int, int] = field(default_factory=dict)
+    end_s: float = 0.0  # after the last operation
+    left_out_s: float = 0.0  # of ignored operations: no part of step_s
 
 
 @dataclass(frozen=True)
@@ -146,7 +162,7 @@ def _of(frame: Frame | None, of_frame: dict[int, int]) -> int | None:
     """The operation of the innermost joined call around what launched a kernel."""
     if frame is None:
         return None
-    return next((of_frame[id(each)] for each in frame.inside_of_all if id(each) in of_frame), None)
+    return next((of_frame[id(around)] for around in frame.inside_of_all if id(around) in of_frame), None)
 
 
 def _times(step: _Step, timed: set[int], ignored: frozenset[int], cuda: bool) -> StepTimes:
@@ -196,67 +212,82 @@ def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
 
 
 _OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#(\w+)\.")
-_NO_CALL = "unlinked"
+
+CallType = tuple[str, str, str, str]
+"""Name, phase, scope ("step" or "zero_grad" of an optimizer, or empty) and the optimizer's class."""
 
 
-@dataclass(frozen=True, order=True)
-class Typed:
-    """What calls are distinguished by. scope: "step" or "zero_grad" of an optimizer of this class, or empty."""
+def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
+    """The steps of torch's `_ProfilerResult`, in order, each type's times in them, and the calls of the middle step.
 
-    name: str
-    phase: str
-    scope: str = ""
-    optimizer: str = ""
-
-
-@dataclass(frozen=True)
-class TypedStep:
-    """One step, in s: its length, and of each type its own time, calls and launches. Sorted by type."""
-
-    step_s: float
-    own_s: dict[Typed, float]
-    calls: dict[Typed, int]
-    launches: dict[Typed, int]
-    each: tuple[tuple[Typed, float], ...] = ()  # every call, on a device every kernel, with its own time
-
-    @property
-    def operations_s(self) -> float:
-        return sum(self.own_s.values())
-
-
-def typed_steps(recording: Any, *, cuda: bool) -> list[TypedStep]:
-    """The steps of torch's `_ProfilerResult`, in order. Raises Unavailable if it holds none."""
-    events = recording.events()
+    recording: their number. Raises Unavailable if it holds no step.
+    """
+    events = recorded.events()
     steps = step_frames(events)
-    untils = [frames[0].start_ns for frames in steps[1:]] + [None]
-    return [
-        _on_device(events, frames, until) if cuda else _on_host(frames)
-        for frames, until in zip(steps, untils, strict=True)
+    rows, times, calls = [], list[OperationTime](), list[list[CallTime]]()
+    for place, frames in enumerate(steps):
+        types = _types(frames)
+        until_ns = steps[place + 1][0].start_ns if place + 1 < len(steps) else None
+        spans, launches = _on_device(events, frames, types, until_ns) if cuda else _on_host(frames, types)
+        start_ns, end_ns = frames[0].start_ns, max([frames[0].end_ns, *(end for _, end, _ in spans if cuda)])
+        indexed = ((start, end, index) for index, (start, end, _) in enumerate(spans))
+        own = shares(indexed, start_ns, end_ns).own
+        spent_ns: Counter[CallType] = Counter()
+        for index, ns in own.items():
+            spent_ns[spans[index][2]] += ns
+        by_type = Counter(types[id(frame)] for frame in frames if frame.index is not None)
+        rows.append(
+            RecordedStep(
+                recording=recording,
+                part=PROFILED,
+                step=place,
+                time_s=(end_ns - start_ns) / 1e9,
+                operations_s=sum(own.values()) / 1e9,
+                calls=by_type.total(),
+                launches=launches.total(),
+            )
+        )
+        times += [
+            OperationTime(
+                recording=recording,
+                step=place,
+                name=call_type[0],
+                phase=call_type[1],
+                scope=call_type[2],
+                optimizer=call_type[3],
+                tags=tags_of(call_type[0]),
+                calls=by_type[call_type],
+                launches=launches[call_type],
+                time_s=spent_ns[call_type] / 1e9,
+            )
+            for call_type in sorted(spent_ns)
+        ]
+        ordered = sorted((spans[index][2], ns / 1e9) for index, ns in own.items())
+        calls.append([CallTime(recording=recording, name=t[0], scope=t[2], time_s=own_s) for t, own_s in ordered])
+    return Characterization(steps=tuple(rows), times=tuple(times), calls=tuple(calls[len(calls) // 2]))
+
+
+_Spans = list[tuple[int, int, CallType]]
+
+
+def _on_device(
+    events: Sequence[Any], frames: Sequence[Frame], types: dict[int, CallType], until_ns: int | None
+) -> tuple[_Spans, Counter[CallType]]:
+    """(start, end, type) of each kernel, copy and fill; and how many each type launched."""
+    spans = [
+        (event.start_ns(), event.start_ns() + event.duration_ns(), _launcher_type(frame, types))
+        for event, frame in launched(events, frames, until_ns)
     ]
+    return spans, Counter(launcher for _, _, launcher in spans)
 
 
-def _on_host(frames: Sequence[Frame]) -> TypedStep:
-    types = _types(frames)
-    calls = [frame for frame in frames if frame.index is not None]
-    working = [frame for frame in calls if not _is_view(frame.name)]
+def _on_host(frames: Sequence[Frame], types: dict[int, CallType]) -> tuple[_Spans, Counter[CallType]]:
+    """(start, end, type) of each call; and how many of each type are no view and have no such call inside."""
+    called = [frame for frame in frames if frame.index is not None]
+    working = [frame for frame in called if not _is_view(frame.name)]
     around = {id(frame.above) for frame in working}
-    intervals = ((frame.start_ns, frame.end_ns, place) for place, frame in enumerate(calls))
-    leaves = (types[id(frame)] for frame in working if id(frame) not in around)
-    return _step(intervals, frames[0].start_ns, frames[0].end_ns, [types[id(frame)] for frame in calls], calls, leaves)
-
-
-def _on_device(events: Sequence[Any], frames: Sequence[Frame], until_ns: int | None) -> TypedStep:
-    types = _types(frames)
-    calls = [frame for frame in frames if frame.index is not None]
-    found = [(event, _typed(frame, types)) for event, frame in launched(events, frames, until_ns)]
-    intervals = [
-        (event.start_ns(), event.start_ns() + event.duration_ns(), place) for place, (event, _) in enumerate(found)
-    ]
-    end_ns = max([frames[0].end_ns, *(end for _, end, _ in intervals)])
-    of_kernels = [typed for _, typed in found]
-    made = _step(intervals, frames[0].start_ns, end_ns, of_kernels, [], of_kernels)
-    called = Counter(types[id(frame)] for frame in calls)
-    return replace(made, calls=dict(called))
+    launches = Counter(types[id(frame)] for frame in working if id(frame) not in around)
+    return [(frame.start_ns, frame.end_ns, types[id(frame)]) for frame in called], launches
 
 
 @functools.cache
@@ -265,50 +296,23 @@ def _is_view(name: str) -> bool:
     return kind_of(name.replace("::", ".")) == "view"
 
 
-def _step(
-    intervals: Any,
-    start_ns: int,
-    end_ns: int,
-    types: Sequence[Typed],
-    calls: Sequence[Frame],
-    launches: Any,
-) -> TypedStep:
-    """types: of each interval by its place."""
-    own = shares(iter(intervals), start_ns, end_ns).own
-    spent: dict[Typed, int] = {}
-    for place, ns in own.items():
-        spent[types[place]] = spent.get(types[place], 0) + ns
-    return TypedStep(
-        step_s=(end_ns - start_ns) / 1e9,
-        own_s={typed: spent[typed] / 1e9 for typed in sorted(spent)},
-        calls=dict(Counter(types[: len(calls)])),
-        launches=dict(Counter(launches)),
-        each=tuple((types[place], ns / 1e9) for place, ns in own.items()),
-    )
-
-
-def _types(frames: Sequence[Frame]) -> dict[int, Typed]:
+def _types(frames: Sequence[Frame]) -> dict[int, CallType]:
     """id of a frame → its type; a frame inside of an optimizer's range has that scope, whatever its own parent."""
-    scopes: dict[int, tuple[str, str]] = {}
-    types = {}
+    types: dict[int, CallType] = {}
     for frame in frames:  # parents first
-        scope = scopes.get(id(frame.parent), ("", ""))
-        if frame.scope == ANNOTATION and (found := _OPTIMIZER.match(frame.name)):
-            scope = (found[1], found[2])
-        scopes[id(frame)] = scope
-        types[id(frame)] = Typed(frame.name, frame.phase, *scope)
+        scope = types[id(frame.parent)][2:] if id(frame.parent) in types else ("", "")
+        if frame.scope == ANNOTATION and (match := _OPTIMIZER.match(frame.name)):
+            scope = (match[1], match[2])
+        types[id(frame)] = (frame.name, frame.phase, *scope)
     return types
 
 
-def _typed(frame: Frame | None, types: dict[int, Typed]) -> Typed:
+def _launcher_type(frame: Frame | None, types: dict[int, CallType]) -> CallType:
     """The innermost call around what launched a kernel; of one that no call launched, a name that says so."""
-    if frame is not None:
-        call = next((each for each in frame.inside_of_all if each.index is not None), None)
-        if call is not None:
-            return types[id(call)]
-        around = types[id(frame)]
-        return Typed(_NO_CALL, around.phase, around.scope, around.optimizer)
-    return Typed(_NO_CALL, "")
+    if frame is None:
+        return "unlinked", "", "", ""
+    call = next((around for around in frame.inside_of_all if around.index is not None), None)
+    return types[id(call)] if call is not None else ("unlinked", *types[id(frame)][1:])
 
 
 @functools.cache
@@ -318,11 +322,11 @@ def tags_of(name: str) -> tuple[str, ...]:
     packet = getattr(getattr(torch.ops, space, None), short, None) if short else None
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return ()
-    found: set[str] = set()
+    tags: set[str] = set()
     for overload in packet.overloads():
         operator = getattr(packet, overload)
-        found |= {str(tag).rpartition(".")[2] for tag in operator.tags}
+        tags |= {str(tag).rpartition(".")[2] for tag in operator.tags}
         alias = next((value.alias_info for value in operator._schema.returns), None)
         if alias is not None and not alias.is_write:
-            found.add("alias")
-    return tuple(sorted(found))
+            tags.add("alias")
+    return tuple(sorted(tags))

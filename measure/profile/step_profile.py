@@ -6,47 +6,36 @@ the model as it is, without hooks on it and with no function of torch replaced. 
 
 Conservation: the operations' times and the time between them are the mean step, to the nanosecond. The steps' times
 are under the profiler; compare_steps times some without it. Nothing is changed but what an optimizer, if one is given,
-changes (`step_kinds.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
+changes (`model_step.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import torch
 
-from analysis.devices.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.footprint.live_bytes import unsized
 from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
+from analysis.operators.cost import Cost
+from analysis.operators.traffic import bytes_moved
 from analysis.profile.fusion import fused
+from analysis.stats.summary import summarise
+from analysis.utilization.numerators import input_dtype
 from measure.device import apply_precision
+from measure.model.module_paths import is_compiled
 from measure.model.state_snapshot import arguments, tensors
-from measure.operations.tracer import Trace, trace_step
-from measure.profile.operation_times import read
-from measure.profile.rows import between, in_groups, module_rows, operation_rows
-from measure.profile.step_kinds import MODES, ModelStep, naming_faults, paths_below, preserve_state, traced_on_fakes
-from measure.profiler.module_ranges import is_compiled
-from measure.profiler.work_profiles import check_available, kernel_device
-from measure.timing.clocks import clock_for
-from measure.timing.profiler_ranges import Ranges, unheard
+from measure.operations.tracer import Trace
+from measure.profile.model_step import MODES, ModelStep, naming_faults, paths_below, preserve_state, traced
+from measure.profile.operation_times import StepTimes, read
+from measure.profile.recording import record
 from results.process import collector_off
-from results.records.answers import StepProfile
+from results.records.answers import StepModule, StepOperation, StepProfile
 from results.records.counts import Operation
-
-Step = Callable[[Callable[[str], None]], Any]
-
-
-@dataclass(frozen=True)
-class StepDescription:
-    """What a profile says of itself: device as torch names it, precision as in `analysis.devices.precisions`."""
-
-    model: str
-    batch_size: int | None
-    device: str
-    precision: str = "fp32"
-    mode: str = "train"
-    world_size: int = 1
 
 
 def profile_step(
@@ -77,8 +66,18 @@ def profile_step(
     out of everything. Raises ValueError for what cannot be asked, ModelFailed (a ValueError) where the model fails,
     Unavailable where nothing can be recorded.
     """
-    _check(mode, precision, warm_up, steps, compare_steps, model)
-    _check_training(model, target, loss, optimizer)
+    expect_module(model)
+    _check(mode, precision, warm_up, steps, compare_steps)
+    if mode == "generate" and not callable(getattr(model, "generate", None)):
+        raise ValueError(f"expected a model with a method generate, got {type(model).__name__}")
+    if is_compiled(model):
+        raise ValueError("expected a model that is not compiled: the operations of a compiled one are not in its table")
+    if target is not None and loss is None:
+        raise ValueError("expected a loss of output and target, got a target alone")
+    groups = [] if optimizer is None else optimizer.param_groups
+    updated = [id(parameter) for group in groups for parameter in group["params"]]
+    if optimizer is not None and {id(parameter) for parameter in model.parameters()}.isdisjoint(updated):
+        raise ValueError("expected an optimizer of the model's parameters, got one that has none of them")
     ignored = paths_below(model, ignore_modules)
     args, named = _arguments(input_constructor() if inputs is None and input_constructor else inputs, kwargs)
     device = _device(model, (args, named))
@@ -86,145 +85,199 @@ def profile_step(
     if device.type != "cpu" or precision != "fp32":
         apply_precision.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
-    name, batch_size = name or type(model).__name__, batch_size_of((args, named))
-    description = StepDescription(name, batch_size, str(device), precision, mode, world_size())
+    described = blank_profile(model, (args, named), device, precision, mode)
     with preserve_state(model, (args, named), trains=optimizer is not None), apply_precision.session(policy, device):
-        trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
-        profile = profile_ready(
-            step, model, description, trace=trace, optimizer=optimizer, inputs=(args, named, target), warm_up=warm_up,
-            steps=steps, compare_steps=compare_steps, ignored=ignored, before=step.forget,
+        return profile_ready(
+            step, replace(described, model=name or described.model), warm_up=warm_up, steps=steps,
+            compare_steps=compare_steps, ignored=ignored,
         )  # fmt: skip
-    return replace(profile, notes=(*profile.notes, why)) if why else profile
+
+
+def blank_profile(model: torch.nn.Module, batch: Any, device: torch.device, precision: str, mode: str) -> StepProfile:
+    """What a profile says of itself before anything is recorded: the batch's size is the first of the first tensor that
+    has one, the world that of torch.distributed."""
+    distributed = torch.distributed
+    return StepProfile(
+        model=type(model).__name__,
+        batch_size=next((int(tensor.shape[0]) for tensor in tensors(batch) if tensor.dim()), None),
+        device=str(device),
+        precision=precision,
+        mode=mode,
+        world_size=distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1,
+    )
 
 
 def profile_ready(
-    step: Step,
-    model: torch.nn.Module,
-    description: StepDescription,
+    step: ModelStep,
+    described: StepProfile,
     *,
-    trace: Trace | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    inputs: Any = (),
     warm_up: int = 1,
     steps: int = 3,
     compare_steps: int = 0,
     ignored: frozenset[str] = frozenset(),
-    before: Callable[[], None] = lambda: None,
 ) -> StepProfile:
-    """Profile a step that announces its phases to `mark`, as `workloads.training.step.TrainingStep` does.
+    """Profile a step. described: the profile without what comes of it. ignored: modules' paths.
 
-    trace: its operations; None: those of one real step, run first (with an optimizer the second of two). before:
-    called before each step, untimed. ignored: modules' paths. The flags of the precision are the caller's affair, and
-    the model is left as the steps leave it.
+    The flags of the precision are the caller's affair, and the model is left as the steps leave it.
     """
-    cuda = description.device.startswith("cuda")
-    check_available(cuda)
-    with naming_faults(model):
-        before()
-        if trace is None:
-            trace = trace_step(
-                step, model=model, optimizer=optimizer, inputs=inputs, steps_before=int(optimizer is not None)
-            )
-        lead = int(cuda)  # one more under the profiler first: CUPTI takes its time for the first kernels
-        recording, unprofiled = _record(step, description.device, warm_up, lead + steps, compare_steps, before)
+    lead = int(described.device.startswith("cuda"))  # one more first: CUPTI takes its time for the first kernels
+    with naming_faults(step.model):
+        step.forget()
+        trace = traced(step)
+        recorded = record(
+            step, described.device, warm_up=warm_up, plain=compare_steps - compare_steps // 2, profiled=lead + steps,
+            after=compare_steps // 2, before=step.forget,
+        )  # fmt: skip
     counting = range(lead, lead + steps)
-    return table_of(recording, trace, model, description, ignored=ignored, unprofiled=unprofiled, only=counting)
+    profile = table_of(recorded.profile, trace, step.model, described, ignored=ignored, only=counting)
+    return replace(profile, unprofiled_times_s=recorded.plain)
 
 
 def table_of(
     recording: Any,
     trace: Trace,
     model: torch.nn.Module,
-    description: StepDescription,
+    described: StepProfile,
     *,
     ignored: frozenset[str] = frozenset(),
-    unprofiled: tuple[float, ...] = (),
     only: Collection[int] | None = None,
 ) -> StepProfile:
     """The profile of recorded steps that did a trace's operations. only: the places of those steps among all."""
     left_out = [operation.index for operation in trace.operations if operation.module in ignored]
-    cuda = description.device.startswith("cuda")
+    cuda = described.device.startswith("cuda")
     with collector_off():  # of a recording's many small objects none is garbage
-        found = read(recording, trace.operations, cuda=cuda, ignored=left_out, only=only)
-    views = {o.index for o in trace.operations if o.kind == "view" and o.index in found.unrecorded}
-    kept = [o for o in trace.operations if o.index not in views and o.module not in ignored]
-    rows, unknown = operation_rows(kept, found.steps, description.precision, description.device)
-    rows = in_groups(rows, fused(kept, trace.storages))
+        timings = read(recording, trace.operations, cuda=cuda, ignored=left_out, only=only)
+    views = {o.index for o in trace.operations if o.kind == "view" and o.index in timings.unrecorded}
+    operations = [o for o in trace.operations if o.index not in views and o.module not in ignored]
+    groups = fused(operations, trace.storages)
+    rows, unknown = operation_rows(operations, timings.steps, described.precision, described.device, groups)
     modules = tuple(module_rows(model, ignored))
-    return StepProfile(
-        **vars(description),
+    notes = [*trace.notes, *timings.notes]
+    unknown_storages = unsized(trace.operations, trace.storages)
+    if names := {o.name for o in trace.operations if unknown_storages.intersection((*o.reads, *o.writes))}:
+        notes.append(f"bytes of {', '.join(sorted(names))} are at least so many: what it keeps has no known size")
+    if left_out:
+        spent_s = fmean(step.left_out_s for step in timings.steps)
+        notes.append(f"{len(left_out)} operations of ignored modules are left out, and of each step {spent_s:.3g} s")
+    return replace(
+        described,
         parameters=sum(module.own_parameters for module in modules),
         operations=rows,
         modules=modules,
-        step_times_s=tuple(each.step_s for each in found.steps),
-        unprofiled_times_s=unprofiled,
-        between_s=between(trace.operations, found.steps),
+        step_times_s=tuple(step.step_s for step in timings.steps),
+        between_s=between(trace.operations, timings.steps),
         not_understood=dict(unknown),
-        notes=(
-            *trace.notes,
-            *found.notes,
-            *_unsized(trace),
-            *_left_out(len(left_out), [each.left_out_s for each in found.steps]),
-        ),
-        attention={} if unknown else _attention(kept),
+        notes=tuple(notes),
+        attention={} if unknown else _attention(operations),
     )
 
 
-def _attention(kept: Sequence[Operation]) -> dict[str, Any]:
+def _attention(operations: Sequence[Operation]) -> dict[str, Any]:
     """What conventions of attention count of a step's model FLOP, recomputation left out."""
-    step = [operation for operation in kept if operation.phase != "recompute"]
-    found = attention_flop([replace(operation, phase="forward") for operation in step])
-    return found.as_row("forward", sum(registry.model_flop(operation) for operation in step))
+    step = [operation for operation in operations if operation.phase != "recompute"]
+    flop = attention_flop([replace(operation, phase="forward") for operation in step])
+    return flop.as_row("forward", sum(registry.model_flop(operation) for operation in step))
 
 
-def _unsized(trace: Trace) -> Iterator[str]:
-    """A note on operations whose bytes are only known in part."""
-    lacking = unsized(trace.operations, trace.storages)
-    names = {o.name for o in trace.operations if lacking.intersection((*o.reads, *o.writes))}
-    if names:
-        yield f"bytes of {', '.join(sorted(names))} are at least so many: what it keeps has no known size"
+def operation_rows(
+    operations: Sequence[Operation],
+    steps: Sequence[StepTimes],
+    precision: str,
+    device: str,
+    groups: Sequence[tuple[int | None, int]] = (),
+) -> tuple[tuple[StepOperation, ...], Counter[str]]:
+    """A row for each operation, numbered anew; and those that no rule understands, with how often they are called.
+
+    groups: what ideal fusion makes of them (`analysis.profile.fusion.fused`), one pair an operation.
+    """
+    places = {operation.index: place for place, operation in enumerate(operations)}
+    unknown: Counter[str] = Counter()
+    rows = []
+    for place, operation in enumerate(operations):
+        understood = registry.bucket_of(operation.name) != "not_understood"
+        try:
+            cost = registry.cost(operation)
+        except ValueError:
+            cost, understood = Cost(0, 0, *bytes_moved(operation)), False
+        unknown[operation.name] += not understood
+        dtype = input_dtype(operation)
+        group, fused_bytes = groups[place] if groups else (None, 0)
+        rows.append(
+            StepOperation(
+                index=place,
+                name=operation.name,
+                kind=operation.kind,
+                phase=operation.phase,
+                module=operation.module,
+                forward_index=None if operation.forward_index is None else places.get(operation.forward_index),
+                unit=_unit(dtype, precision, device) if cost.model_flop else "",
+                dtype="" if dtype == "none" else dtype,
+                input_shapes=operation.input_shapes,
+                output_shapes=operation.output_shapes,
+                model_flop=int(cost.model_flop) if understood else None,
+                other_flop=int(cost.other_flop) if understood else None,
+                read_bytes=int(cost.read_bytes),
+                written_bytes=int(cost.written_bytes),
+                group=group,
+                fused_bytes=fused_bytes,
+                **_times(operation.index, steps),
+            )
+        )
+    return tuple(rows), +unknown
 
 
-def _left_out(count: int, times_s: list[float]) -> Iterator[str]:
-    if count:
-        spent_s = sum(times_s) / len(times_s)
-        yield f"{count} operations of ignored modules are left out, and of each step {spent_s:.3g} s"
+def _unit(dtype: str, precision: str, device: str) -> str:
+    try:
+        return unit_of(dtype, PRECISIONS[precision], device)
+    except ValueError:  # complex numbers, say: unknown is empty
+        return ""
 
 
-def _record(
-    step: Step, device: str, warm_up: int, steps: int, compare_steps: int, before: Callable[[], None]
-) -> tuple[Any, tuple[float, ...]]:
-    """Torch's recording of `steps` steps; and the times of others without the profiler, half before and half after."""
-    clock = clock_for(device)
-    ranged = Ranges(True).step(step)
-    profiler = torch.autograd.profiler.profile(use_kineto=True, use_device=kernel_device(device.startswith("cuda")))
-
-    def unprofiled(count: int) -> Iterator[float]:
-        for _ in range(count):
-            before()
-            clock.synchronize()
-            start_s = clock.wall_s()
-            step(unheard)
-            clock.synchronize()
-            yield clock.wall_s() - start_s
-
-    with collector_off():
-        for _ in range(warm_up):
-            before()
-            step(unheard)
-        times = [*unprofiled(compare_steps - compare_steps // 2)]
-        with profiler:
-            for _ in range(steps):
-                before()
-                clock.synchronize()
-                ranged()
-                clock.synchronize()
-        times += unprofiled(compare_steps // 2)
-    return profiler.kineto_results, tuple(times)
+def _times(index: int, steps: Sequence[StepTimes]) -> dict[str, Any]:
+    """The fields of times of an operation; none where it has no call."""
+    if not steps or index not in steps[0].own_s:
+        return {}
+    spread = summarise([step.own_s[index] for step in steps])
+    return {
+        "kernels": fmean(step.kernels[index] for step in steps),
+        "time_s": fmean(step.own_s[index] for step in steps),
+        "median_time_s": spread.median,
+        "low_time_s": spread.low,
+        "high_time_s": spread.high,
+        "host_time_s": fmean(step.host_s[index] for step in steps),
+        "waited_s": fmean(step.waited_s[index] for step in steps),
+    }
 
 
-def _check(mode: str, precision: str, warm_up: int, steps: int, compare_steps: int, model: torch.nn.Module) -> None:
-    expect_module(model)
+def between(operations: Sequence[Operation], steps: Sequence[StepTimes]) -> dict[str, float]:
+    """Phase → mean time in which none of its operations ran: what was waited before each; the last has the end, too."""
+    times: defaultdict[str, float] = defaultdict(float)
+    for operation in operations:
+        times[operation.phase] += fmean(step.waited_s.get(operation.index, 0.0) for step in steps)
+    last = operations[-1].phase if operations else ""
+    times[last] = times.get(last, 0.0) + fmean(step.end_s for step in steps)
+    return dict(times)
+
+
+def module_rows(model: torch.nn.Module, ignored: frozenset[str]) -> Iterator[StepModule]:
+    """A row for each name of a module, but for those ignored. Parameters by number of elements."""
+    named = [(path, module) for path, module in model.named_modules(remove_duplicate=False) if path not in ignored]
+    shown = {id(p) for _, module in named for p in module.parameters(recurse=False)}
+    seen: set[int] = set()
+    for path, module in named:
+        own = {id(p): p.numel() for p in module.parameters(recurse=False)}
+        below = {id(p): p.numel() for p in module.parameters()}
+        yield StepModule(
+            module=path,
+            type=type(module).__name__,
+            settings=module.extra_repr(),
+            own_parameters=sum(count for name, count in own.items() if name not in seen),
+            parameters=sum(count for name, count in below.items() if name in shown),
+        )
+        seen |= own.keys()
+
+
+def _check(mode: str, precision: str, warm_up: int, steps: int, compare_steps: int) -> None:
     if mode not in MODES:
         raise ValueError(f"expected a mode ({', '.join(MODES)}), got {mode!r}")
     if precision not in PRECISIONS:
@@ -232,10 +285,6 @@ def _check(mode: str, precision: str, warm_up: int, steps: int, compare_steps: i
     if steps < 1 or warm_up < 0 or compare_steps < 0:
         got = f"{warm_up} to warm up, {steps} and {compare_steps} to compare"
         raise ValueError(f"expected at least one step and none below zero, got {got}")
-    if mode == "generate" and not callable(getattr(model, "generate", None)):
-        raise ValueError(f"expected a model with a method generate, got {type(model).__name__}")
-    if is_compiled(model):
-        raise ValueError("expected a model that is not compiled: the operations of a compiled one are not in its table")
 
 
 def expect_module(model: Any) -> torch.nn.Module:
@@ -243,18 +292,6 @@ def expect_module(model: Any) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {type(model).__name__}")
     return model
-
-
-def _check_training(
-    model: torch.nn.Module, target: Any, loss: Callable[..., Any] | None, optimizer: torch.optim.Optimizer | None
-) -> None:
-    if target is not None and loss is None:
-        raise ValueError("expected a loss of output and target, got a target alone")
-    if optimizer is None:
-        return
-    mine = {id(parameter) for parameter in model.parameters()}
-    if mine.isdisjoint(id(parameter) for group in optimizer.param_groups for parameter in group["params"]):
-        raise ValueError("expected an optimizer of the model's parameters, got one that has none of them")
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -276,14 +313,3 @@ def _device(model: torch.nn.Module, batch: Any) -> torch.device:
     if others == ["meta"]:
         raise ValueError("expected a model and inputs with values, got tensors on meta, which take no time")
     return torch.device(*others or ["cpu"])
-
-
-def world_size() -> int:
-    """Processes that torch.distributed has started; 1 without it."""
-    distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-def batch_size_of(batch: Any) -> int | None:
-    """The first size of the first tensor that has one."""
-    return next((int(tensor.shape[0]) for tensor in tensors(batch) if tensor.dim()), None)

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from measure.model.module_paths import MODULE, ModuleRanges
 from measure.model.state_snapshot import evaluating, summed
-from measure.profiler.module_ranges import MODULE, ModuleRanges
 from results.records.counts import PlainCall
 
 NAMES = frozenset(("aten::add", "aten::mul"))

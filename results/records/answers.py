@@ -371,12 +371,12 @@ class StepProfile:
     model: str
     batch_size: int | None
     device: str
-    precision: str
-    mode: str  # train, forward, generate
-    parameters: int
-    operations: tuple[StepOperation, ...]
-    modules: tuple[StepModule, ...]
-    step_times_s: tuple[float, ...]
+    precision: str = "fp32"
+    mode: str = "train"  # or forward, generate
+    parameters: int = 0
+    operations: tuple[StepOperation, ...] = ()
+    modules: tuple[StepModule, ...] = ()
+    step_times_s: tuple[float, ...] = ()
     unprofiled_times_s: tuple[float, ...] = ()
     between_s: Json = field(default_factory=dict)
     machine: Machine | None = None

@@ -45,12 +45,8 @@ class WorkloadRecording(Record):
     reason: str = ""
     task: str = ""
     parameters: int | None = None
-    dropped_ends: bool = True  # the first and the last step of each part are kept, and count in nothing
-    build_s: float | None = None  # until the first step
     took_s: float | None = None  # all of the recording, its process included
     peak_memory_bytes: int | None = None  # of a CPU: resident; of a device: allocated
-    live_bytes: int | None = None  # exact: the most that lives at once in a step
-    energy_j: float | None = None  # of the plain steps together
     notes: tuple[str, ...] = ()
 
 
@@ -62,7 +58,6 @@ class RecordedStep(Record):
     part: str  # warm_up, plain or profiled
     step: int  # in its part, from 0
     time_s: float
-    cpu_s: float | None = None  # processor time, of all threads
     operations_s: float | None = None  # of time_s, in which an operation ran; profiled steps alone
     calls: int | None = None  # of operations; profiled steps alone
     launches: int | None = None  # kernels, copies and fills; on a CPU calls that call no other
@@ -93,7 +88,6 @@ class OperationCost(Record):
     kind: str
     phase: str
     module: str = ""
-    classes: str = ""  # of the modules around it, from the model's own down, with slashes between
     unit: str = ""
     calls: int = 0
     model_flop: int = 0

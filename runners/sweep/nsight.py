@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from measure.profiler import nsight
+from measure.profile import nsight
 from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.rows import non_default

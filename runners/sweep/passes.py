@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from analysis.utilization.work_times import images_of
-from measure.profiler.work_profiles import profile_step
+from measure.profile.recording import profile_step
 from measure.timing.blocks import blocks_in_order, measure_blocks, measure_stretch, warm_up
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import WARNING

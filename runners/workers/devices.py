@@ -50,12 +50,12 @@ def probed_device(worker: Any, device: str) -> ProbeResult:
     return found
 
 
-def busy(device: str, host: Facts, so: str) -> list[str]:
+def busy(device: str, host: Facts, so: str = "times hold others' work, too") -> tuple[str, ...]:
     """A line where others used this processor as the command began. so: what that means for its numbers."""
     load, cores = host.get("load_1min"), host.get("cpu_usable") or 1
     if not device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
-        return []
-    return [f"the load was {load:.1f} on {cores} cores when this began: {so}"]
+        return ()
+    return (f"the load was {load:.1f} on {cores} cores when this began: {so}",)
 
 
 @dataclass(frozen=True, kw_only=True)

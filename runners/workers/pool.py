@@ -45,6 +45,10 @@ class WorkerFault:
     detail: str = ""
 
 
+ASKED_WRONGLY = ("invalid", "unavailable")
+"""Statuses of a fault that are the caller's mistake."""
+
+
 @dataclass(frozen=True)
 class Message:
     """A line about the progress of a task, sent before its result."""

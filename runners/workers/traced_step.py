@@ -251,7 +251,7 @@ def _least(step_at: Callable[[int], StepTrace]) -> int:
 
 def check(asked: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
     """(predicted, seen). Raises what the step raises."""
-    from measure.profiler.allocations import on_cpu, on_cuda
+    from measure.profile.allocations import on_cpu, on_cuda
 
     step = trace_batch(asked, batch_size)
     predicted = footprint(step.operations, step.storages).at_least_bytes

@@ -10,7 +10,7 @@ while that lasts.
 A forward call is recorded with the number that the *next* node of its thread will get, so several calls carry the same:
 the last of them to begin made the node. The call that this amounts to is that one or the outermost around it that has
 the same number and module, another name, and made no other node that took part (aten::conv2d around aten::convolution;
-of a linear layer aten::addmm): the rule of `measure/profiler/events.py`, here on columns. The recorder numbers forward
+of a linear layer aten::addmm): the rule of `measure/profile/events.py`, here on columns. The recorder numbers forward
 threads by itself: a number is taken for the thread that has most of its nodes' numbers. Nothing is claimed for
 recordings without sequence numbers; there, the recorder's own flows decide.
 """

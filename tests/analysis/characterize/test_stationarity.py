@@ -151,7 +151,7 @@ def test_a_step_is_the_sum_of_its_operations_alone():
 def test_real_operations_are_timed_alone_and_change_nothing():
     import torch
 
-    from measure.profile.step_kinds import time_operations
+    from measure.profile.recording import time_operations
 
     weight = torch.randn(64, 64)
     before = weight.clone()

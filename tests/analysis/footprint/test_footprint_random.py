@@ -20,8 +20,8 @@ from torch._C._profiler import _RecordFunctionFast
 
 from analysis.footprint.live_bytes import Footprint, footprint, live_bytes
 from measure.operations.tracer import Recorder, Trace
-from measure.profiler import allocations
-from measure.profiler.allocations import events, memory_profiler, warm
+from measure.profile import allocations
+from measure.profile.allocations import events, memory_profiler, warm
 from tests.support.nets.memory_steps import NETS, accumulated
 from tests.support.nets.small_steps import Build, fake_trace, parts, real_trace
 

@@ -300,7 +300,7 @@ def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | N
     import torch
     from torch import nn
 
-    from measure.profiler.work_profiles import profile_step
+    from measure.profile.recording import profile_step
     from measure.timing.clocks import clock_for
     from tests.support.recordings.recorded_nets import cnn
     from workloads.catalogue.base import Batch

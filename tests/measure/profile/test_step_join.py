@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +13,14 @@ import torch
 from torch import nn
 
 from measure.fake.mode import fake_copy, fake_mode
+from measure.model.module_paths import ModuleRanges
 from measure.model.state_snapshot import summed
 from measure.operations.tracer import trace_step
-from measure.profile import alignment, rows
+from measure.profile import alignment, step_profile
 from measure.profile.alignment import bare, common, join
+from measure.profile.events import Frame, step_frames
 from measure.profile.operation_times import shares
-from measure.profile.rows import StepTimes
-from measure.profiler.events import Frame, step_frames
-from measure.profiler.module_ranges import ModuleRanges
+from measure.profile.step_profile import StepTimes
 from measure.timing.profiler_ranges import Ranges
 from results.records.counts import Operation
 from tests.support.nets.step_nets import NETS, Net
@@ -174,12 +173,10 @@ def test_each_instant_belongs_to_what_began_last(seed: int):
 
 def test_times_are_means_of_the_operations_that_have_a_call():
     """Operation 1 has no call: it has no times; without a recorded step none has."""
-    operations: Any = [SimpleNamespace(index=0), SimpleNamespace(index=1)]
     steps = [StepTimes(3.0, {0: own}, {0: 2 * own}, {0: 0.5}, {0: kernels}) for own, kernels in ((1.0, 2), (3.0, 4))]
-    found = rows._times(operations, steps)
-    assert set(found) == {0}
-    assert (found[0]["time_s"], found[0]["host_time_s"], found[0]["kernels"]) == (2.0, 4.0, 3.0)
-    assert rows._times(operations, []) == {}
+    times = step_profile._times(0, steps)
+    assert (times["time_s"], times["host_time_s"], times["kernels"]) == (2.0, 4.0, 3.0)
+    assert step_profile._times(1, steps) == step_profile._times(0, []) == {}
 
 
 def test_one_call_that_is_missing_shifts_nothing():

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import flopledger
-from measure.profile.step_kinds import ModelFailed
-from measure.profile.step_profile import StepDescription, profile_ready, profile_step
+from analysis.devices.precisions import PRECISIONS
+from measure.profile.model_step import ModelFailed, ModelStep
+from measure.profile.step_profile import profile_ready, profile_step
 from measure.timing.clocks import CpuClock
 from results.records.answers import StepModule, StepOperation, StepProfile
 from tests.measure.profile.left_behind import Fails, functions, state
@@ -195,17 +196,12 @@ def test_what_cannot_be_asked():
 def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: pytest.MonkeyPatch):
     """The driver is made up and gives no kernel. Steps: the table's, one to warm up, one for CUPTI, two that count."""
     for name, instead in (("check_available", lambda cuda: None), ("kernel_device", lambda cuda: None)):
-        monkeypatch.setattr(f"measure.profile.step_profile.{name}", instead)
-    monkeypatch.setattr("measure.profile.step_profile.clock_for", lambda device: CpuClock())
-    model, calls = nn.Linear(4, 4), []
-
-    def step(mark: Any) -> None:
-        calls.append(len(calls))
-        mark("forward")
-        model(torch.ones(2, 4))
-        mark("end")
-
-    profile = profile_ready(step, model, StepDescription("mine", 2, "cuda"), steps=2)
+        monkeypatch.setattr(f"measure.profile.recording.{name}", instead)
+    monkeypatch.setattr("measure.profile.recording.clock_for", lambda device: CpuClock())
+    calls = []
+    model = Calls(lambda m, x: calls.append(m.layer(x)), layer=nn.Linear(4, 4))
+    step = ModelStep(model, (torch.ones(2, 4),), {}, None, None, None, "forward", PRECISIONS["fp32"], "cuda")
+    profile = profile_ready(step, StepProfile(model="mine", batch_size=2, device="cuda"), steps=2)
     assert len(calls) == 5
     assert len(profile.step_times_s) == 2
     assert {row.time_s for row in profile.operations} == {None}

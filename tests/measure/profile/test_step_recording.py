@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from measure.profile.operation_times import OperationTimings, read
-from measure.profile.rows import between, operation_rows
-from measure.profile.step_profile import profile_step
+from measure.profile.step_profile import between, operation_rows, profile_step
 from results.records.counts import Operation
-from tests.measure.profiler.made_up_events import ENGINE, Recording, a_step_on_cuda
+from tests.measure.profile.made_up_events import ENGINE, Recording, a_step_on_cuda
 from tests.support.made_up_operations.made_up_operations import operation
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from measure.profile.operation_times import Typed, typed_steps
-from measure.profile.step_kinds import record
+from measure.profile.operation_times import type_rows
+from measure.profile.recording import record
 from tests.support.nets.small_steps import Calls
 
 
@@ -34,32 +34,38 @@ def recorded():
 
 
 def test_operations_lie_within_the_step_and_are_the_same_in_each(recorded):
-    steps = typed_steps(recorded[0].profile, cuda=False)
-    assert len(steps) == 3
-    for step in steps:
-        assert 0 < step.operations_s < step.step_s
-        assert set(step.calls) == set(step.own_s)
-    assert steps[1].calls == steps[2].calls
+    rows = type_rows(recorded[0].profile, 7, cuda=False)
+    assert [step.step for step in rows.steps] == [0, 1, 2]
+    for step in rows.steps:
+        times = [row for row in rows.times if row.step == step.step]
+        assert 0 < step.operations_s < step.time_s
+        assert sum(row.time_s for row in times) == pytest.approx(step.operations_s)
+        assert (sum(row.calls for row in times), sum(row.launches for row in times)) == (step.calls, step.launches)
+    one, two = ([(row.name, row.calls) for row in rows.times if row.step == place] for place in (1, 2))
+    assert one == two
+    assert len(rows.calls) == rows.steps[1].calls
 
 
-def test_calls_of_known_names_are_counted_in_their_phase(recorded):
-    step = typed_steps(recorded[0].profile, cuda=False)[-1]
-    assert step.calls[Typed("aten::conv2d", "forward")] == 1
-    assert step.calls[Typed("aten::convolution_backward", "backward")] == 1
-    assert step.calls[Typed("aten::addmm", "forward")] == 1
+@pytest.fixture(scope="module")
+def last(recorded):
+    return [row for row in type_rows(recorded[0].profile, 7, cuda=False).times if row.step == 2]
 
 
-def test_what_an_optimizer_does_has_its_scope_and_class(recorded):
-    step = typed_steps(recorded[0].profile, cuda=False)[-1]
-    scopes = {typed.scope for typed in step.calls if typed.phase == "optimizer"}
-    assert scopes == {"step", "zero_grad"}
-    assert {typed.optimizer for typed in step.calls if typed.scope} == {"Adam"}
-    assert not any(typed.scope for typed in step.calls if typed.phase != "optimizer")
+def test_calls_of_known_names_are_counted_in_their_phase(last):
+    calls = {(row.name, row.phase): row.calls for row in last if not row.scope}
+    assert calls["aten::conv2d", "forward"] == 1
+    assert calls["aten::convolution_backward", "backward"] == 1
+    assert calls["aten::addmm", "forward"] == 1
 
 
-def test_a_wrapper_and_what_it_calls_are_one_launch_and_a_view_none(recorded):
-    step = typed_steps(recorded[0].profile, cuda=False)[-1]
-    forward = {typed.name: count for typed, count in step.launches.items() if typed.phase == "forward"}
+def test_what_an_optimizer_does_has_its_scope_and_class(last):
+    assert {row.scope for row in last if row.phase == "optimizer"} == {"step", "zero_grad"}
+    assert {row.optimizer for row in last if row.scope} == {"Adam"}
+    assert not any(row.scope for row in last if row.phase != "optimizer")
+
+
+def test_a_wrapper_and_what_it_calls_are_one_launch_and_a_view_none(last):
+    forward = {row.name: row.launches for row in last if row.phase == "forward" and row.launches}
     convolutions = sum(count for name, count in forward.items() if "conv" in name)
     assert convolutions == 1  # conv2d, convolution, _convolution and the backend's
     assert sum(forward.get(name, 0) for name in ("aten::relu", "aten::clamp_min")) == 1  # the one calls the other

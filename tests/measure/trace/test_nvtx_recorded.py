@@ -33,7 +33,7 @@ SOURCE = ROOT / "tests" / "support" / "fakes" / "nvtx_listener.c"
 WITHOUT_A_DEVICE = """
 import contextlib, sys
 import torch
-from measure.profiler import work_profiles
+from measure.profile import recording as work_profiles
 torch.cuda.synchronize = lambda *device: None
 torch.cuda.profiler.profile = contextlib.nullcontext
 captured = work_profiles._captured

@@ -13,7 +13,7 @@ import torch
 from cleaning.profile import clean_profile
 from cleaning.reconcile.run import build
 from cleaning.trace.clean import clean_recording
-from measure.profiler.work_profiles import Profile, profile_step
+from measure.profile.recording import Profile, profile_step
 from measure.timing.clocks import CpuClock
 from measure.trace.attribution.phases import OWN_STEP, last_step
 from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
@@ -22,7 +22,7 @@ from results.records.counts import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.cli.model_options import read_recording
-from tests.measure.profiler.small_net import Net
+from tests.measure.profile.small_net import Net
 from tests.support.made_up import run_fixture
 from tests.support.nets.small_steps import Small, parts
 from tests.support.recordings.recordings import a_run

@@ -285,8 +285,8 @@ def test_rows_of_calls_share_time_without_counting_it_twice() -> None:
 
 
 def test_a_live_recording_equals_what_profiles_make_of_it(tmp_path: Path) -> None:
-    """The same recording by two roads: its events in the process (measure.profiler.events), and its exported file."""
-    from measure.profiler.events import to_operations
+    """The same recording by two roads: its events in the process (measure.profile.events), and its exported file."""
+    from measure.profile.events import to_operations
     from tests.support.recordings.record_kineto import STEPS, with_ranges
 
     path = tmp_path / "trace.json"

@@ -13,8 +13,8 @@ import pytest
 from reports.characterize.answer import look
 from reports.characterize.sections import to_text
 from results.records.characterization import FILES, RecordedStep
-from runners.characterize import command
-from runners.characterize import task as characterize_task
+from runners import characterize as command
+from runners.workers import step_tasks
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up.made_up_characterization import together
 
@@ -30,7 +30,7 @@ KEYS = [
     "name", "variant", "parameters", "step_time_s", "profiled_step_time_s", "groups", "unclassified_ratio",
     "types_for_90_percent",
 ]  # fmt: skip
-BLOCKED = code_without("torch torchvision pynvml nvtx", "runners.characterize.command")
+BLOCKED = code_without("torch torchvision pynvml nvtx", "runners.characterize")
 
 MODELS = "synthetic_convolution,synthetic_matmul"
 SMALL = ["--size", "image_size=8,channels=4,width=16,depth=2", "--batch-sizes", "2", "--steps", "5"]
@@ -66,7 +66,7 @@ def test_two_workloads_are_recorded_and_every_file_written(recorded):
         ("training", "mix"), ("training", "threads"),
     ]  # fmt: skip
     assert {row["status"] for row in rows} == {"ok"}
-    assert all(row["torch_version"] and float(row["took_s"]) > float(row["build_s"]) for row in rows)
+    assert all(row["torch_version"] and float(row["took_s"]) > 0 for row in rows)
     for name in ("types", "skew", "likeness", "steps", "parallelism"):
         assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -156,8 +156,8 @@ def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
     lengths = [9.0, 1.3, 50.0, 1.1, 0.9, 0.2, 1.2, 9.0]
     steps = [RecordedStep(recording=0, part="profiled", step=place, time_s=time) for place, time in enumerate(lengths)]
     plain = [RecordedStep(recording=0, part="plain", step=place, time_s=1.15) for place in range(8)]
-    assert characterize_task._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
-    assert characterize_task._usual(steps[:1]) == [0]
+    assert step_tasks._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
+    assert step_tasks._usual(steps[:1]) == [0]
 
 
 def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys, monkeypatch):

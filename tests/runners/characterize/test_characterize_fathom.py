@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.characterize import command
-from runners.characterize import plan as characterize_plan
+from runners import characterize as command
 from workloads.catalogue import entries
 
 GIVEN = {
@@ -39,7 +38,7 @@ LARGEST = {"fathom-speech": "B", "residual": "D", "deepq": "D"}
 @pytest.mark.parametrize(("arguments", "expected"), GIVEN.items())
 def test_variants_and_scales_are_names_of_the_catalogue(arguments: tuple[str, ...], expected: list[str]):
     options = command.parser().parse_args(arguments)
-    assert list(characterize_plan.models_of(options)) == expected
+    assert list(command.models_of(options)) == expected
 
 
 @pytest.mark.slow

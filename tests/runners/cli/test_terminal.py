@@ -54,16 +54,16 @@ def ceiling(form: str) -> None:
 
 
 def profile(form: str) -> None:
-    from runners.profile import command, task
+    from runners import profile as command
     from tests.support.made_up import made_up_profile
 
-    options = task.merged(command.parser().parse_args(["some_model", "--format", form]))
+    options = command.merged(command.parser().parse_args(["some_model", "--format", form]))
     command.show(made_up_profile.PROFILE, options)
 
 
 def characterize(form: str) -> None:
     from reports.characterize.answer import look
-    from runners.characterize import command as characterize_command
+    from runners import characterize as characterize_command
     from tests.support.made_up.made_up_characterization import together
 
     characterize_command.show(look(together()), characterize_command.parser().parse_args(["--format", form]))

@@ -13,17 +13,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from analysis.devices.precisions import PRECISIONS
-from measure.profile.rows import module_rows, operation_rows
-from measure.profile.step_kinds import ModelStep, traced_on_fakes
-from measure.profile.step_profile import profile_step
+from measure.profile.model_step import ModelStep, traced
+from measure.profile.step_profile import module_rows, operation_rows, profile_step
 from results.records.answers import StepModule, StepOperation
 
 
 def tables(model: nn.Module, *inputs: torch.Tensor) -> tuple[tuple[StepOperation, ...], tuple[StepModule, ...]]:
     """The rows of a forward pass, exact and without times: nothing of its size is run."""
     step = ModelStep(model, inputs, {}, None, None, None, "forward", PRECISIONS["fp32"], "cpu")
-    trace, why = traced_on_fakes(step)
-    assert trace is not None, why
+    trace = traced(step)
+    assert trace.notes == ("operations of a step on fake CPU tensors",)
     rows, unknown = operation_rows(trace.operations, (), "fp32", "cpu")
     assert not unknown
     return rows, tuple(module_rows(model, frozenset()))

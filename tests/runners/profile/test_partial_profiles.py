@@ -119,7 +119,7 @@ def test_an_operation_without_a_rule_has_bytes_and_no_flop(recorded):
 
 
 def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
-    from measure.profile.rows import operation_rows
+    from measure.profile.step_profile import operation_rows
     from results.records.counts import Operation
 
     odd = Operation(

@@ -10,10 +10,8 @@ import pytest
 
 from reports.shared.layout import to_csv
 from results.records.cell import Ceiling
+from runners import profile as command
 from runners.cli.exits import Mistake
-from runners.profile import command
-from runners.profile import task as deepspeed_config
-from runners.profile.task import ProfileRequest
 from runners.workers import pool
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import WorkerFault
@@ -78,10 +76,10 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     return Scripted
 
 
-def request_of(worker: type[Scripted]) -> ProfileRequest:
+def request_of(worker: type[Scripted]) -> dict[str, Any]:
+    """The options that the worker gets, and the device."""
     (arguments,) = [arguments for name, arguments in worker.asked if name == "profile"]
-    found: ProfileRequest = arguments[0]
-    return found
+    return {**vars(arguments[0]), "device": arguments[1]}
 
 
 # --- what is asked ---------------------------------------------------------------------------------------------------
@@ -91,10 +89,13 @@ def test_the_options_become_a_request(worker: type[Scripted]) -> None:
     words = "resnet18 --batch-size 4 --steps 3 --warm-up 1 --compare-steps 0 --mode forward --optimizer adam"
     words += " --ignore-modules Dropout,head --size image_size=96 --layout channels_last --ceiling-budget 0"
     assert command.main(words.split()) == 0
-    assert request_of(worker) == ProfileRequest(
-        "resnet18", 4, "cpu", mode="forward", optimizer="adam", layout="channels_last", steps=3, warm_up=1,
-        compare_steps=0, ignored=("Dropout", "head"), hyper={"image_size": 96},
-    )  # fmt: skip
+    expected = {
+        "model": "resnet18", "batch_size": 4, "device": "cpu", "precision": "fp32", "mode": "forward",
+        "optimizer": "adam", "layout": "channels_last", "steps": 3, "warm_up": 1, "compare_steps": 0,
+        "ignore_modules": ("Dropout", "head"), "hyper": {"image_size": 96},
+    }  # fmt: skip
+    request = request_of(worker)
+    assert {name: request[name] for name in expected} == expected
     assert [name for name, _ in worker.asked] == ["probe", "profile", "stop"]
 
 
@@ -116,7 +117,7 @@ def test_deepspeeds_settings(tmp_path: Path, section: dict[str, Any], expected: 
     for name, content in (("whole.json", {"train_batch_size": 8, "flops_profiler": section}), ("part.json", section)):
         file = tmp_path / name
         file.write_text(json.dumps(content))
-        assert deepspeed_config.read(file) == expected
+        assert command.read(file) == expected
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_settings_that_cannot_be(tmp_path: Path, content: str, said: str) -> Non
     file = tmp_path / "ds.json"
     file.write_text(content)
     with pytest.raises(Mistake, match=r"ds\.json") as fault:
-        deepspeed_config.read(file)
+        command.read(file)
     assert said in str(fault.value)
 
 
@@ -266,8 +267,8 @@ def test_a_model_of_ones_own_end_to_end(tmp_path: Path) -> None:
 
 def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
     """As the worker answers it."""
-    request = ProfileRequest(net(tmp_path, inside=15), 1, "cpu", hyper={"input": "8"})
-    fault = worker_run("runners.profile.task:profile", (request,))
+    options = command.merged(command.parser().parse_args([net(tmp_path, inside=15), "--input", "8"]))
+    fault = worker_run("runners.workers.step_tasks:profile", (options, "cpu"))
     assert fault.status == "invalid"
     assert "module head (Linear), which got (1, 16)" in fault.reason
 
@@ -284,6 +285,6 @@ def test_without_ceilings_there_is_a_profile_and_a_warning(
 
 def test_defaults_and_a_search_for_ceilings(worker: type[Scripted]) -> None:
     assert command.main(["resnet18", "--ceiling-budget", "7"]) == 0
-    found = request_of(worker)
-    assert (found.steps, found.warm_up, found.compare_steps, found.batch_size) == (5, 2, 4, 1)
+    request = request_of(worker)
+    assert [request[name] for name in ("steps", "warm_up", "compare_steps", "batch_size")] == [5, 2, 4, 1]
     assert worker.asked[1] == ("quick", ("cpu", ("fp32",), 7.0))

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from measure.profiler import nsight as profiler_nsight
+from measure.profile import nsight as profiler_nsight
 from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.rows import non_default

@@ -21,8 +21,8 @@ import torchvision  # noqa: F401
 import measure.ceiling.ceilings
 import measure.device.telemetry
 import measure.operations.tracer
-import measure.profiler.allocations
-import measure.profiler.work_profiles  # noqa: F401
+import measure.profile.allocations
+import measure.profile.recording  # noqa: F401
 from measure.device.environment import device_facts
 from runners import self_test
 from runners import self_test as known_work

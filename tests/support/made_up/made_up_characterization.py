@@ -105,7 +105,7 @@ def together() -> Characterization:
     forward = {call: time for call, time in NET.items() if call[1] == "forward"}
     halved = {call: time / 2 for call, time in NET.items()}
     parts = [
-        rows(recording(0, "net", parameters=7, live_bytes=1000), NET),
+        rows(recording(0, "net", parameters=7), NET),
         rows(recording(1, "net", mode="inference"), forward),
         rows(WorkloadRecording(recording=2, workload="net", threads=2, why="threads"), halved),
         rows(recording(3, "talk", variant="as_coded"), TALK),

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from measure.profiler.module_ranges import ModuleRanges
+from measure.model.module_paths import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
 from results.process import collector_off
 
@@ -69,7 +69,7 @@ def training() -> tuple[nn.Module, Callable[..., Any]]:
 
 
 def with_ranges(path: Path) -> Any:
-    """Two steps as `measure.profiler.work_profiles` runs them, exported to a file; torch's own recording of the
+    """Two steps as `measure.profile.recording` runs them, exported to a file; torch's own recording of the
     same."""
     model, step = training()
     ranges = Ranges(True)

@@ -46,7 +46,7 @@ def a_run(**more: Any) -> Run:
 
 def recorded(build: Any, work: str = "batch") -> tuple[ProfiledOperation, ...]:
     """The calls of one real training step under torch.profiler; build: of `small_steps.parts`."""
-    from measure.profiler.work_profiles import profile_step
+    from measure.profile.recording import profile_step
     from measure.timing.clocks import CpuClock
 
     made = build(None)

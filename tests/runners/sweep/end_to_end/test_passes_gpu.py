@@ -17,7 +17,7 @@ from analysis.operators.registry import cost
 from analysis.utilization.work_times import works_of
 from cleaning.profile import clean_profile, profile_counts
 from measure.device.apply_precision import session
-from measure.profiler.work_profiles import profile_step
+from measure.profile.recording import profile_step
 from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import clock_for
 from measure.timing.protocols import Protocol

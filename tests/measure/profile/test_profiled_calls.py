@@ -5,9 +5,9 @@ from types import SimpleNamespace as Node
 
 import pytest
 
-from measure.profiler.events import to_operations
+from measure.profile.events import to_operations
 from results.errors import Unavailable
-from tests.measure.profiler.made_up_events import ENGINE, Recording, a_step_on_cuda
+from tests.measure.profile.made_up_events import ENGINE, Recording, a_step_on_cuda
 
 
 def test_calls_of_both_threads_are_in_the_phase_of_their_time():

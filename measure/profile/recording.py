@@ -13,10 +13,19 @@ model's calls have no module. One profiler can listen at a time, ours or another
 Steps before it warm up. Then the profiler is told to begin, torch writes a range around each operator call with its
 sizes and autograd number (`emit_nvtx`), and our own ranges stand around step, phases and modules; after the device is
 done it is told to stop. Without a profiler the ranges go nowhere; on a CPU there is none to be told.
+
+`record` runs any step again and again: timed one by one, then under the profiler; warm-up is kept and marked, for the
+first steps' times say what warming up costs.
+
+`time_operations` times a step's operations each alone: a dispatch mode sees each call, and the first of its kind
+(operator, sizes, dtypes, other arguments) is run again a few times on copies of its tensors. The sum of counts × times
+is the step as these would have it. The step itself goes on as ever: copies take what in-place calls change, random
+numbers are put back. Not claimed: that caches are as in the step, nor times of calls that give views alone.
 """
 
 import contextlib
 import gzip
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,16 +33,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.profiler.events import to_operations
-from measure.profiler.module_ranges import ModuleRanges
+from analysis.operators.registry import kind_of
+from measure.model.module_paths import ModuleRanges
+from measure.profile.events import to_operations
 from measure.timing.blocks import block_of
-from measure.timing.clocks import Clock
+from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Mark, Ranges, unheard
 from results.errors import Unavailable
 from results.process import collector_off
 from results.records.cell import Sample
 from results.records.counts import ProfiledOperation
+
+Step = Callable[[Mark], Any]
 
 COMPRESSION = 6
 """Of gzip: 9 takes four times as long for a hundredth less."""
@@ -53,7 +67,7 @@ class Profile:
 
 
 def profile_step(
-    step: Callable[[Mark], Any],
+    step: Step,
     model: torch.nn.Module,
     clock: Clock,
     *,
@@ -136,7 +150,7 @@ WARM_STEPS = 3
 """Before the recorded one: the first loads libraries and tries algorithms, the next ones find memory as it will be."""
 
 
-def record_step(step: Callable[[Mark], Any], model: torch.nn.Module, clock: Clock, *, work: str, cuda: bool) -> None:
+def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, work: str, cuda: bool) -> None:
     """Run `step` untimed: `WARM_STEPS` times, then once to be recorded.
 
     step: announces its phases, as for `profiles.profile_step`. model: gets hooks, which are gone afterwards.
@@ -159,3 +173,129 @@ def _captured(cuda: bool) -> Iterator[None]:
         return
     with torch.cuda.profiler.profile(), torch.autograd.profiler.emit_nvtx(record_shapes=True):
         yield
+
+
+@dataclass(frozen=True)
+class RecordedSteps:
+    """Times of steps without the profiler, in s, and torch's `_ProfilerResult` of others."""
+
+    warm_up: tuple[float, ...]
+    plain: tuple[float, ...]
+    profile: Any
+
+
+def record(
+    step: Step,
+    device: str,
+    *,
+    warm_up: int,
+    plain: int,
+    profiled: int,
+    after: int = 0,
+    before: Callable[[], None] = lambda: None,
+) -> RecordedSteps:
+    """Run the step: warm_up, then plain steps, then profiled ones, then as many plain ones as `after` says.
+
+    before: called before each, untimed. Raises Unavailable where nothing can be profiled.
+    """
+    cuda = device.startswith("cuda")
+    check_available(cuda)
+    clock = clock_for(device)
+    profiler = torch.autograd.profiler.profile(use_kineto=True, use_device=kernel_device(cuda))
+    ranged = Ranges(True).step(step)
+
+    def timed(count: int) -> Iterator[float]:
+        for _ in range(count):
+            before()
+            clock.synchronize()
+            start_s = clock.wall_s()
+            step(unheard)
+            clock.synchronize()
+            yield clock.wall_s() - start_s
+
+    with collector_off():
+        warming, times = tuple(timed(warm_up)), tuple(timed(plain))
+        with profiler:
+            for _ in range(profiled):
+                before()
+                clock.synchronize()
+                ranged()
+                clock.synchronize()
+        times += tuple(timed(after))
+    return RecordedSteps(warming, times, profiler.kineto_results)
+
+
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class LoneOperation:
+    """All calls of one kind. time_s: median of one alone; None where it could not be run again."""
+
+    name: str  # "aten.addmm"
+    phase: str
+    sizes: str
+    calls: int
+    time_s: float | None
+
+
+def time_operations(step: Step, device: str, repeats: int = REPEATS) -> list[LoneOperation]:
+    """Run the step once under the mode. Raises what the step raises."""
+    mode = _Mode(clock_for(device), repeats)
+    with mode:
+        step(mode.enter)
+    return [LoneOperation(*key[:3], calls=mode.calls[key], time_s=mode.times[key]) for key in mode.calls]
+
+
+class _Mode(TorchDispatchMode):
+    def __init__(self, clock: Clock, repeats: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._clock = clock
+        self._repeats = repeats
+        self._phase = "optimizer"
+        self.calls: dict[tuple[str, str, str, str], int] = {}
+        self.times: dict[tuple[str, str, str, str], float | None] = {}
+
+    def enter(self, phase: str) -> None:
+        self._phase = phase
+        unheard(phase)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.replace("::", ".")
+        if kind_of(name) != "view":
+            sizes, others = _described((args, kwargs))
+            key = (name, self._phase, sizes, others)
+            if key not in self.calls:
+                self.times[key] = self._call_time_s(func, args, kwargs)
+            self.calls[key] = self.calls.get(key, 0) + 1
+        return func(*args, **kwargs)
+
+    def _call_time_s(self, func: Any, args: Any, kwargs: Any) -> float | None:
+        state = torch.get_rng_state()
+        times = []
+        try:
+            for _ in range(self._repeats + 1):
+                copied_args, copied_kwargs = tree_map(_copy, args), tree_map(_copy, kwargs)
+                self._clock.synchronize()
+                start_s = self._clock.wall_s()
+                func(*copied_args, **copied_kwargs)
+                self._clock.synchronize()
+                times.append(self._clock.wall_s() - start_s)
+        except RuntimeError:  # an operator that refuses copies of what it was given
+            return None
+        finally:
+            torch.set_rng_state(state)
+        return statistics.median(times[1:])
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _described(arguments: Any) -> tuple[str, str]:
+    """Sizes and dtypes of the tensors, and the other arguments, as text."""
+    leaves = tree_leaves(arguments)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    sizes = " ".join(f"{'x'.join(map(str, t.shape)) or '1'}:{str(t.dtype)[6:]}" for t in tensors)
+    return sizes, repr([leaf for leaf in leaves if isinstance(leaf, int | bool | str)])

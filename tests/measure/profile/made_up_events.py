@@ -4,7 +4,7 @@ from typing import Any
 
 from torch.autograd import DeviceType
 
-from measure.profiler.events import to_operations
+from measure.profile.events import to_operations
 from results.records.counts import ProfiledOperation
 
 MAIN, ENGINE = 41, 57

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from measure.model.module_paths import ModuleRanges, is_compiled
 from measure.operations.tracer import StepParts, trace_step
-from measure.profiler.events import FLOP_RULES
-from measure.profiler.module_ranges import ModuleRanges, is_compiled
-from measure.profiler.work_profiles import Profile, profile_step
+from measure.profile.events import FLOP_RULES
+from measure.profile.recording import Profile, profile_step
 from measure.timing.clocks import CpuClock
 from results.errors import Unavailable
 from results.records.counts import Operation, ProfiledOperation
-from tests.measure.profiler.small_net import Net
+from tests.measure.profile.small_net import Net
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.nets.small_steps import Calls, parts
 

@@ -5,6 +5,9 @@ the recorded rows alone, so that `python -m runners.characterize DIR` tells it a
 were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after what was
 recorded by then was reported.
 
+The mix of a workload is one recording of each mode on each device, in the first of everything. Further thread counts
+and batch sizes (parallelism) are recordings of training, each different from the mix in one thing.
+
 Each file of rows is replaced at once or not at all, after every recording, `recordings.csv` last: what was recorded
 before a kill is whole. Derived tables and figures can be deleted and made again.
 """
@@ -12,43 +15,40 @@ before a kill is whole. Derived tables and figures can be deleted and made again
 from __future__ import annotations
 
 import gzip
+import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.errors import Unavailable
 from results.records import rows as records_rows
 from results.records.characterization import FILES, MODES, Characterization, WorkloadRecording
 from results.text_files import csv_table, read_text
-from runners.characterize import plan as characterize_plan
-from runners.characterize.plan import BATCH, BOTH, OWN, RecordingRequest
 from runners.cli.arguments import names, number
-from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, guarded
+from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.workers import devices
-from workloads.catalogue.catalogue import OPTIMIZERS
-from workloads.catalogue.entries import AS_CODED, AS_PAPER
+from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES, entry, reason_not_trainable
+from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL
+from workloads.catalogue.model_names import check
 
 if TYPE_CHECKING:
     from reports.characterize.answer import CharacterizeAnswer
-    from runners.workers.devices import ProbeResult
 
+DEFAULT_OPTIMIZER = "sgd"
+OWN = "own"
+"""The optimizer that a workload brings."""
 
-VARIANTS = (AS_CODED, AS_PAPER, BOTH)
-SCALES = ("own", "small")
-REPRODUCED = ("fathom",)
-
+BOTH = "both"
+BATCH = 8
 STEPS = 12
 TIMEOUT_S = 1800.0
-
-DESCRIPTION = "How do workloads differ: operation mix, similarity, training against inference, parallelism?"
-EPILOG = "What each number means, and where its formula comes from: docs/characterize.md."
-
 
 OPTIONS: Mapping[str, Options] = {
     "": {
@@ -63,12 +63,12 @@ OPTIONS: Mapping[str, Options] = {
         "--models": {},
         "suite": {},
         "--reproduce": {
-            "choices": REPRODUCED,
+            "choices": ("fathom",),
             "help": "compare Fathom's eight, at small sizes, with the paper's numbers",
         },
-        "--variant": {"choices": VARIANTS, "help": "of workloads that have two variants (as_coded)"},
+        "--variant": {"choices": (AS_CODED, AS_PAPER, BOTH), "help": "of workloads that have two variants (as_coded)"},
         "--scale": {
-            "choices": SCALES,
+            "choices": ("own", "small"),
             "help": "small: sizes for a CPU, where there are some (own; of --reproduce small)",
         },
         "batch-sizes": {
@@ -110,12 +110,15 @@ OPTIONS: Mapping[str, Options] = {
     },
 }
 
-parser = partial(parser_of, "characterize", DESCRIPTION, OPTIONS, EPILOG)
+parser = partial(
+    parser_of,
+    "characterize",
+    "How do workloads differ: operation mix, similarity, training against inference, parallelism?",
+    OPTIONS,
+    "What each number means, and where its formula comes from: docs/characterize.md.",
+)
 
 FIRST = next(iter(FILES))
-FIGURES = "figures"
-PAGE = "characterize.txt"
-DATA = "characterize.json"
 
 
 def reserve_new(out: Path) -> None:
@@ -138,19 +141,18 @@ def write_rows(data: Characterization, out: Path) -> None:
 
 def read_rows(directory: Path) -> Characterization:
     """The rows that are there. Raises Mistake for a directory that holds no characterization, or a torn one."""
-    if not directory.is_dir():
-        raise Mistake(f"expected a directory with {FIRST}, got {directory}, which is none")
     if not (directory / FIRST).is_file():
-        raise Mistake(f"expected a directory with {FIRST}, got {directory}, which has none")
-    found = []
+        has = "has none" if directory.is_dir() else "is none"
+        raise Mistake(f"expected a directory with {FIRST}, got {directory}, which {has}")
+    files = []
     for name, record in FILES.items():
         path = directory / name
         try:
-            found.append(tuple(records_rows.read_rows(record, *csv_table(read_text(path)))))
+            files.append(tuple(records_rows.read_rows(record, *csv_table(read_text(path)))))
         except (OSError, ValueError) as fault:
             cause = getattr(fault, "strerror", None) or fault
             raise Mistake(f"expected {path} as runners.characterize writes it, got: {cause}") from fault
-    return Characterization(*found)  # type: ignore[arg-type]
+    return Characterization(*files)  # type: ignore[arg-type]
 
 
 def write_report(seen: CharacterizeAnswer, out: Path) -> None:
@@ -161,16 +163,86 @@ def write_report(seen: CharacterizeAnswer, out: Path) -> None:
 
     for name, text in answer.tables(seen).items():
         put(out / name, text)
-    put(out / DATA, json_text(answer.document(seen)))
-    put(out / PAGE, to_text(seen))
+    put(out / "characterize.json", json_text(answer.document(seen)))
+    put(out / "characterize.txt", to_text(seen))
     for name, content in figure_style.render_all(lambda: figures.figures(seen)).items():
-        put(out / FIGURES / name, content)
+        put(out / "figures" / name, content)
 
 
-ASKED_WRONGLY = ("invalid", "unavailable")
-"""Statuses that are the caller's mistake."""
+def models_of(options: Namespace) -> tuple[str, ...]:
+    """The names that were asked for, in their variant and scale. Raises Mistake for one that is unknown."""
+    if sum(name is not None for name in (options.models, options.suite, options.reproduce)) != 1:
+        raise Mistake("expected one of --models, --suite, --reproduce, or a directory to report")
+    suite = options.suite or options.reproduce
+    wanted = options.models or SUITES[suite].models
+    small = options.scale == "small" or (options.reproduce is not None and options.scale is None)
+    variants = (AS_CODED, AS_PAPER) if options.variant == BOTH else (options.variant,)
+    models = tuple(dict.fromkeys(_named(name, variant, small) for variant in variants for name in wanted))
+    for name in models:
+        with as_mistake(ValueError, Unavailable):
+            check(name)
+    return models
 
-OTHERS = "times hold others' work, too"
+
+def _named(name: str, variant: str | None, small: bool) -> str:
+    """The entry of a variant and scale, where the workload has it; else the name as it is."""
+    scale = SMALL if small or name.endswith(SMALL) else ""
+    base = name.removesuffix(SMALL)
+    if variant == AS_PAPER and f"{base}@{AS_PAPER}" in ENTRIES:
+        base = f"{base}@{AS_PAPER}"
+    return f"{base}{scale}" if f"{base}{scale}" in ENTRIES else name
+
+
+def recordings(options: Namespace, devices: Sequence[str]) -> list[WorkloadRecording]:
+    """All recordings, a workload's together. devices: as they were found. Raises Mistake for a batch it cannot take."""
+    firsts = [_first(model, options, devices[0]) for model in models_of(options)]
+    wanted = [recording for first in firsts for recording in _recordings(first, options, devices)]
+    return [replace(recording, recording=place) for place, recording in enumerate(wanted)]
+
+
+def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
+    known = ENTRIES.get(model)
+    batch_size = next(iter(options.batch_sizes), 0) or (known.batch_size if known is not None else 0) or BATCH
+    if known is not None:
+        reason = reason_not_trainable(model, _hyper(model, options), batch_size)
+        if reason is not None:
+            raise Mistake(f"{reason} (batch size {batch_size})")
+    own = known is not None and bool(known.optimizer)
+    return WorkloadRecording(
+        recording=0,
+        workload=model,
+        variant=known.variant if known is not None else "",
+        batch_size=batch_size,
+        device=device,
+        threads=options.threads[0] if device == "cpu" else None,
+        precision=options.precision,
+        layout=options.layout,
+        optimizer=options.optimizer if options.optimizer != OWN or own else DEFAULT_OPTIMIZER,
+    )
+
+
+def _recordings(first: WorkloadRecording, options: Namespace, devices: Sequence[str]) -> Iterator[WorkloadRecording]:
+    for device in devices:
+        threads = options.threads if device == "cpu" else (None,)
+        here = replace(first, device=device, threads=threads[0])
+        for mode in options.modes:
+            yield replace(here, mode=mode, optimizer=first.optimizer if mode == "training" else "")
+        here = replace(here, mode=options.modes[0], optimizer=first.optimizer if "training" in options.modes else "")
+        if options.modes[0] == "inference" and "training" in options.modes:
+            here = replace(here, mode="training")
+        for count in threads[1:]:
+            yield replace(here, threads=count, why="threads")
+        for size in options.batch_sizes[1:]:
+            yield replace(here, batch_size=size, why="batch")
+
+
+def _hyper(model: str, options: Namespace) -> dict[str, Any]:
+    """The sizes of --size that the workload has; a model of another form than the catalogue's takes all."""
+    sizes = dict(options.hyper or {})
+    return {name: value for name, value in sizes.items() if model not in ENTRIES or name in entry(model).hyper}
+
+
+SHOWN = ("workload", "mode", "device", "why")
 
 WAY = ("mode", "batch_size", "hyper", "device", "threads", "precision", "layout", "execution", "optimizer", "seed")
 """Fields of a recording that say how it was run."""
@@ -208,26 +280,26 @@ def _peaks(options: Namespace) -> dict[str, float]:
 
     with as_mistake(ValueError, about="--ceilings: "):
         rows = read_ceilings(options.ceilings)
-    mine = [row for row in rows if row.threads in (None, options.threads[0])]
-    found = {unit: best(mine, unit) for unit in {row.unit for row in mine if row.unit}}
+    rows = [row for row in rows if row.threads in (None, options.threads[0])]
+    fastest = {unit: best(rows, unit) for unit in {row.unit for row in rows if row.unit}}
     return {
         unit: row.flop_per_s
-        for unit, row in found.items()
-        if row is not None and row.flop_per_s and not impossible(mine, unit, peaks.lookup(row.device_name))
+        for unit, row in fastest.items()
+        if row is not None and row.flop_per_s and not impossible(rows, unit, peaks.lookup(row.device_name))
     }
 
 
 def _read(options: Namespace) -> Characterization:
-    asked = [name for name in ("models", "suite", "reproduce") if getattr(options, name) is not None]
-    if asked and asked != ["reproduce"]:
-        raise Mistake(f"expected directories to report or --{asked[0]}, got both")
+    for name in ("models", "suite"):
+        if getattr(options, name) is not None:
+            raise Mistake(f"expected directories to report or --{name}, got both")
     data = Characterization()
     for directory in options.directories:
-        found = read_rows(directory)
-        if twice := {_way(each) for each in data.recordings} & {_way(each) for each in found.recordings}:
+        more = read_rows(directory)
+        if twice := set(map(_way, data.recordings)) & set(map(_way, more.recordings)):
             same = min(twice)[0]
             raise Mistake(f"expected recordings that differ, got {same} recorded the same way in {directory}, too")
-        data = data.with_rows(found.numbered_from(len(data.recordings)))
+        data = data.with_rows(more.numbered_from(len(data.recordings)))
     if len(options.directories) == 1:
         options.out = options.out or options.directories[0]
     elif options.out is not None:
@@ -245,7 +317,7 @@ def _check(options: Namespace) -> None:
     """Raises Mistake for what cannot be, before anything slow is imported or written."""
     for device in options.device:
         devices.check_name(device)
-    characterize_plan.requests(options, ["cpu"])
+    recordings(options, ["cpu"])
     if options.out is not None:
         reserve_new(options.out)
 
@@ -260,15 +332,19 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
     notes: tuple[str, ...] = ()
     try:
         probed = [devices.probed_device(worker, device) for device in options.device]
-        _check_precisions(options, probed)
-        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
-        found = characterize_plan.requests(options, [each.device for each in probed])
-        wanted = [_on(request, probed) for request in found]
-        only = len({each.recording.workload for each in wanted}) == 1
-        for place, request in enumerate(wanted):
-            each = request.recording
-            passing(f"[{place + 1}/{len(wanted)}] {each.workload}, {each.mode}, {each.device}, {each.why}")
-            data = data.with_rows(_one(worker, request, options, only=only and not data.recordings))
+        for probe in probed:
+            if options.precision in probe.refused:
+                raise Mistake(f"--precision: {probe.refused[options.precision]}")
+            notes += devices.busy(probe.device, probe.environment)
+        by_device = {probe.device: probe for probe in probed}
+        wanted = recordings(options, list(by_device))
+        only = len({recording.workload for recording in wanted}) == 1
+        for place, recording in enumerate(wanted):
+            passing(f"[{place + 1}/{len(wanted)}] " + ", ".join(getattr(recording, name) for name in SHOWN))
+            probe = by_device[recording.device]
+            version = probe.environment.get("torch") or ""
+            asked = replace(recording, device_name=probe.name, torch_version=version)
+            data = data.with_rows(_recorded(worker, asked, options, only=only and not data.recordings))
             if options.out is not None:
                 write_rows(data, options.out)
             worker.stop()  # so that the next one's memory is its own
@@ -282,37 +358,27 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
     return data, notes, interrupted
 
 
-def _on(request: RecordingRequest, probed: Sequence[ProbeResult]) -> RecordingRequest:
-    """The request, with what its device is and which PyTorch runs it."""
-    device = next(each for each in probed if each.device == request.recording.device)
-    version = device.environment.get("torch") or ""
-    return replace(request, recording=replace(request.recording, device_name=device.name, torch_version=version))
-
-
-def _check_precisions(options: Namespace, probed: Sequence[ProbeResult]) -> None:
-    for each in probed:
-        if options.precision in each.refused:
-            raise Mistake(f"--precision: {each.refused[options.precision]}")
-
-
-def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bool) -> Characterization:
+def _recorded(worker: Any, asked: WorkloadRecording, options: Namespace, *, only: bool) -> Characterization:
     """The rows of one recording; of one that failed its own row, which says why.
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.workers.pool import WorkerFault
+    from runners.workers.pool import ASKED_WRONGLY, WorkerFault
 
     start_s = time.monotonic()
-    answer = worker.call("runners.characterize.task:record", request, timeout_s=options.timeout)
+    alone = options.alone and asked.why == "mix"
+    answer: Characterization | WorkerFault = worker.call(
+        "runners.workers.step_tasks:record", asked, _hyper(asked.workload, options), options.steps, alone,
+        timeout_s=options.timeout,
+    )  # fmt: skip
     if not isinstance(answer, WorkerFault):
-        took_s = time.monotonic() - start_s
-        found: Characterization = answer
-        return replace(found, recordings=tuple(replace(each, took_s=took_s) for each in found.recordings))
+        (recording,) = answer.recordings
+        return replace(answer, recordings=(replace(recording, took_s=time.monotonic() - start_s),))
     passing("")
     if only and answer.status in ASKED_WRONGLY:
         raise Mistake(answer.reason)
-    say(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    return Characterization(recordings=(replace(request.recording, status=answer.status, reason=answer.reason),))
+    say(f"warning: {asked.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
+    return Characterization(recordings=(replace(asked, status=answer.status, reason=answer.reason),))
 
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
@@ -332,7 +398,11 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
 
 
 def _code(data: Characterization) -> int:
-    statuses = {each.status for each in data.recordings} - {"ok"}
-    if not statuses:
-        return 0
-    return MISTAKE if statuses & set(ASKED_WRONGLY) else FAILED
+    from runners.workers.pool import ASKED_WRONGLY
+
+    statuses = {recording.status for recording in data.recordings} - {"ok"}
+    return 0 if not statuses else MISTAKE if statuses & set(ASKED_WRONGLY) else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -32,7 +32,7 @@ from typing import Any, cast
 
 from torch._C._autograd import DeviceType
 
-from measure.profiler.module_ranges import MODULE
+from measure.model.module_paths import MODULE
 from measure.timing.profiler_ranges import DOMAIN
 from results.errors import Unavailable
 from results.records.counts import ProfiledOperation

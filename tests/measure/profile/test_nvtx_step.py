@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from measure.profiler.allocations import Allocated, Allocation, attributed
-from measure.profiler.work_profiles import WARM_STEPS, record_step
+from measure.profile.allocations import Allocated, Allocation, attributed
+from measure.profile.recording import WARM_STEPS, record_step
 from tests.support.nets.small_steps import Small, parts
 
 

@@ -3,11 +3,16 @@
 A worker looks for the machine's ceilings, builds the model, and profiles steps of it; the parent imports no torch.
 Exit codes: 0 profiled; 1 it could not be, or its sums do not add up; 2 the caller's mistake, a model that does not
 take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
+
+--config is a DeepSpeed configuration, or its section "flops_profiler" alone, with the names that DeepSpeed's users
+know. The tutorial's `start_step` and `end_step`, which newer DeepSpeed ignores in silence, are read: the steps before
+the first are run to warm up, those between are profiled. What the command line says comes first.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -16,33 +21,53 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.arguments import names, number
-from runners.cli.exits import FAILED, Mistake, as_mistake, guarded, instructed
-from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
+from results.text_files import json_value, read_text
+from runners.cli.arguments import choice_error, names, number
+from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, instructed
+from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_page
 from runners.cli.progress import passing
-from runners.profile import task
-from runners.profile.task import DEFAULTS
 from runners.workers import devices
-from runners.workers.pool import WorkerFault
 
 if TYPE_CHECKING:
     from results.records.answers import Machine, StepProfile
     from results.records.cell import Ceiling
     from runners.workers.devices import ProbeResult
 
+SECTION = "flops_profiler"
 
-MODES = ("train", "forward", "generate")
+Setting = bool | int | float | str | Path | None
+"""The value of one option."""
+
+TYPES: dict[str, type] = {
+    "enabled": bool,
+    "profile_step": int,
+    "start_step": int,
+    "end_step": int,
+    "module_depth": int,
+    "top_modules": int,
+    "detailed": bool,
+    "output_file": str,
+    "recompute_fwd_factor": float,
+}
+"""Key → what its value is. Every one may also be null: as if it were not there."""
+
+LEAST = {"profile_step": 0, "start_step": 0, "end_step": 1, "module_depth": -1, "top_modules": 1}
+
+DEFAULTS: dict[str, Setting] = {
+    "warm_up": 2,
+    "steps": 5,
+    "module_depth": -1,
+    "top_modules": 3,
+    "detailed": True,
+    "output_file": None,
+    "recompute_fwd_factor": 0.0,
+}
+"""What holds where neither the command line nor a file says anything."""
 
 TIMEOUT_S = 1800.0
 COMPARED = 4
 CEILING_S = 20.0
-
-EPILOG = (
-    "Models of any form, and their inputs: docs/models.md. The report and its rules: docs/profile.md. --config takes "
-    "a DeepSpeed configuration with flops_profiler; the command line comes first."
-)
-
 
 OPTIONS: Mapping[str, Options] = {
     "": {"model": {"metavar": "MODEL", "help": MODEL}},
@@ -50,7 +75,11 @@ OPTIONS: Mapping[str, Options] = {
     "what is run": {
         "device": {},
         "precision": {},
-        "--mode": {"choices": MODES, "default": "train", "help": "train, forward (in eval mode) or generate"},
+        "--mode": {
+            "choices": ("train", "forward", "generate"),
+            "default": "train",
+            "help": "train, forward (in eval mode) or generate",
+        },
         "optimizer": {},
         "--steps": {"type": number(int, 1), "metavar": "N", "help": f"steps profiled ({DEFAULTS['steps']})"},
         "--warm-up": {"type": number(int, 0), "metavar": "N", "help": f"steps before them ({DEFAULTS['warm_up']})"},
@@ -117,57 +146,96 @@ OPTIONS: Mapping[str, Options] = {
 }
 """What a file may say, too, is None where the command line does not say it."""
 
-DESCRIPTION = "Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?"
+parser = partial(
+    parser_of,
+    "profile",
+    "Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?",
+    OPTIONS,
+    "Models of any form, and their inputs: docs/models.md. The report and its rules: docs/profile.md. --config takes "
+    "a DeepSpeed configuration with flops_profiler; the command line comes first.",
+)
 
-parser = partial(parser_of, "profile", DESCRIPTION, OPTIONS, EPILOG)
+
+def merged(options: Namespace) -> Namespace:
+    """The options, with what a file says where the command line does not, and defaults elsewhere."""
+    file = read(options.config) if options.config is not None else {}
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    return Namespace(**{**vars(options), **DEFAULTS, **file, **given})
 
 
-PAGE = "profile.html"
+def read(path: Path) -> dict[str, Setting]:
+    """Options by our names. `enabled` says nothing here: who runs the command wants a profile."""
+    section = _section(path)
+    for key, value in section.items():
+        if key not in TYPES:
+            raise Mistake(f"{path}: {choice_error('key', key, TYPES)}")
+        if value is not None and not _fits(key, value):
+            raise Mistake(f"{path}: {key}: expected {_wanted(key)}, got {json.dumps(value)}")
+    known = {key: value for key, value in section.items() if value is not None}
+    kept = {"module_depth": int, "top_modules": int, "detailed": bool, "recompute_fwd_factor": float}
+    settings: dict[str, Setting] = {key: kind(known[key]) for key, kind in kept.items() if key in known}
+    if known.get("output_file"):
+        settings["output_file"] = Path(known["output_file"])
+    return {**settings, **_steps(path, known)}
 
 
-def make(options: Namespace) -> None:
-    """The directories of --out and --output-file, before anything is measured for them. Raises StoreFault."""
-    for path in filter(None, (options.out and options.out / PAGE, options.output_file)):
-        reserve(path)
+def _steps(path: Path, known: dict[str, Any]) -> dict[str, int]:
+    """Steps to warm up and to profile. DeepSpeed numbers from 0 and profiles one step."""
+    start = known.get("start_step", known.get("profile_step"))
+    end = known.get("end_step")
+    if start is None and end is None:
+        return {}
+    begin = 1 if start is None else int(start)
+    if end is None:
+        return {"warm_up": begin} | ({"steps": 1} if "start_step" in known else {})
+    if end <= begin:
+        raise Mistake(f"{path}: end_step: expected a step after {begin}, with which it begins, got {end}")
+    return {"warm_up": begin, "steps": int(end) - begin}
+
+
+def _section(path: Path) -> dict[str, Any]:
+    try:
+        whole = json_value(read_text(path))
+    except (OSError, ValueError) as fault:
+        cause = getattr(fault, "strerror", None) or fault
+        raise Mistake(f"--config {path}: expected a JSON file, got {cause}") from fault
+    section = whole.get(SECTION, whole) if isinstance(whole, dict) else whole
+    if not isinstance(section, dict):
+        raise Mistake(f"--config {path}: expected an object with {SECTION}, got {type(section).__name__}")
+    if section and TYPES.keys().isdisjoint(section) and section is whole:
+        raise Mistake(f"--config {path}: expected a section {SECTION}, got {', '.join(section)}")
+    return section
+
+
+def _fits(key: str, value: Any) -> bool:
+    kind = TYPES[key]
+    if kind in (int, float) and isinstance(value, bool):
+        return False
+    number = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
+    return number and not (kind in (int, float) and value < LEAST.get(key, 0))
+
+
+def _wanted(key: str) -> str:
+    words = {bool: "true or false", str: "a path", int: "a whole number", float: "a number"}[TYPES[key]]
+    return f"{words} of at least {LEAST.get(key, 0)}" if TYPES[key] in (int, float) else words
 
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
     """The report as text, CSV or JSON. width: of the terminal that it is for, colour: if it has any; None: none."""
-    from reports.profile import data as profile_data
+    from reports.profile import data
 
     if options.format == "json":
-        return json_text(profile_data.document(profile))
+        return json_text(data.document(profile))
     if options.format == "csv":
-        made = profile_data.operations_csv if options.operations else profile_data.modules_csv
-        return made(profile)
-    return text_of(profile, options, width, colour)
+        return data.operations_csv(profile) if options.operations else data.modules_csv(profile)
+    return _text(profile, options, width, colour)
 
 
-def text_of(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
-    """The report as text."""
+def _text(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
     from reports.profile.tree import FILE_WIDTH, tree_text
 
     shown = {"depth": options.module_depth, "top": options.top_modules, "detailed": options.detailed}
     return tree_text(profile, **shown, operations=options.operations, width=width or FILE_WIDTH, colour=colour)
-
-
-def write(profile: StepProfile, options: Namespace) -> None:
-    """Every file of --out. Raises StoreFault."""
-    from reports.profile import data as profile_data
-    from reports.profile import page as profile_page
-
-    out = options.out
-    put(out / "profile.json", json_text(profile_data.document(profile)))
-    put(out / "modules.csv", profile_data.modules_csv(profile))
-    put(out / "operations.csv", profile_data.operations_csv(profile))
-    put(out / "profile.txt", text_of(profile, options))
-    put(out / PAGE, profile_page.page(profile))
-
-
-OTHERS = "times hold others' work, too"
-
-ASKED_WRONGLY = ("invalid", "unavailable")
-"""Statuses of a worker's fault that are the caller's mistake."""
 
 
 class Unprofiled(Exception):
@@ -182,16 +250,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    options = task.merged(options)
+    options = merged(options)
     _check(options)
-    rows = _read(options)
+    rows = _read_ceilings(options)
     from runners.workers.pool import Worker, prepare
 
-    make(options)
+    for path in filter(None, (options.out and options.out / "profile.html", options.output_file)):
+        reserve(path)
     prepare()
     worker = Worker("profile")
     try:
-        probed = _probe(worker, options)
+        probed = devices.probed_device(worker, options.device)
+        if options.precision in probed.refused:
+            raise Mistake(f"--precision: {probed.refused[options.precision]}")
         machine = _machine(worker, options, probed, rows)
         profile = _profile(worker, options, probed, machine)
     except Unprofiled as fault:
@@ -207,15 +278,20 @@ def _run(options: Namespace) -> int:
 
 def show(profile: StepProfile, options: Namespace) -> None:
     """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
-    from runners.cli import output
+    from reports.profile import data
+    from reports.profile.page import page
 
     if options.output_file is None:
         show_page(lambda width, colour: report(profile, options, width if sys.stdout.isatty() else None, colour))
     else:
-        output.put(options.output_file, report(profile, options))
+        put(options.output_file, report(profile, options))
         say(f"written to {options.output_file}")
     if options.out is not None:
-        write(profile, options)
+        put(options.out / "profile.json", json_text(data.document(profile)))
+        put(options.out / "modules.csv", data.modules_csv(profile))
+        put(options.out / "operations.csv", data.operations_csv(profile))
+        put(options.out / "profile.txt", _text(profile, options))
+        put(options.out / "profile.html", page(profile))
         say(f"written to {options.out}")
 
 
@@ -242,7 +318,7 @@ def _check(options: Namespace) -> None:
     check_models([options.model], options)
 
 
-def _read(options: Namespace) -> list[Ceiling] | None:
+def _read_ceilings(options: Namespace) -> list[Ceiling] | None:
     """The rows of --ceilings; None where no file is given."""
     if options.ceilings is None:
         return None
@@ -252,17 +328,10 @@ def _read(options: Namespace) -> list[Ceiling] | None:
         return read_ceilings(options.ceilings)
 
 
-def _probe(worker: Any, options: Namespace) -> ProbeResult:
-    """What the device is. Raises Mistake for one that is not there, or that lacks the precision."""
-    found = devices.probed_device(worker, options.device)
-    if options.precision in found.refused:
-        raise Mistake(f"--precision: {found.refused[options.precision]}")
-    return found
-
-
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
     from analysis.profile.roofline import machine_of
+    from runners.workers.pool import WorkerFault
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:
@@ -284,34 +353,25 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
-    from runners.profile.task import ProfileRequest
+    from runners.workers.pool import ASKED_WRONGLY, WorkerFault
 
     passing(f"{options.model}: profiling")
-    request = ProfileRequest(
-        model=options.model,
-        batch_size=options.batch_size,
-        device=probed.device,
-        precision=options.precision,
-        mode=options.mode,
-        optimizer=options.optimizer,
-        layout=options.layout,
-        steps=options.steps,
-        warm_up=options.warm_up,
-        compare_steps=options.compare_steps,
-        ignored=options.ignore_modules,
-        hyper=hyper_of(options),
+    answer: StepProfile | WorkerFault = worker.call(
+        "runners.workers.step_tasks:profile", options, probed.device, timeout_s=options.timeout
     )
-    answer: StepProfile | WorkerFault = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
     if isinstance(answer, WorkerFault):
         if answer.status in ASKED_WRONGLY:
             raise Mistake(f"{options.model}: {answer.reason.removeprefix(f'{options.model}: ')}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    notes = (*answer.notes, *devices.busy(probed.device, probed.environment, OTHERS))
     return replace(
         answer,
         machine=machine,
         world_size=options.world_size or options.model_parallel,
         model_parallel=options.model_parallel,
         recompute_fwd_factor=options.recompute_fwd_factor,
-        notes=notes,
+        notes=(*answer.notes, *devices.busy(probed.device, probed.environment)),
     )
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -1,0 +1,230 @@
+"""One step of any model: forward, or forward, loss and backward, or all of it with an optimizer's step; or generating.
+
+It announces its phases to `mark`, reads no clock, and can be made again on fake tensors, for its table of operations.
+
+`preserve_state` leaves the model as it was: modes, attributes, gradients, hooks, buffers (running means too) and, where
+torch and NumPy draw them, random numbers. With an optimizer the steps are real training: weights, buffers and the
+optimizer's state move on by as many steps, and stay so. What a model's code changes outside of its modules is not
+undone. `naming_faults` says in which module a model failed.
+"""
+
+import contextlib
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from analysis.devices.precisions import Precision
+from measure.fake.mode import FakeMode, fake_copy, fake_mode, quiet
+from measure.model.attention_masks import has_masks
+from measure.model.state_snapshot import kept_random, preserved_state, summed, tensors
+from measure.operations.tracer import Trace, trace_step
+from results.errors import Inconsistent, Unavailable, one_line
+
+_CALLS = ("_call_impl", "_wrapped_call_impl")
+"""The functions of torch.nn.Module that run a module's forward."""
+
+
+class ModelFailed(ValueError):
+    """The model, its loss or its optimizer raised. The message says in which module, and what that got."""
+
+
+@contextlib.contextmanager
+def preserve_state(model: torch.nn.Module, inputs: Any = (), *, trains: bool) -> Iterator[None]:
+    """Run the model inside; afterwards it and its inputs' gradients are as before. trains: buffers stay as they get."""
+    gradients = [(tensor, tensor.grad) for tensor in leaves(inputs)]
+    buffers = [] if trains else [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]
+    cards = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    random = [(card, torch.cuda.get_rng_state(card)) for card in cards]
+    try:
+        with preserved_state(model), kept_random():
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for tensor, gradient in gradients:
+            tensor.grad = gradient
+        for card, state in random:
+            torch.cuda.set_rng_state(state, card)
+
+
+def leaves(inputs: Any) -> list[torch.Tensor]:
+    """The tensors among them that a backward pass gives a gradient."""
+    return [tensor for tensor in tensors(inputs) if tensor.requires_grad and tensor.is_leaf]
+
+
+@contextlib.contextmanager
+def naming_faults(model: torch.nn.Module) -> Iterator[None]:
+    """What the model raises inside becomes ModelFailed, from its cause; running out of memory stays what it is."""
+    try:
+        yield
+    except (Unavailable, Inconsistent, ModelFailed):
+        raise
+    except Exception as fault:
+        place = _place(model, fault.__traceback__)
+        if isinstance(fault, MemoryError | torch.OutOfMemoryError):
+            fault.add_note(place)
+            raise
+        text = " ".join(str(fault).split())
+        raise ModelFailed(f"{place}: {type(fault).__name__}: {text}") from fault
+
+
+def _place(model: torch.nn.Module, trace: TracebackType | None) -> str:
+    """Which module of the model ran when it was raised, and the sizes of what it got."""
+    names = {id(module): path for path, module in model.named_modules()}
+    found: tuple[Any, Any, Any] | None = None
+    while trace is not None:
+        frame = trace.tb_frame
+        module = frame.f_locals.get("self")
+        if frame.f_code.co_name in _CALLS and id(module) in names:
+            found = (module, frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {}))
+        trace = trace.tb_next
+    if found is None:
+        return "the step failed outside of the model's modules"
+    module, args, kwargs = found
+    path = names[id(module)]
+    got = ", ".join(str(tuple(tensor.shape)) for tensor in tensors((args, kwargs))) or "no tensor"
+    where = f"module {path} ({type(module).__name__})" if path else f"the model itself ({type(module).__name__})"
+    return f"the model failed in {where}, which got {got}"
+
+
+def paths_below(model: torch.nn.Module, ignored: Any) -> frozenset[str]:
+    """Paths of the modules to leave out, and of all below them.
+
+    ignored: classes, their names, or paths. Raises ValueError for what the model does not have.
+    """
+    named = dict(model.named_modules(remove_duplicate=False))
+    roots: set[str] = set()
+    for wanted in ignored:
+        is_class = isinstance(wanted, type)
+        names = {
+            path
+            for path, module in named.items()
+            if (isinstance(module, wanted) if is_class else wanted in (path, type(module).__name__))
+        }
+        if not names:
+            name = wanted.__name__ if is_class else wanted
+            kinds = ", ".join(sorted({type(module).__name__ for module in named.values()}))
+            raise ValueError(f"expected a module's class or path to ignore, got {name}; its classes: {kinds}")
+        roots |= names
+    if "" in roots:
+        raise ValueError("expected parts of the model to ignore, got the model itself")
+    return frozenset(path for path in named if any(path == root or path.startswith(f"{root}.") for root in roots))
+
+
+MODES = ("train", "forward", "generate")
+
+Mark = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ModelStep:
+    """A callable that runs one step. optimizer: it is the caller's own, and its steps are real.
+
+    grad: whether a forward pass of mode "forward" or "generate" records for gradients.
+    """
+
+    model: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    target: Any
+    loss: Callable[..., Any] | None
+    optimizer: torch.optim.Optimizer | None
+    mode: str
+    policy: Precision
+    device_type: str
+    grad: bool = False
+
+    def __call__(self, mark: Mark) -> None:
+        if self.mode != "train":
+            with torch.set_grad_enabled(self.grad), self._autocast():
+                mark("forward")
+                _output = self._run()  # lives until the end, as it would
+                mark("end")
+            return
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            with self._autocast():
+                mark("forward")
+                output = self._run()
+                mark("loss")
+                loss = self._loss(output)
+            mark("backward")
+            loss.backward()
+            if self.optimizer is not None:
+                mark("optimizer")
+                self.optimizer.step()
+            mark("end")
+
+    def forget(self) -> None:
+        """Gradients are gone; where an optimizer is there, its zero_grad does that in the step."""
+        if self.optimizer is None:
+            for tensor in (*self.model.parameters(), *leaves((self.args, self.kwargs))):
+                tensor.grad = None
+
+    def _run(self) -> Any:
+        run = self.model.generate if self.mode == "generate" else self.model
+        return run(*self.args, **self.kwargs)  # type: ignore[operator]
+
+    def _loss(self, output: Any) -> torch.Tensor:
+        if self.loss is None:
+            loss: Any = summed(output)
+        else:
+            loss = self.loss(output) if self.target is None else self.loss(output, self.target)
+        if not isinstance(loss, torch.Tensor) or not loss.requires_grad or loss.numel() != 1:
+            raise ValueError("expected a loss of one number that has a gradient: mode 'forward' needs none")
+        return loss
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.policy.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device_type, dtype=getattr(torch, self.policy.autocast))
+
+
+def traced(step: ModelStep) -> Trace:
+    """The operations of the step on fake CPU tensors, of copies; of a real step where it is on another device, or where
+    it cannot run on fakes, which a note then says."""
+    why = ""
+    before = int(step.optimizer is not None)
+    if step.device_type == "cpu":
+        try:
+            with quiet():
+                trace = _trace_copy(step, fake_mode(), before)
+            return replace(trace, notes=("operations of a step on fake CPU tensors",))
+        except Exception as fault:  # noqa: BLE001  a model's own code may raise anything on them; the real step tells
+            why = f"no fake tensors: {type(fault).__name__}: {one_line(str(fault), 200)}"
+    inputs = (step.args, step.kwargs, step.target)
+    trace = trace_step(step, model=step.model, optimizer=step.optimizer, inputs=inputs, steps_before=before)
+    return replace(trace, notes=(*trace.notes, *filter(None, [why])))
+
+
+def _trace_copy(step: ModelStep, mode: FakeMode, steps_before: int) -> Trace:
+    copied, (args, kwargs, target) = fake_copy(step.model, (step.args, dict(step.kwargs), step.target), mode)
+    optimizer = _optimizer_of(step.optimizer, step.model, copied)
+    fake = replace(step, model=copied, args=args, kwargs=kwargs, target=target, optimizer=optimizer)
+    return trace_step(
+        fake, model=copied, optimizer=optimizer, inputs=(args, kwargs, target), mode=mode, steps_before=steps_before,
+        batch=has_masks(step.model, step.args, step.kwargs),
+    )  # fmt: skip
+
+
+def _optimizer_of(
+    optimizer: torch.optim.Optimizer | None, model: torch.nn.Module, copied: torch.nn.Module
+) -> torch.optim.Optimizer | None:
+    """The same optimizer of the copied model, without any state yet."""
+    if optimizer is None:
+        return None
+    instead = {id(old): new for old, new in zip(model.parameters(), copied.parameters(), strict=True)}
+    other = copy.copy(optimizer)
+    other.param_groups = [
+        {**group, "params": [instead[id(parameter)] for parameter in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    other.state = defaultdict(dict)
+    return other

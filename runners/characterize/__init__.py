@@ -1,1 +1,0 @@
-"""How do workloads differ?"""

@@ -1,1 +1,0 @@
-"""Where do time, FLOP and bytes go?"""

@@ -1,9 +1,0 @@
-"""`python -m runners.profile`."""
-
-import sys
-
-from runners.cli.exits import exit_code
-from runners.profile.command import main
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main))
