@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
     from measure.native.malloc import retain_freed_memory
     from measure.profile.step_profile import profile_step
-    from measure.step.count import StepCount, count
-    from measure.step.register import ceilings, footprint, register
+    from measure.step import StepCount, ceilings, count, footprint, register
     from measure.trace.readers.read import read as read_trace
     from results.errors import Inconsistent, Unavailable
     from results.store.reading import read_run as load_run
@@ -62,13 +61,13 @@ _PLACES = {
     "MeterSummary": "measure.meter.meter:MeterSummary",
     "MixedPeak": "analysis.devices.device_peak:MixedPeak",
     "Peak": "analysis.devices.device_peak:Peak",
-    "StepCount": "measure.step.count:StepCount",
+    "StepCount": "measure.step:StepCount",
     "StepFormulas": "runners.formula:StepFormulas",
     "Unavailable": "results.errors:Unavailable",
     "UtilizationMeter": "measure.meter.meter:UtilizationMeter",
-    "ceilings": "measure.step.register:ceilings",
-    "count": "measure.step.count:count",
-    "footprint": "measure.step.register:footprint",
+    "ceilings": "measure.step:ceilings",
+    "count": "measure.step:count",
+    "footprint": "measure.step:footprint",
     "formula": "runners.formula:formula",
     "load_run": "results.store.reading:read_run",
     "mixed_peak": "analysis.devices.device_peak:mixed_peak",
@@ -76,7 +75,7 @@ _PLACES = {
     "peak_refusal": "analysis.devices.device_peak:peak_refusal",
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.readers.read:read",
-    "register": "measure.step.register:register",
+    "register": "measure.step:register",
     "retain_freed_memory": "measure.native.malloc:retain_freed_memory",
 }
 

@@ -1,5 +1,5 @@
 """For Lightning: `Trainer(callbacks=[UtilizationCallback()])`."""
 
-from measure.integrations.lightning import UtilizationCallback
+from measure.meter.lightning import UtilizationCallback
 
 __all__ = ["UtilizationCallback"]

@@ -1,5 +1,5 @@
 """Loggers for the numbers of a meter, each with `log(step, values)`: a table, TensorBoard, W&B, MLflow."""
 
-from measure.integrations.loggers import CsvLog, Logger, MlflowLog, TensorBoardLog, WandbLog
+from measure.meter.loggers import CsvLog, Logger, MlflowLog, TensorBoardLog, WandbLog
 
 __all__ = ["CsvLog", "Logger", "MlflowLog", "TensorBoardLog", "WandbLog"]

@@ -1,5 +1,5 @@
 """For Hugging Face's Trainer and its subclasses: `Trainer(callbacks=[UtilizationCallback()])`."""
 
-from measure.integrations.transformers import UtilizationCallback
+from measure.meter.transformers import UtilizationCallback
 
 __all__ = ["UtilizationCallback"]

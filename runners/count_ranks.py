@@ -107,8 +107,7 @@ def _single_flop(step: RankStep) -> int:
     """Model FLOP of forward and backward on one device. Raises Unavailable where a call has no rule."""
     import torch
 
-    from measure.step.count import count_of
-    from measure.step.register import step_trace
+    from measure.step import count_of, step_trace
 
     with torch.device("meta"):
         model = step.build()

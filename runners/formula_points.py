@@ -117,7 +117,7 @@ def why(fault: Exception) -> str:
 
 def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     """The operations, storages and parameters of a step at a point, on fake tensors. Raises what the model does."""
-    from measure.fake.mode import fake_mode, quiet
+    from measure.operations.fake_mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
     from runners.workers.traced_step import StepOptions, parts
 
@@ -134,8 +134,8 @@ def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
         )
     if not subject.fused:
         return step.operations, step.storages, parameters
-    from analysis.optables.builder import StepTable, renumbered
-    from analysis.optables.fuse_pointwise import fuse_pointwise, understand_fused
+    from analysis.operators.fuse_pointwise import fuse_pointwise, understand_fused
+    from analysis.operators.step_table import StepTable, renumbered
 
     understand_fused()
     table = renumbered(fuse_pointwise(StepTable(step.operations, step.storages)))

@@ -157,7 +157,7 @@ def operations_of(asked: StepOptions, step: StepTrace) -> Operations:
 def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
     """The forward pass of a model in evaluation mode, without gradients, on fake tensors."""
     from analysis.devices.precisions import PRECISIONS
-    from measure.fake.mode import fake_mode, quiet
+    from measure.operations.fake_mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
     from measure.profile.model_step import ModelStep
 

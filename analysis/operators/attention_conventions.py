@@ -34,7 +34,7 @@ MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
 the batch has a mask of its own."""
 
 BLOCK_PAIRS = "block_pairs"
-"""Attribute of FlexAttention under a block mask, whose pairs are not known (`measure/operations/flex_attention.py`)."""
+"""Attribute of FlexAttention under a block mask, whose pairs are not known (`measure/operations/control_flow.py`)."""
 
 _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *names.ATTENTION_BACKWARD.split()))
 """Operators whose query and key are (…, heads, length, width)."""

@@ -18,7 +18,7 @@ from functools import partial
 
 from analysis.operators import names, nonproducts, read_nonproducts, read_products, read_windows
 from analysis.operators.cost import NEEDS, ZERO, Cost, Size, shape
-from analysis.operators.pointwise import FOREACH, PER_INPUT, PER_OUTPUT
+from analysis.operators.names import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
 from results.records.counts import Operation
 

@@ -22,12 +22,12 @@ import torch
 
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, attention_flop, kept_pairs, may_have_mask
-from measure.dispatch.schemas import dtype_name
-from measure.fake.mode import copy_with, meta_like
 from measure.meter.calls import TRANSFORMED, CallKey, Passes
 from measure.meter.model_state import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model.state_snapshot import kept_random
+from measure.operations.fake_mode import copy_with, meta_like
 from measure.operations.model_trace import DREW, trace_model
+from measure.operations.schemas import dtype_name
 from measure.operations.tracer import Trace
 from results.errors import one_line
 

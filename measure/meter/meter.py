@@ -35,7 +35,6 @@ from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
 from measure.meter.call_costs import LATE, CallCosts
 from measure.meter.calls import CallKey, ForwardCalls
-from measure.meter.energy import LoopEnergy
 from measure.meter.model_state import ModelState
 from measure.meter.observations import Observations
 from measure.meter.observed_costs import Verdict
@@ -44,6 +43,7 @@ from measure.meter.step_times import (
     KEPT_STEPS,
     CpuMarks,
     CudaMarks,
+    LoopEnergy,
     MeteredStep,
     StepTimes,
     Stretch,

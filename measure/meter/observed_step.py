@@ -27,9 +27,9 @@ from torch.utils._python_dispatch import (
 )
 
 from analysis.operators import registry
-from measure.dispatch.schemas import Gradients, Plan, dtype_name, tensors_in
 from measure.meter.calls import Call, Hook
 from measure.model.module_paths import in_checkpoint
+from measure.operations.schemas import Gradients, Plan, dtype_name, tensors_in
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass

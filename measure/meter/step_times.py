@@ -1,10 +1,12 @@
-"""Steps of a loop and their times, without waiting for the device: events that are read once they have completed.
+"""Steps of a loop, their times and the device's energy, without waiting: events are read once they have completed.
 
 `MeteredStep` marks where a step begins and ends, `StepTimes` hands on, in order, what has been completed; `Stretch`
 keeps any number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are too many,
-so that the interval of the mean still comes from block means (`analysis.stats.summary`).
+so that the interval of the mean still comes from block means (`analysis.stats.summary`). `LoopEnergy` reads the energy
+counter at the ends of windows.
 
-Not claimed: on a GPU a step's time is that between two points of one stream, with the gaps inside of it.
+Not claimed: on a GPU a step's time is that between two points of one stream, with the gaps inside of it. Energy of
+other parts of the machine, or of other work on the device in the same time.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from typing import Any
 
 import torch
 
+from measure.device.telemetry import open_device
 from measure.meter.calls import Call, CallKey, Passes, passes_of, samples_of
 from measure.meter.observed_costs import Verdict
+from results.errors import Unavailable
+from results.records.cell import Telemetry
 
 MAX_BLOCKS = 512
 
@@ -273,3 +278,61 @@ def all_of(blocks: Iterable[StepBlock]) -> StepBlock:
     for block in blocks:
         whole.add(block)
     return whole
+
+
+class LoopEnergy:
+    """Mean power over a loop and over its windows, with the reason where there is none.
+
+    After `close` the whole loop is what it was then.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._telemetry: Any = None
+        self._reason = ""
+        self._start: Telemetry | None = None
+        self._window: Telemetry | None = None
+        self._final: Telemetry | None = None
+        try:
+            self._telemetry = open_device(device)
+        except Unavailable as reason:
+            self._reason = f"no energy: {reason}"
+
+    def start(self) -> None:
+        """The first step that counts begins."""
+        self._start = self._window = self._read()
+
+    def since_start(self) -> tuple[float | None, str]:
+        """Mean power in W, and why there is none."""
+        return self._between(self._start, self._read())
+
+    def since_window(self) -> tuple[float | None, str]:
+        """Mean power since the last call in W, and why there is none."""
+        before, self._window = self._window, self._read()
+        return self._between(before, self._window)
+
+    def close(self) -> None:
+        """Read once more, and let go of the device."""
+        if self._telemetry is not None:
+            self._final = self._read()
+            self._telemetry.close()
+            self._telemetry = None
+
+    def _between(self, before: Telemetry | None, now: Telemetry | None) -> tuple[float | None, str]:
+        if now is None or before is None or not now.time_s > before.time_s:
+            return None, self._reason or "no energy: no step was completed after the warm-up"
+        if now.energy_j is None or before.energy_j is None:
+            return None, "no energy: the device has no energy counter that goes on"
+        power_w = (now.energy_j - before.energy_j) / (now.time_s - before.time_s)
+        if not (math.isfinite(power_w) and power_w >= 0):  # `not` refuses nan
+            return None, "no energy: the device has no energy counter that goes on"
+        return power_w, ""
+
+    def _read(self) -> Telemetry | None:
+        if self._telemetry is None:
+            return self._final
+        try:
+            reading: Telemetry = self._telemetry.poll()
+            return reading
+        except Unavailable as reason:
+            self._reason = f"no energy: {reason}"
+            return None

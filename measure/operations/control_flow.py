@@ -1,8 +1,13 @@
-"""Branches and loops that torch has as operators (`cond`, `switch`, `scan`, `map`, `while_loop`) run as Python's own.
+"""What a trace runs in the place of operators that take functions.
 
-So each call of a body is recorded, in both passes, as often as it runs. Where a branch or the end of a loop depends on
-a value, and tensors have none, it is refused and the operator named. Code that was compiled runs as it was written.
-Not claimed: what a compiler makes of a loop; other operators that take functions.
+Branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) run as Python's own (`written_out`): each call of a
+body is recorded, in both passes, as often as it runs. Where a branch or the end of a loop depends on a value, and
+tensors have none, it is refused and the operator named. Code that was compiled runs as it was written.
+
+FlexAttention, which torch refuses to differentiate on a CPU, is the CPU's fused attention on the same query, key and
+value (`stand_in`), counted dense; on real tensors torch's own function runs.
+
+Not claimed: what a compiler makes of a loop; which pairs a block mask keeps; the work of a score's function.
 """
 
 import contextlib
@@ -92,3 +97,40 @@ _BODIES: Mapping[str, Callable[..., Any]] = {
     "while_loop": _while_loop,
 }
 """Operator → what runs in its place."""
+
+
+MODULE = "torch.nn.attention.flex_attention"
+
+_EVERY_PAIR = "noop_mask"
+"""The name of the mask's function where no block mask was given."""
+
+
+@contextlib.contextmanager
+def stand_in(masked: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """While inside, FlexAttention is a fused attention. Nothing is done where torch's module is not loaded.
+
+    masked: marks what runs inside of it as an attention under a mask that is not known.
+    """
+    flex: Any = sys.modules.get(MODULE)
+    if flex is None:
+        yield
+        return
+
+    def attend(query: Any, key: Any, value: Any, _score: Any, mask: Any, *_rest: Any, **_named: Any) -> Any:
+        groups = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(groups, 1) if groups > 1 else each for each in (key, value))
+        has_mask = getattr(mask[-1], "__name__", "") != _EVERY_PAIR
+        with masked() if has_mask else contextlib.nullcontext():
+            out = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)[0]
+        beside = query.new_empty(query.shape[:-1])
+        return out, beside, beside
+
+    instead = {
+        "flex_attention_hop": attend,
+        "_validate_device": lambda *_: None,
+        "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True,
+    }
+    with contextlib.ExitStack() as undo:
+        for name, replacement in instead.items():
+            undo.enter_context(_exchanged(flex, name, replacement))
+        yield

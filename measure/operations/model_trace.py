@@ -14,10 +14,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
-from measure.fake.mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.model.attention_masks import has_masks
 from measure.model.state_snapshot import check_outputs, kept_random, summed
-from measure.operations.flex_attention import MODULE as FLEX
+from measure.operations.control_flow import MODULE as FLEX
+from measure.operations.fake_mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line
 from results.printable import plain_words

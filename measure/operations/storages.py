@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from measure.dispatch.sizes import plain
+from measure.operations.sizes import plain
 from results.records.counts import Storage
 
 BEFORE = -1

@@ -2,7 +2,7 @@
 
 A step is any callable that takes a `mark` function and calls it with "forward", "loss", "backward", "optimizer" and
 "end" as each begins; what runs before the first mark (zero_grad) belongs to the optimizer. `trace_step` runs it once
-under recording, on the tensors it has: fake ones (`measure/fake/mode.py`; no memory, no device, the reference trace) or
+under recording, on the tensors it has: fake ones (`fake_mode.py`; no memory, no device, the reference trace) or
 real ones on any device (to confirm what a device really runs). `trace` tries the first and falls back to the second.
 
 What it records is what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views
@@ -26,7 +26,13 @@ from torch.utils._pytree import tree_leaves
 
 from analysis.operators.attention_conventions import BLOCK_PAIRS
 from analysis.operators.registry import PRODUCTS
-from measure.dispatch.schemas import (
+from measure.model.attention_masks import Masks
+from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
+from measure.model.work_outside import noticed
+from measure.operations.control_flow import stand_in, written_out
+from measure.operations.fake_mode import FakeMode, fake_mode, to_fake
+from measure.operations.fake_results import Signature
+from measure.operations.schemas import (
     Description,
     Gradients,
     Plan,
@@ -36,14 +42,7 @@ from measure.dispatch.schemas import (
     tensors_in,
     with_stored,
 )
-from measure.dispatch.sizes import fixed_symbols, plain
-from measure.fake.cache import Signature
-from measure.fake.mode import FakeMode, fake_mode, to_fake
-from measure.model.attention_masks import Masks
-from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
-from measure.model.work_outside import noticed
-from measure.operations.control_flow import written_out
-from measure.operations.flex_attention import stand_in
+from measure.operations.sizes import fixed_symbols, plain
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable, one_line
 from results.process import collector_off

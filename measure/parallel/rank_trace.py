@@ -17,8 +17,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from analysis.parallel.rank_trace import LocalParameter, RankTrace
-from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet, to_fake
 from measure.model.state_snapshot import check_outputs, summed
+from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet, to_fake
 from measure.operations.tracer import trace_step
 from measure.parallel.context import ring_attention, sequence_part
 from measure.parallel.real_group import copies_mesh, expert_mesh, fake_mesh, group_axes, no_global_shapes

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import torch
 
     from analysis.parallel.rank_grid import RankGrid
-    from measure.fake.mode import FakeMode
+    from measure.operations.fake_mode import FakeMode
 
 
 _PROPAGATION = "_propagate_tensor_meta_non_cached"

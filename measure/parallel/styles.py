@@ -41,7 +41,7 @@ from results.text_files import nearest
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from measure.fake.mode import FakeMode
+    from measure.operations.fake_mode import FakeMode
 
 
 class ReplicatedParallel(ParallelStyle):

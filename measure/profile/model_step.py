@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from analysis.devices.precisions import Precision
-from measure.fake.mode import FakeMode, fake_copy, fake_mode, quiet
 from measure.model.attention_masks import has_masks
 from measure.model.state_snapshot import kept_random, preserved_state, summed, tensors
+from measure.operations.fake_mode import FakeMode, fake_copy, fake_mode, quiet
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Inconsistent, Unavailable, one_line
 

@@ -26,7 +26,7 @@ from workloads.catalogue.catalogue import ENTRIES, hyper_of
 if TYPE_CHECKING:
     import torch
 
-    from measure.fake.mode import FakeMode
+    from measure.operations.fake_mode import FakeMode
     from measure.operations.tracer import StepParts
     from workloads.catalogue.base import Batch, Workload
 
@@ -122,8 +122,7 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     Raises Unavailable for a model that fake tensors cannot run.
     """
     from analysis.operators.attention_conventions import attention_flop
-    from measure.step.count import count_of
-    from measure.step.register import step_trace
+    from measure.step import count_of, step_trace
 
     trace = step_trace(model, inputs, None, None, None, train=True)
     found = count_of(trace, model)
@@ -164,8 +163,8 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
     import torch
 
-    from measure.fake.cache import built_on_meta
-    from measure.fake.mode import to_fake
+    from measure.operations.fake_mode import to_fake
+    from measure.operations.fake_results import built_on_meta
     from measure.operations.tracer import StepParts
     from workloads.training.step import OPTIMIZERS, TrainingStep
 

@@ -25,7 +25,7 @@ from runners.cli.model_options import NONE
 from runners.workers.any_model import FEW_BATCHES, LARGEST_REAL, MORE_BATCHES, SMALL_BATCH_BYTES, get, in_layout
 
 if TYPE_CHECKING:
-    from measure.fake.mode import FakeMode
+    from measure.operations.fake_mode import FakeMode
     from measure.operations.tracer import StepParts
 
 
@@ -60,7 +60,7 @@ class StepTrace:
 
 def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
-    from measure.fake.mode import NOT_ON_FAKE, fake_mode, quiet
+    from measure.operations.fake_mode import NOT_ON_FAKE, fake_mode, quiet
     from measure.operations.tracer import trace_step
 
     reason: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
     import torch
 
-    from measure.fake.mode import to_fake
+    from measure.operations.fake_mode import to_fake
     from measure.operations.tracer import StepParts
     from workloads.training.step import GradientStep, TrainingStep, have_state, optimizer_of
 

@@ -28,9 +28,7 @@ def test_importing_loads_no_library():
 
 WITH_EXAMPLES = (
     "measure.meter.meter",
-    "measure.step.count",
-    "measure.step.register",
-    "measure.step.register",
+    "measure.step",
     "analysis.devices.device_peak",
     "runners.formula",
 )

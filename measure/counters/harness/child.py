@@ -100,7 +100,7 @@ def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes:
 
 def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
     """The workload and its model in evaluation. has_weights: else what modules hold has sizes and no values."""
-    from measure.fake.cache import built_on_meta, modules_on_meta
+    from measure.operations.fake_results import built_on_meta, modules_on_meta
 
     with contextlib.nullcontext() if has_weights else modules_on_meta():
         workload = _load(task.factory)(task.workload, **task.hyper)

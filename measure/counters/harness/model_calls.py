@@ -17,9 +17,9 @@ import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.model.attention_masks import mask_rules
 from measure.model.state_snapshot import evaluating, summed, tensors
+from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations.tracer import Recorder
 from measure.profile.unseen_operations import plain_calls
 from results.errors import Unavailable, one_line

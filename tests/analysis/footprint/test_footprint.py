@@ -13,7 +13,7 @@ import sympy
 
 from analysis.footprint.caching_allocator import replay
 from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
-from analysis.optables.builder import Table
+from analysis.operators.step_table import Table
 from measure.operations.tracer import Trace
 from results.errors import Inconsistent
 from results.records.counts import Operation, Storage

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from analysis.footprint.dependencies import graph, with_views
 from analysis.footprint.live_bytes import footprint
 from analysis.footprint.minimum import PREFERENCES, Minimal, listed, minimal
-from measure.dispatch.schemas import Plan
+from measure.operations.schemas import Plan
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Inconsistent
 from results.records.counts import Operation, Storage

@@ -6,7 +6,7 @@ import pytest
 import sympy
 
 from analysis.operators.registry import total
-from analysis.optables.builder import StepTable, Table, insert, replaced
+from analysis.operators.step_table import StepTable, Table, insert, replaced
 from tests.support.oracles.graph_counts import check_whole
 
 B, H, V = sympy.symbols("batch hidden vocabulary", integer=True, positive=True)

@@ -3,9 +3,9 @@
 import pytest
 import sympy
 
+from analysis.operators.fuse_pointwise import FUSED, fuse_pointwise, with_fused
 from analysis.operators.registry import total
-from analysis.optables.builder import Table
-from analysis.optables.fuse_pointwise import FUSED, fuse_pointwise, with_fused
+from analysis.operators.step_table import Table
 from tests.support.oracles.graph_counts import check_whole
 
 B = sympy.Symbol("batch", integer=True, positive=True)

@@ -10,7 +10,7 @@ import flopledger
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import Numerator, count_table, exact, of_loop
 from analysis.utilization.utilization import MeanStepTime, Measurement, rows
-from measure.step.register import step_trace
+from measure.step import step_trace
 from results.records.cell import Run
 from results.records.counts import Operation
 from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, model_of

@@ -6,7 +6,7 @@ from torch import nn
 
 import flopledger
 from analysis.operators import registry
-from measure.dispatch.schemas import is_composite
+from measure.operations.schemas import is_composite
 from tests.support.nets.small_steps import Calls
 
 OVERLOADS = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.dispatch.schemas import plan_of
-from measure.fake.cache import SELF, built_on_meta, modules_on_meta
-from measure.fake.mode import FakeMode, fake_mode
+from measure.operations.fake_mode import FakeMode, fake_mode
+from measure.operations.fake_results import SELF, built_on_meta, modules_on_meta
+from measure.operations.schemas import plan_of
 from measure.operations.tracer import clear_cache
 from results.errors import Unavailable
 from tests.measure.operations.traced_nets import NETS

@@ -23,7 +23,7 @@ from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 ROOT = Path(__file__).parents[3]
-OURS = tuple(str(ROOT / "measure" / part) for part in ("meter", "integrations"))
+OURS = (str(ROOT / "measure" / "meter"),)
 CALLERS_FAULTS = {
     "UtilizationMeter.__init__": "raises for arguments that cannot be right, before the loop",
     "MeterCallback.__init__": "keeps options",

@@ -12,7 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from measure.ceiling import trials
-from measure.meter import calls, energy
+from measure.meter import calls, step_times
 from measure.meter.meter import MeterOptions, UtilizationMeter
 from measure.meter.step_times import StepBlock, Stretch
 from results.records.cell import Telemetry
@@ -344,7 +344,7 @@ def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
         Telemetry(cell_id="", attempt=0, time_s=second, energy_j=50.0 * second) for second in (0.0, 2.0, 4.0)
     )
     telemetry = SimpleNamespace(poll=lambda: next(readings), close=lambda: None)
-    monkeypatch.setattr(energy, "open_device", lambda _device: telemetry)
+    monkeypatch.setattr(step_times, "open_device", lambda _device: telemetry)
     model = net()
     meter = meter_of(model, warm_up_steps=1, energy=True)
     for _ in range(3):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.devices.ceilings import best
-from measure.meter import energy
+from measure.meter import step_times
 from results.records.cell import Ceiling, Telemetry
 from tests.measure.meter.square_layers import meter_of
 
@@ -50,7 +50,7 @@ def test_samples_and_what_the_caller_counts_are_not_added_up():
 def test_a_counter_that_is_no_number_gives_no_energy(joules, monkeypatch):
     readings = [Telemetry(cell_id="", attempt=0, time_s=float(at), energy_j=value) for at, value in enumerate(joules)]
     counter = SimpleNamespace(poll=lambda: readings.pop(0), close=lambda: None)
-    monkeypatch.setattr(energy, "open_device", lambda _device: counter)
+    monkeypatch.setattr(step_times, "open_device", lambda _device: counter)
     model = torch.nn.Linear(WIDTH, WIDTH)
     meter = meter_of(model, energy=True)  # the first reading; the summary takes the second
     _loop(meter, model, [4, 4])

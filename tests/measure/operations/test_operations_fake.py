@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from analysis.operators.registry import total
-from measure.dispatch.sizes import plain, symbol
-from measure.fake.mode import fake_mode, to_fake
+from measure.operations.fake_mode import fake_mode, to_fake
+from measure.operations.sizes import plain, symbol
 from measure.operations.tracer import StepParts, Trace, clear_cache, trace
 from results.errors import Unavailable
 from results.records.counts import Operation

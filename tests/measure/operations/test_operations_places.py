@@ -13,8 +13,8 @@ from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
-from measure.fake.mode import fake_mode
 from measure.model.module_paths import Links
+from measure.operations.fake_mode import fake_mode
 from results.records.counts import Operation
 from tests.support.nets.small_steps import (
     Calls,

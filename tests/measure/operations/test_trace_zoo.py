@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from analysis.operators.registry import not_understood
-from measure.fake.mode import FakeMode
+from measure.operations.fake_mode import FakeMode
 from measure.operations.tracer import StepParts, Trace, trace
 from tests.measure.operations.vision_steps import parts
 from workloads.catalogue.catalogue import ENTRIES

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from measure.fake.mode import FakeMode, to_fake
+from measure.operations.fake_mode import FakeMode, to_fake
 from measure.operations.tracer import StepParts
 from workloads.training.step import OPTIMIZERS, TrainingStep
 from workloads.vision import models as vision_models

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from measure.fake.mode import fake_copy, fake_mode
 from measure.model.module_paths import ModuleRanges
 from measure.model.state_snapshot import summed
+from measure.operations.fake_mode import fake_copy, fake_mode
 from measure.operations.tracer import trace_step
 from measure.profile import alignment, step_profile
 from measure.profile.alignment import bare, common, join

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from measure.fake.mode import FakeMode
+from measure.operations.fake_mode import FakeMode
 from measure.operations.tracer import StepParts
 from tests.support.nets.small_steps import Build, Calls
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.fake.mode import FakeMode, fake_mode, to_fake
+from measure.operations.fake_mode import FakeMode, fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace_step
 from results.records.counts import Operation, Storage
 from workloads.catalogue.base import Batch

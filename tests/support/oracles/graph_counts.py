@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from analysis.optables.builder import StepTable
-from measure.fake.mode import fake_mode, to_fake
+from analysis.operators.step_table import StepTable
+from measure.operations.fake_mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
 from results.records.counts import Operation, Storage
 from workloads.catalogue.base import Batch, mean_loss

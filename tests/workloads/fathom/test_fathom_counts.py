@@ -9,7 +9,7 @@ import torch
 
 import flopledger
 from analysis.operators.registry import not_understood, total
-from measure.fake.mode import to_fake
+from measure.operations.fake_mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
 from workloads.catalogue import entries

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from analysis.operators.registry import not_understood, total
-from measure.fake.mode import to_fake
+from measure.operations.fake_mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.bf16 import skip_without_bf16
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from measure.dispatch.schemas import Plan
+from measure.operations.schemas import Plan
 
 _META, _CPU = torch.device("meta"), torch.device("cpu")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from measure.integrations.loggers import MeterCallback, guarded
+from measure.meter.loggers import MeterCallback, guarded
 from measure.meter.meter import UtilizationMeter
 
 

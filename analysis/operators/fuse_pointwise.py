@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from analysis.operators.cost import Cost, Size, needed
 from analysis.operators.registry import TABLE, Rule, Rules, add_rule, kind_of, rule_of, total
+from analysis.operators.step_table import Entry, StepTable, rebuilt
 from analysis.operators.traffic import Form, Piece, nothing, reads, writes
-from analysis.optables.builder import Entry, StepTable, rebuilt
 from results.records.counts import Operation
 
 FUSED = "flopledger.fused"

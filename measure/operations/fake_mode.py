@@ -33,8 +33,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.dispatch.schemas import plan_of
-from measure.fake.cache import Memo, Signature
+from measure.operations.fake_results import Memo, Signature
+from measure.operations.schemas import plan_of
 from results.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class FakeMode(FakeTensorMode):
     """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
 
     One mode in place of two on the stack: a second one costs 5 µs a call. What an operation runs inside itself (a
-    decomposition) is not shown. shortcuts: answer views, and calls whose signature is known (`measure/fake/cache.py`),
+    decomposition) is not shown. shortcuts: answer views, and calls whose signature is known (`fake_results.py`),
     without torch's kernels and bookkeeping; never with symbolic sizes.
     """
 

@@ -1,0 +1,299 @@
+"""What a step of any model costs, from Python in one call: FLOP (`count`), memory (`footprint`), and what the device
+at hand can really do (`ceilings`); and a rule for an operation of a user's own (`register`), for this process.
+
+`python -m runners.count`, `runners.footprint` and `runners.ceiling` ask the same. Not claimed: what GPUs run otherwise
+(`docs/limits.md`); workspaces and fragmentation (`docs/footprint.md`); that a user's formula is right.
+"""
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from analysis.devices.precisions import PRECISIONS
+from analysis.footprint import live_bytes
+from analysis.footprint.live_bytes import Footprint
+from analysis.operators import registry
+from analysis.operators.attention_conventions import AttentionFlop, attention_flop
+from analysis.operators.cost import STORED, Cost
+from measure.ceiling.ceilings import ceilings_by_precision
+from measure.device.environment import device_facts
+from measure.model.mixture import MixtureFlop, step_mixture
+from measure.model.state_snapshot import arguments
+from measure.operations import schemas
+from measure.operations.model_trace import MakeOptimizer, trace_any
+from measure.operations.tracer import Trace
+from measure.timing.clocks import clock_for
+from results.records.cell import Ceiling
+from results.records.counts import Operation
+
+Optimizer = torch.optim.Optimizer | type[torch.optim.Optimizer] | MakeOptimizer
+
+
+def step_trace(
+    model: torch.nn.Module,
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+    optimizer: Optimizer | None,
+    loss_of: Callable[[Any], Any] | None,
+    train: bool | None = None,
+) -> Trace:
+    """The operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
+
+    inputs: a tensor, or a tuple or list of arguments. optimizer: one that exists (another of its class and defaults is
+    made for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in;
+    None: each module in its own. Raises ValueError for what is no model, Unavailable with the cause where the step
+    cannot be run.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
+    make = None if optimizer is None else _maker(optimizer)
+    return trace_any(model, arguments(inputs), kwargs or {}, train=train, loss_of=loss_of, make_optimizer=make)
+
+
+def _maker(optimizer: Optimizer) -> MakeOptimizer:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        kind: Any = type(optimizer)
+        defaults = dict(optimizer.defaults)
+        return lambda parameters: kind(parameters, **defaults)
+    if callable(optimizer):
+        return optimizer
+    raise ValueError(f"expected an optimizer, its class or a function that makes one, got {type(optimizer).__name__}")
+
+
+Formula = Callable[..., int]
+
+_NAME = re.compile(r"[A-Za-z_]\w*(::|\.)[A-Za-z_]\w*")
+
+
+def register(operation: str, formula: Formula | int, *, kind: str = "matmul") -> None:
+    """Count calls of an operation by a formula from now on.
+
+    operation: as torch.library names it, "namespace::name". formula: called with the sizes of the input tensors, one
+    argument each, and `out` with those of the output tensors (one tuple, or a list of them where there are several):
+    → FLOP of one call, a multiply-add being 2; with an argument `stored` how many values each sparse input stores, by
+    the argument's name; or a number of FLOP for each call, such as 0. kind: of the operation; a
+    product's ("convolution", "matmul", "attention", "recurrent") is model FLOP, any other kind's is not.
+    Raises ValueError for a name, kind or formula that cannot be right, and for an operation that has a rule already.
+
+    >>> import flopledger
+    >>> flopledger.register("mylibrary::product", lambda a, b, out: 2 * a[0] * a[1] * b[1])
+    """
+    if not _NAME.fullmatch(operation):
+        raise ValueError(f"expected an operation as 'namespace::name', got {operation!r}")
+    name = operation.replace("::", ".")
+    if kind not in registry.KINDS:
+        raise ValueError(f"expected a kind of operation, got {kind!r}; there are: {', '.join(registry.KINDS)}")
+    if not callable(formula) and not (isinstance(formula, int) and formula >= 0):
+        raise ValueError(f"expected a function of sizes or a number of FLOP from 0 as formula, got {formula!r}")
+    known = registry.rule_of(name)
+    if known is not None and not isinstance(known.reader, _Reader):
+        raise ValueError(f"expected an operation without a rule, got {operation!r}, which is a {known.kind} here")
+    registry.add_rule(name, registry.Rule(kind, "counted", _Reader(operation, formula, kind in registry.PRODUCTS)))
+    schemas.clear_cache()
+
+
+class _Reader:
+    """The cost of one call by a user's formula."""
+
+    def __init__(self, operation: str, formula: Formula | int, is_product: bool) -> None:
+        self._operation = operation
+        self._formula = formula
+        self._is_product = is_product
+
+    def __call__(self, operation: Operation) -> Cost:
+        flop = self._flop(operation)
+        return Cost(model_flop=flop) if self._is_product else Cost(other_flop=flop)
+
+    def _flop(self, operation: Operation) -> Any:
+        if not callable(self._formula):
+            return self._formula
+        outputs = list(operation.output_shapes)
+        named = {"out": outputs[0] if len(outputs) == 1 else outputs}
+        if "stored" in inspect.signature(self._formula).parameters:
+            named["stored"] = operation.attributes.get(STORED, {})
+        try:
+            return self._formula(*operation.input_shapes, **named)
+        except Exception as fault:
+            sizes = ", ".join(map(str, operation.input_shapes))
+            raise ValueError(f"the formula of {self._operation} failed for inputs of {sizes}: {fault}") from fault
+
+
+def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_s: float = 20.0) -> list[Ceiling]:
+    """Measure the device for `budget_s` seconds: a row for each kernel that was tried.
+
+    precisions: of fp32, tf32, amp-bf16, amp-fp16; what this device refuses is a row with its reason. What they give is
+    what `UtilizationMeter(ceilings=…)` divides by. Raises ValueError for an unknown precision or a budget that is not
+    above 0.
+    """
+    unknown = [name for name in precisions if name not in PRECISIONS]
+    if unknown or not precisions:
+        raise ValueError(f"expected precisions of {', '.join(PRECISIONS)}, got {', '.join(unknown) or 'none'}")
+    name = str(device_facts(device)["name"] or "")
+    rows = ceilings_by_precision(device, precisions, clock_for(device), budget_s)
+    return [replace(row, device_name=name) for row in rows]
+
+
+def footprint(
+    model: torch.nn.Module,
+    inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    optimizer: Optimizer | None = None,
+    loss_of: Callable[[Any], Any] | None = None,
+) -> Footprint:
+    """Bytes alive at each operation of one eager step, by what they are for. Arguments and errors as `count`.
+
+    >>> import torch, flopledger
+    >>> found = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
+    >>> found.by_category["weight"]  # 8 × 4 + 4 numbers of 4 bytes
+    144
+    """
+    trace = step_trace(model, inputs, kwargs, optimizer, loss_of)
+    return live_bytes.footprint(trace.operations, trace.storages)
+
+
+PHASES = ("forward", "backward", "recompute")
+
+
+@dataclass(frozen=True)
+class OperationCost:
+    """FLOP of one kind of operation in one module itself (not its children), in one phase. calls: how many.
+
+    model_flop, other_flop: None where an operation among them has no rule.
+    """
+
+    phase: str
+    module: str
+    kind: str
+    model_flop: int | None
+    other_flop: int | None
+    calls: int
+
+
+@dataclass(frozen=True)
+class StepCount:
+    """FLOP of one step; a multiply-add is 2.
+
+    forward_flop, backward_flop, recompute_flop: convolutions and matrix products (forward includes the loss,
+    recompute is what activation checkpoints run again); None where an operation of the phase has no rule: then
+    at_least_flop, phase → FLOP, has what the others add up to. optimizer_flop: all arithmetic of the optimizer's step;
+    None without an optimizer. other_flop: all arithmetic of the other phases that is no product. not_understood:
+    operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail. attention: what
+    other conventions than the dense one count less (`by_convention`). optimizer_model_flop: of optimizer_flop the
+    matrix products, such as Muon's and Shampoo's; they are in no utilization, and known beside an eigendecomposition,
+    which is none. mixture: router, experts, shared experts and padding
+    of a mixture of experts; None for a model without.
+    """
+
+    forward_flop: int | None
+    backward_flop: int | None
+    recompute_flop: int | None
+    optimizer_flop: int | None
+    other_flop: int | None
+    at_least_flop: Mapping[str, int] = field(default_factory=dict)
+    not_understood: Mapping[str, int] = field(default_factory=dict)
+    operations: tuple[OperationCost, ...] = ()
+    notes: tuple[str, ...] = ()
+    attention: AttentionFlop | None = None
+    optimizer_model_flop: int | None = None
+    mixture: MixtureFlop | None = None
+
+    def by_convention(self, attention: str) -> tuple[int | None, int | None]:
+        """(forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up to
+        the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (those that torch's
+        kernel for CPUs computes, which is what runs on fake tensors).
+
+        None where it is not known; `attention.reasons` says why. Raises ValueError for another word. Who counts how:
+        docs/conventions.md.
+        """
+        found = self.attention or AttentionFlop({}, {}, 0)
+        forward, backward = self.forward_flop, self.backward_flop
+        return found.flop(attention, "forward", forward), found.flop(attention, "backward", backward)
+
+    @property
+    def model_flop(self) -> int | None:
+        """Forward and backward, without recomputation; None where one of them is not known."""
+        if self.forward_flop is None or self.backward_flop is None:
+            return None
+        return self.forward_flop + self.backward_flop
+
+
+def count(
+    model: torch.nn.Module,
+    inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    optimizer: Optimizer | None = None,
+    loss_of: Callable[[Any], Any] | None = None,
+) -> StepCount:
+    """Count one step: model(*inputs, **kwargs), its backward pass, and the optimizer's step where one is given.
+
+    inputs: a tensor, or a tuple or list of arguments; their values do not matter. loss_of: the outputs → what the loss
+    is made of; None: all outputs. Each module counts in the mode (train, eval) that it is in. Raises ValueError for
+    what is no model, Unavailable where the step cannot be traced.
+
+    >>> import torch, flopledger
+    >>> found = flopledger.count(torch.nn.Linear(8, 4), torch.randn(2, 8))
+    >>> found.forward_flop  # 2 samples × 8 × 4 multiply-adds, 2 FLOP each
+    128
+    >>> found.backward_flop  # the weight's gradient; the input asks for none
+    128
+    """
+    return count_of(step_trace(model, inputs, kwargs, optimizer, loss_of), model, optimizer is not None)
+
+
+def count_of(trace: Trace, model: torch.nn.Module, has_optimizer: bool = False) -> StepCount:
+    """Counts a step that was traced. has_optimizer: whether the optimizer's step is in it."""
+    totals: Counter[str] = Counter()
+    table: dict[tuple[str, str, str], list[int]] = {}
+    unknown: Counter[str] = Counter()
+    unread: Counter[str] = Counter()  # of them those that may be products
+    unknown_rows: set[tuple[str, str, str]] = set()
+    other: Counter[str] = Counter()
+    for operation in trace.operations:
+        phase = "forward" if operation.phase == "loss" else operation.phase
+        cost = registry.cost(operation)
+        totals[phase] += int(cost.model_flop)
+        other[phase] += int(cost.other_flop)
+        key = phase, operation.module, operation.kind
+        if registry.bucket_of(operation.name) == "not_understood":
+            unknown[phase] += 1
+            unread[phase] += not registry.is_iterative(operation.name)
+            unknown_rows.add(key)
+        row = table.setdefault(key, [0, 0, 0])
+        for place, value in enumerate((int(cost.model_flop), int(cost.other_flop), 1)):
+            row[place] += value
+    forward, backward, recompute = (None if unknown[phase] else totals[phase] for phase in PHASES)
+    missing = registry.not_understood(trace.operations)
+    known_optimizer = has_optimizer and not unknown["optimizer"]
+    return StepCount(
+        forward,
+        backward,
+        recompute,
+        totals["optimizer"] + other["optimizer"] if known_optimizer else None,
+        None if any(unknown[phase] for phase in PHASES) else sum(other[phase] for phase in PHASES),
+        {phase: totals[phase] for phase in PHASES},
+        missing,
+        tuple(
+            OperationCost(
+                *key, None if key in unknown_rows else row[0], None if key in unknown_rows else row[1], row[2]
+            )
+            for key, row in table.items()
+        ),
+        (*trace.notes, *map(_without_rule, missing)),
+        attention_flop(trace.operations),
+        totals["optimizer"] if has_optimizer and not unread["optimizer"] else None,
+        step_mixture(model, trace.operations),
+    )
+
+
+def _without_rule(name: str) -> str:
+    """What is said of an operation without a rule."""
+    given = f"one is given by {registry.registration(name)}"
+    why = f" {registry.UNSUPPORTED[name]}: it" if name in registry.UNSUPPORTED else ""
+    return f"{name}{why} has no rule; {given}"
