@@ -67,50 +67,33 @@ def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> 
     return blocks
 
 
-def slowest_blocks(first: Sequence[Sample], others: Sequence[Sequence[Sample]]) -> list[Sample]:
-    """Of each block of whole steps that of the rank that took longest, when and as what the first rank ran it; phases
-    are the first rank's, and so are blocks that it set aside, whose waits are its own. A block in which any rank was
-    suspended is not to be used.
+def join_blocks(ranks: Sequence[Sequence[Sample]]) -> tuple[list[list[Sample]], list[Sample]]:
+    """The blocks of each rank, with parts that all ranks agree on, and those of the step.
 
-    first: of the rank that decides, in any order; others: of each other rank, as they ran. Raises Inconsistent where
-    their numbers of steps differ.
+    A block of whole steps is "suspended" where any rank was suspended, since the others waited for it, and "disturbed"
+    or "moved" where the first rank set it aside. The step's is that of the rank that took longest, when and as what the
+    first rank ran it; phases are the first rank's, and so are blocks that it set aside, whose waits are its own.
+
+    ranks: the blocks of the first one, which decides, in any order, then each other rank's, as they ran. Raises
+    Inconsistent where their numbers of steps differ.
     """
-    own, beside = _whole_steps(first, others)
-    slowest = []
-    for place, block in enumerate(own):
-        peers = [block, *(blocks[place] for blocks in beside)]
-        longest = block if block.part in ASIDE else max(peers, key=step_time_s)
-        part = SUSPENDED if any(peer.part == SUSPENDED for peer in peers) else block.part
-        slowest.append(replace(longest, part=part, start_s=block.start_s))
-    return [*slowest, *(block for block in first if block.phase)]
-
-
-def agreed_blocks(ranks: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
-    """The blocks of each rank, those of whole steps with a part that all ranks agree on: "suspended" where any rank was
-    suspended, since the others waited for it, and "disturbed" or "moved" where the first rank set it aside.
-
-    ranks: the first one's blocks, in any order, then each other rank's, as they ran. Raises Inconsistent as
-    `slowest_blocks` does.
-    """
-    own, beside = _whole_steps(ranks[0], ranks[1:])
+    whole = [[block for block in blocks if not block.phase] for blocks in ranks]
+    whole[0].sort(key=lambda block: block.start_s)
+    for blocks in whole:
+        if [block.steps for block in blocks] != [block.steps for block in whole[0]]:
+            raise Inconsistent(
+                f"expected {len(whole[0])} blocks of equal steps on all ranks, got {len(blocks)} on another"
+            )
     parts: dict[int, str] = {}
-    for blocks in zip(own, *beside, strict=True):
-        stopped = any(block.part == SUSPENDED for block in blocks)
-        if stopped or blocks[0].part in ASIDE:
-            parts |= {id(block): SUSPENDED if stopped else blocks[0].part for block in blocks}
-    return [[replace(each, part=parts.get(id(each), each.part)) for each in blocks] for blocks in ranks]
-
-
-def _whole_steps(
-    first: Sequence[Sample], others: Sequence[Sequence[Sample]]
-) -> tuple[list[Sample], list[list[Sample]]]:
-    """The blocks of whole steps as they ran. Raises Inconsistent where other ranks ran others."""
-    own = sorted((block for block in first if not block.phase), key=lambda block: block.start_s)
-    beside = [[block for block in blocks if not block.phase] for blocks in others]
-    for blocks in beside:
-        if [block.steps for block in blocks] != [block.steps for block in own]:
-            raise Inconsistent(f"expected {len(own)} blocks of equal steps on all ranks, got {len(blocks)} on another")
-    return own, beside
+    slowest = []
+    for own, *others in zip(*whole, strict=True):
+        part = SUSPENDED if any(block.part == SUSPENDED for block in (own, *others)) else own.part
+        if part == SUSPENDED or part in ASIDE:
+            parts |= {id(block): part for block in (own, *others)}
+        longest = own if own.part in ASIDE else max((own, *others), key=step_time_s)
+        slowest.append(replace(longest, part=part, start_s=own.start_s))
+    agreed = [[replace(block, part=parts.get(id(block), block.part)) for block in blocks] for blocks in ranks]
+    return agreed, [*slowest, *(block for block in ranks[0] if block.phase)]
 
 
 CEILING = "ceiling"

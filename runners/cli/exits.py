@@ -63,6 +63,10 @@ class Mistake(ValueError):
     """What the caller asked for cannot be: its words are reported as one line, and the exit code is 2."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: what was measured is kept, as after Ctrl-C."""
+
+
 class as_mistake:
     """Around what raises exceptions of these kinds for what the caller asked: they become a Mistake. about: the words
     before theirs, such as "--at: "."""

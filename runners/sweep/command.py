@@ -19,7 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from results.errors import StoreFault
 from results.records.cell import Cell
@@ -27,25 +27,17 @@ from results.records.rows import MEASURED
 from results.store.manifest import Manifest, harness_version, utc_now
 from results.store.store import FAILED as FAILED_CELL
 from results.store.store import NOT_CONVERGED, Store, check_vacant
-from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering
+from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, Terminated, answering
 from runners.cli.output import say
 from runners.cli.progress import Progress, passing
 from runners.sweep import models as sweep_models
-from runners.sweep.executors.choice import (
-    LOCAL,
-    Begun,
-    Executor,
-    Local,
-    RankExecutor,
-    Terminated,
-    check_executor,
-    open_slots,
-)
 from runners.sweep.options import (
     EARLIER,
+    LOCAL,
     RETRIED,
     RUNS,
     as_options,
+    check_executor,
     check_options,
     chosen,
     grids_of,
@@ -59,6 +51,9 @@ from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
 
+if TYPE_CHECKING:
+    from runners.sweep.executors import Local, Remote
+
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
 """Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
 
@@ -67,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     place = place_of(os.environ)
     if place is not None and place.rank:
-        from runners.sweep.ranks.session import follow
+        from runners.sweep.rank_peers import follow
 
         return 0 if _asks_for_help(arguments) else follow(place)
     made = parser()
@@ -136,26 +131,40 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     kept = {"OMP_NUM_THREADS": stored.get("threads"), "OMP_WAIT_POLICY": stored.get("wait_policy")}
     os.environ.update({name: str(value) for name, value in kept.items() if value})
     prepare()  # starts importing torch while the rest is checked
-    if place is not None and chosen(options, stored, "parallel", ()):
-        executor: Executor = RankExecutor(place)
-    elif options.executor == LOCAL:
-        executor = Local()
-    else:
-        device = str(chosen(options, stored, "device", "auto"))
-        executor = open_slots(options, device, os.environ.get("OMP_NUM_THREADS", ""))
+    executor = _executor(options, stored)
     try:
         return _sweep_on(executor, options, stored, resumed, command)
     finally:
         executor.close()
 
 
+def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Local | Remote:
+    """Where cells are measured. Raises ValueError where a cluster has no device for them."""
+    from runners.sweep.executors import Local, Remote
+    from runners.sweep.findings import SlotSettings
+
+    place = place_of(os.environ)
+    if place is not None and chosen(options, stored, "parallel", ()):
+        from runners.sweep.rank_rows import RankExecutor
+
+        return RankExecutor(options.cell_timeout, place)
+    if options.executor == LOCAL:
+        return Local(options.cell_timeout)
+    from runners.sweep.ray_slots import RaySlots
+
+    device, threads = str(chosen(options, stored, "device", "auto")), os.environ.get("OMP_NUM_THREADS", "")
+    settings = SlotSettings(device, options.cell_timeout, harness_version(), threads)
+    return Remote(RaySlots(settings, options.accelerator or ""), settings.version)
+
+
 def _sweep_on(
-    executor: Executor, options: argparse.Namespace, stored: dict[str, Any], resumed: Path | None, command: str
+    executor: Local | Remote, options: argparse.Namespace, stored: dict[str, Any], resumed: Path | None, command: str
 ) -> int:
     """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
     grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
-    if resumed is None and type(executor) is Local and probed.device == "cpu" and "OMP_NUM_THREADS" in os.environ:
+    is_here = options.executor == LOCAL and place_of(os.environ) is None
+    if resumed is None and is_here and probed.device == "cpu" and "OMP_NUM_THREADS" in os.environ:
         grids = [dataclasses.replace(grid, threads=probed.properties.get("threads")) for grid in grids]
     earlier = _earlier(grids, stored)
     check_unchanged(grids[0], earlier)
@@ -179,7 +188,7 @@ def _sweep_on(
             store.replace_manifest(
                 dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
             )
-        failed = _collect(executor, store, probed, begun, todo, options) if begun else 0
+        failed = _collect(executor, store, probed, begun, todo, options) if begun is not None else 0
         path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
         say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
@@ -230,27 +239,25 @@ def _with_batches(grid: Grid, probed: ProbeResult) -> Grid:
 
 
 def _collect(
-    executor: Executor,
+    executor: Local | Remote,
     store: Store,
     probed: ProbeResult,
-    begun: Begun,
+    no_telemetry: str,
     todo: list[Cell],
     options: argparse.Namespace,
 ) -> int:
-    """Measure what is to do, in the session begun last; how many cells failed, or found no device."""
-    from runners.sweep.session import Limits
-
-    limits = Limits(options.time_budget, options.cell_timeout)
+    """Measure what is to do, in the session begun last; how many cells failed, or found no device. no_telemetry: why
+    there is none, "" if there is."""
     with Progress(len(todo)) as progress:
-        for line in _cautions(probed, begun):
+        for line in _cautions(probed, no_telemetry):
             progress.say(line)
         failed = 0
-        for run in executor.rows(store, todo, limits, progress, _notes(probed)):
+        for run in executor.rows(store, todo, options.time_budget, progress, _notes(probed)):
             failed += run.status not in MEASURED
         return failed + executor.unmeasured
 
 
-def _cautions(probed: ProbeResult, watch: Begun) -> list[str]:
+def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
     """What a person should know before the numbers come."""
     from measure.device.environment import host_state
 
@@ -263,8 +270,8 @@ def _cautions(probed: ProbeResult, watch: Begun) -> list[str]:
         )
     if probed.device == "cpu":
         lines.append("measuring on the CPU: there is no datasheet peak, the ceiling found here is the denominator")
-    if watch.reason:
-        lines.append(watch.reason)
+    if no_telemetry:
+        lines.append(no_telemetry)
     return lines
 
 

@@ -1,23 +1,26 @@
-"""What becomes of one cell, as records: what its worker measures, what the parent adds, and the row that says it.
+"""What becomes of one cell, as records: what its worker measures, what its session adds, and the rows that are kept.
 
-Torch-free and picklable: workers send these to the parent. Nothing is measured or written here.
+Torch-free and picklable: workers send these to their parent. Nothing is measured here.
 
-What travels to and from a slot, which has no run directory, is an order there and a result back. Its session writes
-into a `ResultStore`, and `keep` writes the same rows into the run, under the same checks, when the result has arrived:
-until then the cell is not measured.
+A session gets an order and gives a result, on this machine or on another one. `keep` writes results into the run: until
+then the cell is not measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from analysis.devices.precisions import PRECISIONS, unit_of
 from results.errors import Inconsistent
 from results.records.cell import Ceiling, Cell, Parameters, Run, Sample
 from results.records.counts import Operation, ProfiledOperation, Storage
-from results.records.rows import Record, header
+from results.records.rows import Record, digest, header
+from results.store.manifest import utc_now
 from results.store.store import Store
+from runners.sweep.plan import reason_against
+from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import uninterrupted
 
@@ -100,7 +103,7 @@ class CellMeasurement:
 
 @dataclass(frozen=True)
 class OperationTable:
-    """A step's operations as records alone: the parent, which receives it, has no torch. notes: what was unusual."""
+    """A step's operations as records only: the parent, which receives it, has no torch. notes: what was unusual."""
 
     operations: tuple[Operation, ...]
     storages: tuple[Storage, ...]
@@ -120,13 +123,11 @@ class SlotSettings:
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """What a slot says of itself before its first cell. utc_s: its clock, seconds since 1970. reason: why there is no
-    telemetry; empty if there is."""
+    """What a slot says of itself before its first cell. reason: why there is no telemetry; empty if there is."""
 
     host: str
     probed: ProbeResult
     preflight: Mapping[str, Any]
-    utc_s: float
     reason: str = ""
 
 
@@ -142,66 +143,60 @@ class Order:
     began_at: str
     traced: bool = False
 
+    def row(self, status: str = "", **known: Any) -> Run:
+        """The attempt's row before anything is measured, with the units of its policy on this device."""
+        policy = PRECISIONS[self.cell.precision]
+        unit = unit_of(policy.autocast or "float32", policy, self.cell.device)
+        own = {"attempt": self.attempt, "sitting": self.sitting, "started_at": self.began_at}
+        return blank_run(self.cell, status, **own, convolution_unit=unit, matmul_unit=unit, **known)
+
+
+class Orders:
+    """The orders of one run, each the next attempt at its cell."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._traced: dict[str, bool] = {}  # operation table → whether the run has it, whole
+
+    def order(self, cell: Cell, sitting: str, torch_version: str) -> Order:
+        """torch_version: where the cell will be measured."""
+        traced = False
+        if "exact" in cell.methods and not reason_against(cell):
+            identity = trace_id(cell, torch_version)
+            traced = self._traced[identity] = self._traced.get(identity) or self._store.has_operations(identity)
+        return Order(cell, self._store.next_attempt(cell.cell_id), sitting, torch_version, utc_now(), traced)
+
+
+def trace_id(cell: Cell, torch_version: str) -> str:
+    """What decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
+    policy = PRECISIONS[cell.precision]
+    table = [
+        cell.model,
+        hyper_of_cell(cell),
+        cell.batch_size,
+        policy.autocast,
+        policy.scaler,
+        cell.optimizer,
+        cell.layout,
+    ]
+    return digest([*table, torch_version, *filter(None, [cell.model_digest])])
+
 
 @dataclass
 class CellResult:
-    """One attempt at a cell, as its session wrote it. run: its row, None before it is committed. profile: of its works.
-    recordings: (work, recorder, content, command) of each. lines: what is to be told."""
+    """One attempt at a cell. profile: of its works; ceilings, tables: of the device and of a step, found on the way."""
 
-    run: Run | None = None
-    rows: Rows = field(default_factory=dict)
+    run: Run
+    rows: dict[str, Sequence[Record]] = field(default_factory=dict)
     profile: Sequence[ProfiledOperation] = ()
-    recordings: list[tuple[str, str, bytes, str]] = field(default_factory=list)
+    recordings: Mapping[str, WorkRecording] = field(default_factory=dict)
     ceilings: list[Ceiling] = field(default_factory=list)
     tables: dict[str, OperationTable] = field(default_factory=dict)
-    lines: Sequence[str] = ()
+    lines: Sequence[str] = ()  # to be told
 
-
-class ResultStore:
-    """Has the methods of a `Store` that a session calls, and keeps what they are given until `take`."""
-
-    def __init__(self, order: Order) -> None:
-        self.order, self._result = order, CellResult()
-        self._known: set[str] = set()
-
-    def next_attempt(self, cell_id: str) -> int:
-        """The number that came with the order."""
-        return self.order.attempt
-
-    def has_operations(self, trace_id: str) -> bool:
-        """Whether the run has the table, or had it from here."""
-        return self.order.traced or trace_id in self._known
-
-    def write_operations(
-        self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
-    ) -> dict[str, list[Any]]:
-        self._known.add(trace_id)
-        self._result.tables[trace_id] = OperationTable(tuple(operations), tuple(storages))
-        return {}
-
-    def append_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        self._result.ceilings += ceilings
-
-    def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]:
-        self._result.profile = tuple(rows)
-        return {}
-
-    def write_recording(
-        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes, command: str = ""
-    ) -> dict[str, list[Any]]:
-        self._result.recordings.append((work, source, packed, command))
-        return {}
-
-    def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
-        self._result.run, self._result.rows = run, dict(rows)
-
-    def take(self, lines: Sequence[str]) -> CellResult:
-        """The result; nothing of it is kept here. Raises ValueError if no attempt was committed."""
-        result, self._result = self._result, CellResult()
-        if result.run is None:
-            raise ValueError("expected an attempt that was committed, got none")
-        result.lines = lines
-        return result
+    def learn(self, **fields: Any) -> None:
+        """Adds to what is known of the attempt."""
+        self.run = replace(self.run, **fields)
 
 
 def keep(store: Store, measured: Sequence[tuple[Order, CellResult]], notes: Sequence[str] = ()) -> list[Run]:
@@ -213,14 +208,13 @@ def keep(store: Store, measured: Sequence[tuple[Order, CellResult]], notes: Sequ
     with uninterrupted():
         store.append_ceilings([row for _, result in measured for row in result.ceilings])
         try:
-            attempts = [(_run(store, order, result, notes), result.rows) for order, result in measured]
+            attempts = [(_run(store, result, notes), result.rows) for _, result in measured]
             store.commit_group(attempts)
             return [run for run, _ in attempts]
         except (ValueError, Inconsistent) as fault:
             if len(measured) == 1:
-                order, result = measured[0]
-                took_s = None if result.run is None else result.run.duration_s
-                run = failure(order, f"its rows cannot be kept: {fault}", took_s)
+                ((order, result),) = measured
+                run = order.row("crashed", reason=f"its rows cannot be kept: {fault}", duration_s=result.run.duration_s)
                 store.commit(run, {})
                 return [run]
         return [
@@ -228,21 +222,17 @@ def keep(store: Store, measured: Sequence[tuple[Order, CellResult]], notes: Sequ
         ]
 
 
-def _run(store: Store, order: Order, result: CellResult, notes: Sequence[str]) -> Run:
-    """The row of a result, whose files that are no rows are written; their seals go into it."""
-    assert result.run is not None  # `take` gives no other
-    seals: dict[str, Any] = {}
-    for trace_id, table in result.tables.items():
-        store.write_operations(trace_id, table.operations, table.storages)
+def _run(store: Store, result: CellResult, notes: Sequence[str]) -> Run:
+    """The row of a result, whose files that are no rows are written; their checksums go into it."""
+    run, seals = result.run, dict[str, Any]()
+    for identity, table in result.tables.items():
+        store.write_operations(identity, table.operations, table.storages)
     if result.profile:
-        seals |= store.write_profile(order.cell.cell_id, order.attempt, result.profile)
-    for recording in result.recordings:
-        seals |= store.write_recording(order.cell.cell_id, order.attempt, *recording)
-    warnings = (*notes, *result.run.warnings)
-    return replace(result.run, started_at=order.began_at, warnings=warnings, committed=seals)
-
-
-def failure(order: Order, reason: str, duration_s: float | None = None) -> Run:
-    """The row of a cell that crashed and of which nothing else can be kept."""
-    known = {"attempt": order.attempt, "sitting": order.sitting, "started_at": order.began_at}
-    return blank_run(order.cell, "crashed", reason=reason, duration_s=duration_s, **known)
+        try:
+            seals |= store.write_profile(run.cell_id, run.attempt, result.profile)
+        except ValueError as fault:
+            lost = dict.fromkeys(run.profiled, f"its profile cannot be kept: {fault}")
+            run = replace(run, profiled=(), unprofiled={**run.unprofiled, **lost})
+    for work, kept in result.recordings.items():
+        seals |= store.write_recording(run.cell_id, run.attempt, work, run.profile, kept.content, kept.command)
+    return replace(run, warnings=(*notes, *run.warnings), committed=seals)

@@ -6,6 +6,7 @@ Names are checked here; nothing is imported that is slow, and nothing is asked o
 
 import argparse
 import dataclasses
+import importlib.util
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,10 @@ from types import MappingProxyType
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
+from analysis.parallel.rank_grid import parse_plan
 from measure.counters.harness.registry import COUNTERS
 from results.records.cell import Cell, Parameters
-from results.records.rows import MALLOC_SETTINGS, RECORDERS, RETAIN
+from results.records.rows import MALLOC_SETTINGS, RECORDERS, RETAIN, WORKS
 from runners.cli.arguments import (
     LinesFormatter,
     Parser,
@@ -28,9 +30,8 @@ from runners.cli.arguments import (
 from runners.cli.exits import as_mistake
 from runners.cli.model_options import INPUT, LAYOUTS, Options, parser_of, several
 from runners.sweep import models as sweep_models
-from runners.sweep.executors.choice import EXECUTORS, LOCAL, ONE_DEVICE, RANK_OPTIONS, check_ranks
 from runners.sweep.plan import METHODS, Grid, cells, check_profile
-from runners.workers.devices import ProbeResult, check_name, place_of
+from runners.workers.devices import Place, ProbeResult, check_name, place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 RUNS = Path("results/runs")
@@ -38,6 +39,16 @@ DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
 DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
 DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
 SMALLEST_TIMEOUT_S = 1.0
+
+LOCAL, RAY = "local", "ray"
+
+RAY_PACKAGE = "ray>=2.49,<3"
+"""What to install for RAY."""
+
+TORCHRUN = "torchrun --nproc-per-node N -m runners.sweep …"
+
+ONE_DEVICE = ("compile", "paired_ceiling", "profile")
+"""Options of a step on one device."""
 
 FED = ("inputs", "batch_maker")
 """Options that say what a model is fed."""
@@ -124,6 +135,14 @@ def _on_off(text: str) -> bool:
     return text == "on"
 
 
+def _plan(text: str) -> str:
+    """A plan as it is kept."""
+    try:
+        return parse_plan(text).name
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault
+
+
 SWITCH: Mapping[str, Any] = {"action": "store_true", "default": None}
 
 OPTIONS: Mapping[str, Options] = {
@@ -151,7 +170,20 @@ OPTIONS: Mapping[str, Options] = {
         "size": {"action": _Sizes},
         "--data": {"help": "synthetic (default) or cifar10:DIR"},
     },
-    "on several ranks": RANK_OPTIONS,
+    "on several ranks": {
+        "--parallel": {
+            "nargs": "+",
+            "type": _plan,
+            "metavar": "PLAN",
+            "help": f"under {TORCHRUN}: ddp=2, fsdp=4, …, one after another (default: ddp over all ranks; "
+            "docs/cluster.md)",
+        },
+        "--scaling": {
+            "choices": ("strong", "weak"),
+            "help": "of --parallel: whether --batch-sizes are of all ranks together (strong, default) or of each "
+            "replica",
+        },
+    },
     "how it is counted and timed": {
         "--methods": several(
             names("method", METHODS),
@@ -205,7 +237,7 @@ OPTIONS: Mapping[str, Options] = {
             help="with --resume: failed, unconverged: measure again what failed, or whose interval is too wide",
         ),
         "--executor": {
-            "choices": EXECUTORS,
+            "choices": (LOCAL, RAY),
             "default": LOCAL,
             "help": "where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
         },
@@ -258,6 +290,50 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     values |= {"executor": options.executor}
     plans = tuple(chosen(options, stored, "parallel", ()))
     check_ranks(plans, values, place_of(os.environ))
+
+
+def check_executor(options: argparse.Namespace) -> None:
+    """What can be checked without a cluster. Raises ValueError, one line, where Ray is not installed, or an option does
+    not go with the executor."""
+    if options.executor == LOCAL:
+        if options.accelerator:
+            raise ValueError(f"--accelerator: expected --executor {RAY} beside it, got --executor {LOCAL}")
+        return
+    if options.profile == "nsys":
+        raise ValueError(f"--profile: expected kineto with --executor {RAY}, got nsys")
+    if options.device not in (None, "auto", "cpu", "cuda"):
+        raise ValueError(f"--device: expected auto, cpu or cuda with --executor {RAY}, got {options.device}")
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError(f"--executor {RAY}: ray is not installed: python -m pip install '{RAY_PACKAGE}'")
+
+
+def check_ranks(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) -> None:
+    """Raises ValueError for plans that these processes or these options do not go with. values: option → its value."""
+    if not plans:
+        return
+    if place is None:
+        raise ValueError(f"--parallel: expected to be started as {TORCHRUN}, got a single process")
+    for plan in plans:
+        grid = parse_plan(plan)
+        if grid.world > place.world:
+            raise ValueError(
+                f"--parallel: expected plans of at most {place.world} ranks, as torchrun started, got {plan}"
+            )
+    for name in ONE_DEVICE:
+        value = values.get(name)
+        if any(value) if isinstance(value, (list, tuple)) else value:
+            raise ValueError(f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks")
+    if values.get("executor", LOCAL) != LOCAL:
+        raise ValueError(f"--executor: expected {LOCAL} with --parallel, got {values['executor']}")
+    if (values.get("data") or "synthetic") != "synthetic":
+        raise ValueError(f"--data: expected synthetic with --parallel, got {values['data']}")
+    recording = [method for method in values.get("methods") or () if method in WORKS]
+    if recording:
+        raise ValueError(f"--methods: expected theory or exact with --parallel, got {','.join(recording)}")
+    if values.get("batch_sizes") == ():
+        raise ValueError("--batch-sizes: expected sizes with --parallel, got auto")
+    if (device := str(values.get("device", "auto"))) not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"--device: expected auto, cpu or cuda with --parallel: each rank has its own; got {device}")
 
 
 def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:

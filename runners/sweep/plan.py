@@ -3,15 +3,14 @@
 Pure and torch-free. A cell appears once; its place in the order of its repeat is decided by the seed.
 
 A cell takes what its protocol needs at least, and more: counting, the first step, in which algorithms are searched, and
-in a fresh process the context of the device and its libraries. How much more is learnt from the session itself, apart
-for cells in a fresh process and in one that has measured before (`Planning`).
+in a fresh process the context of the device and its libraries. How much more is learnt from cells before (`Budget`).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -23,6 +22,7 @@ from results.records.rows import WORKS
 from runners.cli.exits import as_mistake
 from runners.sweep.models import catalogue_entry, digests
 from runners.workers.any_model import hyper_of_cell
+from runners.workers.pool import Stopwatch
 from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.catalogue.files import CLASSES
 
@@ -245,24 +245,44 @@ QUICK_CEILING_S = 2.5
 SPARE_RATIO = 1.2
 """How much longer than that the next cell is taken to need."""
 
-REMEMBERED = 10
-"""Cells of each kind: a slow one is forgotten after so many."""
+LEAST_SHARE = 3.0
+"""Of a time budget a cell may take this many times its least, whatever its share is."""
 
 
-@dataclass
-class Planning:
-    """What cells of one session took beyond their least, by whether their process was fresh."""
+class Budget:
+    """The time of a sweep, from now on. limit_s: None: no limit."""
 
-    _beyond_s: dict[bool, deque[float]] = field(default_factory=dict)
+    def __init__(self, limit_s: float | None) -> None:
+        self._limit_s, self._stopwatch, self._longest_s = limit_s, Stopwatch(), 0.0
 
-    def learn(self, fresh: bool, least_s: float, took_s: float) -> None:
+    @property
+    def _left_s(self) -> float:
+        return math.inf if self._limit_s is None else self._limit_s - self._stopwatch.elapsed_s
+
+    def learn(self, took_s: float | None) -> None:
         """One more cell has ended."""
-        self._beyond_s.setdefault(fresh, deque(maxlen=REMEMBERED)).append(max(0.0, took_s - least_s))
+        self._longest_s = max(self._longest_s, took_s or 0.0)
 
-    def needs_s(self, fresh: bool, least_s: float) -> float:
-        """What a cell is taken to need: its least, the most that one like it took beyond, and a fifth to spare."""
-        seen = self._beyond_s.get(fresh) or self._beyond_s.get(not fresh) or (0.0,)
-        return SPARE_RATIO * (least_s + max(seen))
+    def fits(self, least_s: float) -> bool:
+        """Whether a cell would end in time that takes its least or as long as the longest so far, and a fifth more."""
+        return self._left_s >= SPARE_RATIO * max(least_s, self._longest_s)
+
+    def share_s(self, waiting: int, least_s: float) -> float | None:
+        """What the next of so many cells may take: its share, but enough to settle in, and no more than there is."""
+        left_s = self._left_s
+        return None if self._limit_s is None else max(0.0, min(left_s, max(LEAST_SHARE * least_s, left_s / waiting)))
+
+
+def ceiling_key(cell: Cell) -> tuple[str, str, str]:
+    """Device, precision, allocator: each has a ceiling of its own in a session."""
+    return cell.device, cell.precision, cell.malloc
+
+
+def planned_s(cells: Sequence[Cell]) -> float:
+    """The least that these take, one after the other."""
+    trained = [cell for cell in cells if not reason_against(cell)]
+    first = {ceiling_key(cell): cell for cell in reversed(trained)}
+    return sum(least_s(cell, ceiling_known=first[ceiling_key(cell)] is not cell) for cell in trained)
 
 
 def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:

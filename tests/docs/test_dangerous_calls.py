@@ -14,7 +14,7 @@ SINGLE = ("setup.py",)
 ALLOWED = {
     ("analysis/formula/algebra/evaluate.py", "eval"): "code that it builds itself, of numbers and symbols",
     (
-        "runners/sweep/ranks/peers.py",
+        "runners/sweep/rank_peers.py",
         "pickle.loads",
     ): "what ranks of one torchrun tell each other, as in torch",
     ("runners/workers/pool.py", "pickle.loads"): "the answer of a process of its own",

@@ -7,7 +7,7 @@ import pytest
 from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import clock_for
 from measure.timing.protocols import CPU_PROTOCOL
-from measure.timing.rank_blocks import END, BlockOrder, agreed_blocks, follow_orders, slowest_blocks
+from measure.timing.rank_blocks import END, BlockOrder, follow_orders, join_blocks
 from results.errors import Inconsistent
 from results.records.cell import Sample
 
@@ -67,7 +67,7 @@ def test_of_each_block_the_slowest_rank_is_taken_where_the_first_ran_it() -> Non
         block(2, 105.0, 6.0),
         block(1, 1.0, 9.0, "phase", "x"),
     ]
-    found = slowest_blocks(first, [other])
+    found = join_blocks([first, other])[1]
     assert [(each.start_s, each.wall_s, each.part) for each in found] == [
         (0.0, 2.0, "warmup"),
         (2.0, 3.0, "measure"),
@@ -94,12 +94,12 @@ ASIDE_OTHER = [
 
 
 def test_what_the_first_rank_set_aside_is_set_aside_on_all() -> None:
-    first, other = agreed_blocks([ASIDE_FIRST, ASIDE_OTHER])
+    first, other = join_blocks([ASIDE_FIRST, ASIDE_OTHER])[0]
     assert first == ASIDE_FIRST
     assert [each.part for each in other] == ["warmup", "measure", "disturbed", "measure", "phase"]
     assert [each.wall_s for each in other] == [each.wall_s for each in ASIDE_OTHER]
     with pytest.raises(Inconsistent, match="blocks of equal steps on all ranks"):
-        agreed_blocks([ASIDE_FIRST, ASIDE_OTHER[1:]])
+        join_blocks([ASIDE_FIRST, ASIDE_OTHER[1:]])
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -107,13 +107,13 @@ def test_a_block_in_which_one_rank_was_suspended_is_used_on_none(rank: int) -> N
     """The others waited for it."""
     ranks = [list(ASIDE_FIRST), list(ASIDE_OTHER), list(ASIDE_OTHER)]
     ranks[rank][1] = dataclasses.replace(ranks[rank][1], part="suspended")
-    for found in agreed_blocks(ranks):
+    for found in join_blocks(ranks)[0]:
         assert [each.part for each in found] == ["warmup", "suspended", "disturbed", "measure", "phase"]
 
 
 def test_a_block_that_the_first_rank_set_aside_keeps_that_ranks_wait() -> None:
     """A gate asks whether it waited for so much of its time: the other rank did not."""
-    found = slowest_blocks(ASIDE_FIRST, [ASIDE_OTHER])
+    found = join_blocks([ASIDE_FIRST, ASIDE_OTHER])[1]
     assert [(each.part, each.wall_s) for each in found[:4]] == [
         ("warmup", 1.0), ("measure", 4.5), ("disturbed", 5.0), ("measure", 4.0),
     ]  # fmt: skip
@@ -121,4 +121,4 @@ def test_a_block_that_the_first_rank_set_aside_keeps_that_ranks_wait() -> None:
 
 def test_ranks_that_ran_other_blocks_are_refused() -> None:
     with pytest.raises(Inconsistent, match="blocks of equal steps on all ranks"):
-        slowest_blocks([block(2, 0.0, 1.0)], [[block(3, 0.0, 1.0)]])
+        join_blocks([[block(2, 0.0, 1.0)], [block(3, 0.0, 1.0)]])

@@ -92,7 +92,7 @@ def swept(folder: Path, monkeypatch: pytest.MonkeyPatch, host: PlannedHost, **ru
     monkeypatch.setattr("measure.timing.blocks.core_state", host.core_state)
     scene = Scene(folder / "run", monkeypatch)
     scene.answers[MEASURE] = lambda cell, _protocol: measured(cell, protocol)
-    list(scene.session().each([cell("synthetic_convolution", methods=("exact",))]))
+    list(scene.rows([cell("synthetic_convolution", methods=("exact",))]))
     data = read_run(scene.path)
     (run,) = data.runs
     run = dataclasses.replace(run, duration_s=None)  # of the real clock

@@ -155,7 +155,7 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
         WorkFindings(unprofiled={"one": "no memory"}) if work == "one" else WorkFindings(profiled=[work])
     )
     asked = cell(methods=("one", "batch", "exact"), profile="nsys")
-    (run,) = list(scene.session().each([asked]))
+    (run,) = list(scene.rows([asked]))
     assert dict(run.unprofiled) == {"one": "no memory"}
     assert scene.said.index("end measure") < scene.said.index("start record")
     assert [command[-1] for command, *_ in scene.asked(nsight.TASK)] == ["batch"]

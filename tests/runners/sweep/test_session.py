@@ -15,9 +15,8 @@ from results.records.counts import ProfiledOperation
 from results.records.rows import MEASURED, STATUSES
 from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
-from runners.sweep.findings import WorkFindings
+from runners.sweep.findings import WorkFindings, trace_id
 from runners.sweep.plan import CEILING_BUDGET_S, SPARE_RATIO, least_s
-from runners.sweep.session import trace_id
 from runners.workers.pool import WorkerFault
 from tests.support.fakes.fake_session import (
     CEILINGS,
@@ -51,7 +50,7 @@ class TestOneRowACell:
         outcomes = [WorkerFault(status, f"because {status}") for status in FAULTS]
         outcomes += [measured("not_converged", "too wide"), measured("ok")]
         scene.answers[MEASURE] = in_turn(*outcomes)
-        runs = list(scene.session().each([cell(model) for model in self.MODELS]))
+        runs = list(scene.rows([cell(model) for model in self.MODELS]))
         assert [run.status for run in runs] == [*FAULTS, "not_converged", "ok"]
         assert {*FAULTS, "not_converged", "ok", "interrupted"} == set(STATUSES)
         data = read_run(scene.path)
@@ -62,7 +61,7 @@ class TestOneRowACell:
 
     def test_each_measurement_keeps_its_rows(self, scene):
         scene.answers[MEASURE] = measured(first_loss=2.5, host_bound=None)
-        (run,) = list(scene.session().each([cell()]))
+        (run,) = list(scene.rows([cell()]))
         data = read_run(scene.path)
         assert data.samples["index"].tolist() == [0, 1, 2]
         assert data.samples["wall_s"].tolist() == [0.5, 0.625, 0.75]
@@ -74,7 +73,7 @@ class TestOneRowACell:
         assert set(data.runs[0].committed) >= {"samples.csv", "telemetry.csv", "flop_counts.csv"}
 
     def test_a_cell_known_not_to_train_asks_nobody(self, scene):
-        (run,) = list(scene.session().each([cell(batch_size=1, image_size=32)]))
+        (run,) = list(scene.rows([cell(batch_size=1, image_size=32)]))
         assert run.status == "invalid"
         assert "batch of at least 2" in run.reason
         assert scene.calls == scene.counted == []
@@ -82,43 +81,42 @@ class TestOneRowACell:
     def test_rows_that_could_not_be_read_back_cost_the_cell_and_not_the_sweep(self, scene):
         broken = dataclasses.replace(measured(), run=dataclasses.replace(measured().run, parameters=1.5))
         scene.answers[MEASURE] = in_turn(broken, measured())
-        runs = list(scene.session().each([cell(), cell("vgg11")]))
+        runs = list(scene.rows([cell(), cell("vgg11")]))
         assert [run.status for run in runs] == ["crashed", "ok"]
         assert runs[0].reason.startswith("its rows cannot be kept: ")
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
 
     def test_a_fault_of_the_parent_is_the_cells_alone(self, scene):
         scene.watch.fault = RuntimeError("a bug")
-        session = scene.session()
-        runs = list(session.each([cell()]))
+        runs = list(scene.rows([cell()]))
         assert (runs[0].status, runs[0].reason) == ("crashed", "RuntimeError: a bug")
         scene.watch.fault = None
-        assert [run.status for run in list(session.each([cell("vgg11")]))] == ["ok"]
+        assert [run.status for run in list(scene.rows([cell("vgg11")]))] == ["ok"]
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
 
 
 class TestWorkers:
     def test_one_worker_for_the_cells_of_one_key(self, scene):
-        list(scene.session().each([cell(), cell("vgg11"), cell(batch_size=4)]))
+        list(scene.rows([cell(), cell("vgg11"), cell(batch_size=4)]))
         assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
 
     @pytest.mark.parametrize(
         "change", [{"precision": "amp-bf16"}, {"compile": True}, {"repeat": 1}, {"device": "cuda"}]
     )
     def test_another_key_gets_a_fresh_worker(self, scene, change):
-        list(scene.session().each([cell(), cell(), cell(**change)]))
+        list(scene.rows([cell(), cell(), cell(**change)]))
         assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
 
     @pytest.mark.parametrize(("status", "workers"), [("not_converged", 1), ("invalid", 2)])
     def test_after_a_cell_that_was_no_measurement_too(self, scene, status, workers):
         scene.answers[MEASURE] = in_turn(measured(status, "x"), measured(), measured())
-        list(scene.session().each([cell(), cell("vgg11"), cell("vgg13")]))
+        list(scene.rows([cell(), cell("vgg11"), cell("vgg13")]))
         assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * workers
 
     def test_no_worker_is_left_at_the_end_whatever_happens(self, scene):
         scene.answers[MEASURE] = OSError(errno.EMFILE, "too many open files")
         with pytest.raises(OSError, match="too many"):
-            list(scene.session().each([cell()]))
+            list(scene.rows([cell()]))
         assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
 
 
@@ -126,7 +124,7 @@ class TestCounts:
     def test_the_batches_of_all_cells_are_counted_together_and_each_cell_keeps_its_own(self, scene):
         """So that the order in which cells come changes no row, and nothing is counted twice."""
         cells = [cell(batch_size=1), cell(batch_size=64), cell(batch_size=8)]
-        list(scene.session().each(cells))
+        list(scene.rows(cells))
         assert [batches for *_, batches in scene.counted] == [(1, 2, 8, 16)] * 2
         frame = read_run(scene.path).flop_counts
         found = {c.batch_size: set(frame[frame["cell_id"] == c.cell_id]["batch_size"]) for c in cells}
@@ -137,7 +135,7 @@ class TestTraces:
     def test_written_once_for_cells_that_share_it_and_each_refers_to_it(self, scene):
         """fp32 and tf32 are one dtype policy; autocast, batch, optimizer and layout are not."""
         cells = [cell(device="cuda"), cell(device="cuda", precision="tf32"), cell(device="cuda", repeat=1)]
-        runs = list(scene.session().each(cells))
+        runs = list(scene.rows(cells))
         assert scene.tasks("trace") == [TRACE]
         (identity,) = {run.trace_id for run in runs}
         assert read_operations(scene.path, identity)[0] == operations()
@@ -163,12 +161,12 @@ class TestTraces:
         assert trace_id(cell(**change), "2.15.0") == trace_id(cell(), "2.15.0")
 
     def test_a_damaged_one_is_made_again(self, scene):
-        (run,) = list(scene.session().each([cell()]))
+        (run,) = list(scene.rows([cell()]))
         for file in (scene.path / "operations").iterdir():
             file.write_bytes(file.read_bytes()[:40])
         scene.reopen()
         assert scene.store.done() == {}, "the cell's rows are not intact"
-        (again,) = list(scene.session().each([cell()]))
+        (again,) = list(scene.rows([cell()]))
         assert (again.status, again.attempt, again.trace_id) == ("ok", 2, run.trace_id)
         assert read_operations(scene.path, run.trace_id)[0] == operations()
         assert statuses(scene) == {"resnet18": "ok"}
@@ -176,7 +174,7 @@ class TestTraces:
     @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
     def test_a_tracer_that_fails_does_not_keep_a_cell_from_being_measured(self, scene, status):
         scene.answers[TRACE] = WorkerFault(status, "so it is")
-        (run,) = list(scene.session().each([cell()]))
+        (run,) = list(scene.rows([cell()]))
         assert (run.status, run.trace_id) == ("ok", "")
         assert run.warnings[0] == f"trace: {status}: so it is"
 
@@ -184,7 +182,7 @@ class TestTraces:
         scene.answers[TRACE] = WorkerFault(
             "invalid", "resnet18 cannot take this batch and these sizes: kernel too large"
         )
-        (run,) = list(scene.session().each([cell()]))
+        (run,) = list(scene.rows([cell()]))
         assert (run.status, run.reason) == (
             "invalid",
             "resnet18 cannot take this batch and these sizes: kernel too large",
@@ -195,7 +193,7 @@ class TestTraces:
 class TestCeilings:
     def test_once_for_each_precision_in_the_worker_that_measures(self, scene):
         cells = [cell(), cell("vgg11"), cell(precision="amp-bf16"), cell(repeat=1)]
-        list(scene.session().each(cells))
+        list(scene.rows(cells))
         assert scene.asked(CEILINGS) == [
             ("s1", "cpu", "fp32", CEILING_BUDGET_S["cpu"], "default"),
             ("s1", "cpu", "amp-bf16", CEILING_BUDGET_S["cpu"], "default"),
@@ -205,13 +203,13 @@ class TestCeilings:
         assert scene.tasks("measure")[:2] == [CEILINGS, MEASURE], "before the first cell"
 
     def test_a_deterministic_cell_gets_a_worker_that_has_multiplied_nothing(self, scene):
-        list(scene.session().each([cell(deterministic=True), cell("vgg11", deterministic=True)]))
+        list(scene.rows([cell(deterministic=True), cell("vgg11", deterministic=True)]))
         assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
         assert scene.tasks("measure") == [CEILINGS, MEASURE, MEASURE]
 
     def test_none_is_said_and_not_asked_again(self, scene):
         scene.answers[CEILINGS] = WorkerFault("crashed", "so it is")
-        runs = list(scene.session().each([cell(), cell("vgg11")]))
+        runs = list(scene.rows([cell(), cell("vgg11")]))
         assert [run.status for run in runs] == ["ok", "ok"]
         assert len(scene.asked(CEILINGS)) == 1
         assert "no ceiling of fp32 on cpu: crashed: so it is" in scene.stream.getvalue()
@@ -249,17 +247,17 @@ class TestWorks:
 
     def test_each_is_asked_for_after_the_cells_own_step(self, scene):
         of = with_works()
-        list(scene.session().each([of]))
+        list(scene.rows([of]))
         assert scene.asked(WORK) == [(of.cell_id, *task) for task in TASKS]
         assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 6]
 
     @pytest.mark.parametrize(("device", "processes"), [("cpu", 1), ("cuda", 2)])
     def test_no_other_cell_is_timed_by_a_process_that_has_profiled_on_a_gpu(self, scene, device, processes):
-        list(scene.session().each([with_works(device=device), with_works(model="vgg11", device=device)]))
+        list(scene.rows([with_works(device=device), with_works(model="vgg11", device=device)]))
         assert scene.said.count("start measure") == processes
 
     def test_what_they_gave_is_kept_and_committed_with_the_cell(self, scene):
-        (run,) = list(scene.session().each([with_works()]))
+        (run,) = list(scene.rows([with_works()]))
         assert (run.status, run.profiled, run.unprofiled) == ("ok", ("one", "batch", "last"), {})
         assert run.warnings.count("profile: note") == 1
         data = read_run(scene.path)
@@ -275,7 +273,7 @@ class TestWorks:
             return WorkerFault(status, "so it is") if work == "batch" else answered(cell_id, work, profiled)
 
         scene.answers[WORK] = dies
-        runs = list(scene.session().each([with_works(), cell("vgg11")]))
+        runs = list(scene.rows([with_works(), cell("vgg11")]))
         assert [run.status for run in runs] == ["ok", "ok"]
         assert runs[0].profiled == ("one",)
         later = "not tried after batch: so it is"
@@ -286,12 +284,11 @@ class TestWorks:
 
     def test_an_error_of_the_device_is_the_cells(self, scene):
         scene.answers[WORK] = WorkerFault("device_error", "CUDA error: an illegal memory access was encountered")
-        runs = list(scene.session().each([with_works(), cell("vgg11")]))
+        runs = list(scene.rows([with_works(), cell("vgg11")]))
         assert [run.status for run in runs] == ["device_error", "ok"]
         assert not (scene.path / "profiles").exists()
 
-    def test_the_cells_limit_is_that_of_all_together(self, scene, monkeypatch):
-        monkeypatch.setattr("runners.sweep.session.Stopwatch", lambda: Lap(scene))
+    def test_the_cells_limit_is_that_of_all_together(self, scene):
 
         def takes(seconds, answer):
             def task(*arguments):
@@ -302,7 +299,7 @@ class TestWorks:
 
         scene.answers[MEASURE] = takes(10.0, lambda *_: measured())
         scene.answers[WORK] = takes(4.0, answered)
-        list(scene.session(cell_timeout_s=17.0).each([with_works()]))
+        list(scene.rows([with_works()], cell_timeout_s=17.0))
         limits_s = [call.timeout_s for call in scene.calls if call.task in (MEASURE, WORK)]
         assert limits_s == [17.0, 7.0, 3.0, 1.0, 1.0, 1.0, 1.0], (
             "a second at least, in which it says that it was left out"
@@ -320,13 +317,11 @@ class TestTimeBudget:
         scene.answers[MEASURE] = answer
 
     @pytest.mark.parametrize(("budget_s", "fitting"), [(100.0, 3), (95.0, 2)])
-    def test_no_cell_is_started_that_will_not_finish(self, scene, monkeypatch, budget_s, fitting):
+    def test_no_cell_is_started_that_will_not_finish(self, scene, budget_s, fitting):
         """Cells of 30 s; the next is taken to need 36. Of 100 s two cells leave 40, three 10; of 95 s two leave 35."""
-        monkeypatch.setattr("runners.sweep.session.Stopwatch", lambda: Lap(scene))
         self.take(scene, 30.0)
         models = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet")
-        session = scene.session(time_budget_s=budget_s)
-        runs = list(session.each([cell(model) for model in models]))
+        runs = list(scene.rows([cell(model) for model in models], time_budget_s=budget_s))
         assert len(runs) == len(read_run(scene.path).runs) == fitting
         assert f"time budget: {5 - fitting} of 5 cells not started; --resume goes on" in scene.stream.getvalue()
 
@@ -334,11 +329,11 @@ class TestTimeBudget:
         """Of 150 s ten cells have 15 s each, and the last one all that is left. Of 40 cells each may take three times
         its least: 3 × (1 + 2) s on a CPU."""
         self.take(scene, 0.0)
-        list(scene.session(time_budget_s=150.0).each([cell(seed=seed) for seed in range(10)]))
+        list(scene.rows([cell(seed=seed) for seed in range(10)], time_budget_s=150.0))
         found = [protocol.longest_s for _, protocol in scene.asked(MEASURE)]
         assert (found[0], found[-1]) == pytest.approx((15.0, Protocol.for_device("cpu").longest_s))
         scene.calls.clear()
-        list(scene.session(time_budget_s=150.0).each([cell(seed=seed) for seed in range(100, 140)]))
+        list(scene.rows([cell(seed=seed) for seed in range(100, 140)], time_budget_s=150.0))
         assert scene.asked(MEASURE)[0][1].longest_s == pytest.approx(9.0)
 
     def test_the_first_cell_needs_its_ceiling_too(self, scene):
@@ -346,28 +341,17 @@ class TestTimeBudget:
         assert least_s(cell()) == pytest.approx(SPARE_RATIO * (1.0 + 2.0 + 8.0))
         assert least_s(cell(), ceiling_known=True) == pytest.approx(SPARE_RATIO * 3.0)
         self.take(scene, 0.0)
-        assert list(scene.session(time_budget_s=13.0).each([cell()])) == []
+        assert list(scene.rows([cell()], time_budget_s=13.0)) == []
         scene.clock.elapsed_s = 0.0
-        runs = list(scene.session(time_budget_s=13.3).each([cell(), cell("vgg11")]))
+        runs = list(scene.rows([cell(), cell("vgg11")], time_budget_s=13.3))
         assert len(runs) == 2
-
-
-class Lap:
-    """A stopwatch on the scene's clock."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.scene, self.origin_s = scene, scene.clock.elapsed_s
-
-    @property
-    def elapsed_s(self) -> float:
-        return self.scene.clock.elapsed_s - self.origin_s
 
 
 class TestInterruption:
     def test_what_was_measured_is_kept_and_the_cell_at_work_is_a_row(self, scene):
         scene.answers[MEASURE] = in_turn(measured(), KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            list(scene.session().each([cell(), cell("vgg11"), cell("vgg13")]))
+            list(scene.rows([cell(), cell("vgg11"), cell("vgg13")]))
         assert statuses(scene) == {"resnet18": "ok", "vgg11": "interrupted"}
         assert scene.said[-2:] == ["end measure", "end trace"]
         scene.reopen()
@@ -380,7 +364,7 @@ class TestInterruption:
         scene = Scene(tmp_path / "run", monkeypatch, disk)
         scene.answers[MEASURE] = lambda *_: disk.arm() or measured()
         with pytest.raises(KeyboardInterrupt):
-            list(scene.session().each([cell(), cell("vgg11")]))
+            list(scene.rows([cell(), cell("vgg11")]))
         assert disk.rang
         assert statuses(scene) == {"resnet18": "ok"}
         assert len(read_run(scene.path).all_runs) == 1
@@ -418,15 +402,14 @@ class TestStoreFaults:
         disk = Failing(part=part)
         scene = Scene(tmp_path / "run", monkeypatch, disk)
         scene.answers[MEASURE] = in_turn(measured(), measured(), measured())
-        session = scene.session()
-        list(session.each([cell()]))
+        list(scene.rows([cell()]))
         disk.broken = True
         with pytest.raises(StoreFault, match="--resume goes on"):
-            list(session.each([cell("vgg11"), cell("vgg13")]))
+            list(scene.rows([cell("vgg11"), cell("vgg13")]))
         assert statuses(scene) == {"resnet18": "ok"}
         disk.broken = False
         scene.reopen()
-        runs = list(scene.session().each([cell("vgg11")]))
+        runs = list(scene.rows([cell("vgg11")]))
         assert [run.status for run in runs] == ["ok"]
         assert statuses(scene) == {"resnet18": "ok", "vgg11": "ok"}
 
@@ -440,7 +423,7 @@ class TestALostDevice:
             return WorkerFault("device_error", "AcceleratorError: CUDA error: unspecified launch failure")
 
         scene.answers[MEASURE] = lambda cell, protocol: dies() if cell.model == "vgg11" else measured()
-        runs = list(scene.session().each([cell(), cell("vgg11"), cell("resnet34"), cell("alexnet")]))
+        runs = list(scene.rows([cell(), cell("vgg11"), cell("resnet34"), cell("alexnet")]))
         assert [run.status for run in runs] == ["ok", "device_error"]
         assert [run.warnings for run in runs] == [("energy: made up",), (self.LOST,)]
         assert runs[1].reason == "AcceleratorError: CUDA error: unspecified launch failure"

@@ -8,6 +8,7 @@ import pytest
 
 from measure.counters.harness.registry import COUNTERS
 from runners.sweep import command as sweep_command
+from runners.sweep import executors
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells
 from runners.workers.devices import ProbeResult
@@ -129,7 +130,7 @@ def test_what_is_stopped_before_its_directory_is_there_promises_no_resume(
     def stop(_local: Any, _device: str) -> None:
         raise ended
 
-    monkeypatch.setattr(sweep_command.Local, "probe", stop)
+    monkeypatch.setattr(executors.Local, "probe", stop)
     assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == code
     assert capsys.readouterr().err.splitlines()[-1] == "stopped; nothing was measured"
     assert not (tmp_path / "run").exists()

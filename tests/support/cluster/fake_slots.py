@@ -9,15 +9,12 @@ from collections import deque
 from typing import Any
 
 from results.records.cell import Cell, Run
-from runners.sweep.executors.remote import Answer, Event, Loss, Ready
+from runners.sweep.executors import Event
 from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
 from runners.workers.devices import ProbeResult
 from tests.support.made_up.made_up_runs import flop_count, samples
 
 SETTINGS = SlotSettings("cpu", 60.0, "1.0")
-
-CLOCK_S = "FLOPLEDGER_TEST_CLOCK_S"
-"""How far the clock of a node is ahead, in its environment."""
 
 FULL = "FLOPLEDGER_TEST_FULL"
 """Set on a node whose disk takes nothing."""
@@ -26,9 +23,9 @@ CELL_S = "FLOPLEDGER_TEST_CELL_S"
 """How long a cell takes on a node."""
 
 
-def place(host: str = "", name: str = "A CPU", utc_s: float = 0.0) -> SlotFacts:
+def place(host: str = "", name: str = "A CPU") -> SlotFacts:
     probed = ProbeResult(device="cpu", properties={"name": name})
-    return SlotFacts(host or socket.gethostname(), probed, {}, utc_s or time.time())
+    return SlotFacts(host or socket.gethostname(), probed, {})
 
 
 def result(order: Order, status: str = "ok", **fields: Any) -> CellResult:
@@ -40,7 +37,7 @@ def result(order: Order, status: str = "ok", **fields: Any) -> CellResult:
         attempt=order.attempt,
         sitting=order.sitting,
         status=status,
-        started_at="2001-01-01T00:00:00Z",  # by a clock that is not ours
+        started_at=order.began_at,
         duration_s=0.25,
         window_start_s=1.0,
         window_end_s=2.0,
@@ -60,7 +57,7 @@ class MadeUpSlot:
         self.settings = settings
 
     def place(self) -> SlotFacts:
-        return place(utc_s=time.time() + float(os.environ.get(CLOCK_S, "0")))
+        return place()
 
     def measure(self, order: Order) -> CellResult:
         time.sleep(float(os.environ.get(CELL_S, "0")))
@@ -87,7 +84,7 @@ class InMemorySlots:
         self.attempts: list[int] = []
         self.dismissed: list[str] = []
         self.closed = False
-        self.there = {event.slot for event in events if isinstance(event, Ready)}
+        self.there = {event.slot for event in events if event.facts}
 
     @property
     def expected(self) -> int:
@@ -95,7 +92,7 @@ class InMemorySlots:
 
     def next(self, timeout_s: float) -> Event | None:
         event = self.events.popleft() if self.events else None
-        if isinstance(event, Loss):
+        if event is not None and event.reason:
             self.there.discard(event.slot)
         return event
 
@@ -105,7 +102,7 @@ class InMemorySlots:
         left = self.answers.get(slot, len(self.orders))
         if slot in self.answers:
             self.answers[slot] = left - 1
-        self.events.append(Answer(slot, result(order)) if left > 0 else Loss(slot, "its node died"))
+        self.events.append(Event(slot, result=result(order)) if left > 0 else Event(slot, reason="its node died"))
 
     def dismiss(self, slot: str) -> None:
         self.dismissed.append(slot)

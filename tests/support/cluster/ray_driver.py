@@ -13,9 +13,8 @@ from results.records.cell import Cell, Run
 from results.store.manifest import Manifest, utc_now
 from results.store.store import Store
 from runners.cli.progress import Progress
-from runners.sweep.executors.ray_slots import RaySlots
-from runners.sweep.executors.remote import Remote
-from runners.sweep.session import Limits
+from runners.sweep.executors import Remote
+from runners.sweep.ray_slots import RaySlots
 from tests.support.cluster.fake_slots import SETTINGS
 
 SLOT = "tests.support.cluster.fake_slots:MadeUpSlot"
@@ -38,7 +37,7 @@ def sweep(path: Path, count: int, slot: str = SLOT, each: Callable[[Run], None] 
             todo = [cell for cell in plan(count) if cell.cell_id not in done]
             if todo:
                 remote.begin_session(store, remote.probe("auto"))
-            for run in remote.rows(store, todo, Limits(), Progress(len(todo), stream)):
+            for run in remote.rows(store, todo, None, Progress(len(todo), stream)):
                 each(run)
     finally:
         remote.close()

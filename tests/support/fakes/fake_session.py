@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from results.records.cell import Ceiling, Cell, Sample, Telemetry
+from results.records.cell import Ceiling, Cell, Run, Sample, Telemetry
 from results.records.counts import FlopCount, ProfiledOperation
 from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session
+from runners.sweep.executors import Local
 from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
 from runners.workers.devices import WindowEnergy
 from runners.workers.pool import WorkerFault
@@ -87,8 +88,25 @@ class FakeWatch:
             raise self.fault
         return WindowEnergy(100.0 * (end_s - start_s), "polled", ("energy: made up",))
 
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def loss(self, ask: bool = False) -> str:
         return self.lost
+
+
+class Lap:
+    """A stopwatch on the scene's clock."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.origin_s = scene, scene.clock.elapsed_s
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.scene.clock.elapsed_s - self.origin_s
 
 
 class Scene:
@@ -111,6 +129,8 @@ class Scene:
         self.disk = disk or Unsynced()
         self.store = self.open()
         monkeypatch.setattr(sweep_session, "Worker", lambda name: FakeWorker(self, name))
+        for module in ("executors", "plan", "session"):
+            monkeypatch.setattr(f"runners.sweep.{module}.Stopwatch", lambda: Lap(self))
         monkeypatch.setattr("measure.counters.harness.isolation.count_isolated", self.count)
 
     def open(self) -> Store:
@@ -125,16 +145,13 @@ class Scene:
         self.store.close()
         self.store = self.open()
 
-    def session(self, **limits: Any) -> sweep_session.Session:
-        return sweep_session.Session(
-            self.store,
-            "s1",
-            "2.15.0",
-            self.watch,
-            sweep_session.Limits(**limits),
-            Progress(1, self.stream),
-            watch_s=self.clock,
-        )
+    def rows(
+        self, cells: Sequence[Cell], time_budget_s: float | None = None, cell_timeout_s: float = 900.0
+    ) -> Iterator[Run]:
+        """The rows of these cells in one session, each once it is committed."""
+        local = Local(cell_timeout_s)
+        local._watch, local._torch = self.watch, "2.15.0"
+        yield from local.rows(self.store, cells, time_budget_s, Progress(1, self.stream))
 
     def count(self, counter: str, workload: str, sizes: Any, batches: Sequence[int], timeout_s: float, *, factory: str):
         """flop = 1000 b + 7 and twice that in total: two rows a batch."""

@@ -11,7 +11,7 @@ from results.records.rows import MEASURED
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session
-from runners.sweep.session import Limits, Session
+from runners.sweep.executors import Local
 from runners.workers.devices import TelemetryWatch
 from runners.workers.pool import Worker, prepare
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING
@@ -54,8 +54,9 @@ def betrayed(tmp_path_factory):
     with patch.context(), Store.create(path, MANIFEST) as store:
         store.append_sitting(SITTING)
         progress = Progress(len(cells), stream)
-        session = Session(store, "s1", "x", TelemetryWatch("cpu"), Limits(cell_timeout_s=120.0), progress)
-        list(session.each(cells))
+        local = Local(120.0)
+        local._watch, local._torch = TelemetryWatch("cpu"), "x"
+        list(local.rows(store, cells, None, progress))
     patch.undo()
     return {run.batch_size: run for run in read_run(path).runs}, path, stream.getvalue()
 

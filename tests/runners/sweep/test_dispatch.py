@@ -11,8 +11,7 @@ from results.records.cell import Cell, Run
 from results.store.manifest import Manifest
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
-from runners.sweep.executors.remote import MOST_LOSSES, Ready, Remote
-from runners.sweep.session import Limits
+from runners.sweep.executors import MOST_LOSSES, Event, Remote
 from tests.support.cluster.fake_slots import InMemorySlots, place
 from tests.support.made_up.made_up_runs import Unsynced
 
@@ -24,14 +23,14 @@ class Sweep:
 
     def __init__(self, path: Path, *events: Any, **more: Any) -> None:
         self.slots = InMemorySlots(*events, **more)
-        self.remote = Remote(self.slots, "1.0", utc_s=lambda: 1_000_000.0)
+        self.remote = Remote(self.slots, "1.0")
         self.said = io.StringIO()
         self.store = Store.create(path, Manifest(name="made-up", created_at="2026-01-02T03:04:05Z"), Unsynced())
 
-    def rows(self, wanted: list[Cell], **limits: Any) -> list[Run]:
+    def rows(self, wanted: list[Cell]) -> list[Run]:
         self.remote.begin_session(self.store, self.remote.probe("auto"))
         progress = Progress(len(wanted), self.said)
-        return list(self.remote.rows(self.store, wanted, Limits(**limits), progress, ("noted",)))
+        return list(self.remote.rows(self.store, wanted, None, progress, ("noted",)))
 
 
 @pytest.fixture
@@ -46,8 +45,8 @@ def sweep(tmp_path: Path) -> Iterator[Any]:
     made[0].store.close()
 
 
-def two(**more: Any) -> tuple[Ready, Ready]:
-    return Ready("a", place("one", utc_s=1_000_000.0)), Ready("b", place("two", utc_s=1_000_000.0, **more))
+def two(**more: Any) -> tuple[Event, Event]:
+    return Event("a", place("one")), Event("b", place("two", **more))
 
 
 def test_a_lost_slot_costs_no_cell_and_no_cell_is_measured_twice(sweep: Any) -> None:
@@ -65,26 +64,13 @@ def test_a_lost_slot_costs_no_cell_and_no_cell_is_measured_twice(sweep: Any) -> 
 
 def test_a_cell_that_loses_every_slot_gets_a_row_that_says_so(sweep: Any) -> None:
     names = "abcd"
-    ready = [Ready(name, place(name, utc_s=1_000_000.0)) for name in names]
+    ready = [Event(name, place(name)) for name in names]
     made = sweep(*ready, answers=dict.fromkeys(names[:-1], 0))
     made.slots.answers |= {"d": 0}
     (run,) = made.rows(SIX[:1])
     assert run.status == "crashed"
     assert run.reason == f"its slot was lost {MOST_LOSSES + 1} times, the last time: its node died"
     assert len(made.slots.orders) == MOST_LOSSES + 1
-
-
-def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
-    """Slots an hour apart: what a slot's clock says of a cell is not kept, how far it is off is."""
-    ahead = Ready("b", place("two", utc_s=1_003_600.0))
-    made = sweep(two()[0], ahead)
-    made.rows(SIX)
-    data = read_run(made.store.path)
-    assert [sitting.environment["clock_offset_s"] for sitting in data.sittings] == [0.0, 3600.0]
-    assert "b: its clock is 3600 s ahead of ours" in made.said.getvalue()
-    began = {sitting.sitting: sitting.started_at for sitting in data.sittings}
-    assert all(run.started_at >= began[run.sitting] > "2026" for run in data.runs)
-    assert [run.started_at for run in data.all_runs] == sorted(run.started_at for run in data.all_runs)
 
 
 def test_another_device_is_not_used(sweep: Any) -> None:

@@ -4,6 +4,10 @@ Whatever ends or hangs on one rank becomes that rank's fault, and the others do 
 worker fails says so, and the worker of every other rank that has not answered some seconds later is killed by its own
 parent. A parent that does not answer at all is named, too.
 
+Every rank but the first one follows (`follow`): it looks at its device, does its part of what is ordered, and answers.
+It reads no options, prints nothing and keeps no file. It ends with 0 when the first rank says so, and with 130 or 143
+when torchrun ends it.
+
 They speak by keys and values in the store that torchrun keeps (`Exchange`). It is torch's, so a process of its own
 talks to it (`Worker`), because the one that keeps the rows has no torch. Not claimed: secrecy. Whoever reaches
 torchrun's store is one of the ranks.
@@ -16,6 +20,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -25,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 from results.process import die_with_parent
 from results.records.cell import Cell, Telemetry
+from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, Terminated
 from runners.workers.devices import Place, ProbeResult, TelemetryWatch
-from runners.workers.pool import Worker, WorkerFault
+from runners.workers.pool import Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:
     from measure.timing.protocols import Protocol
-
 
 CHUNK_BYTES = 4 << 20
 """Of a value: torch's store takes 8 MiB at once."""
@@ -39,6 +44,15 @@ POLL_S = 5.0
 ANSWER_S = 60.0
 FOREVER_S = 1e9
 
+GRACE_S = 10.0
+"""Between a rank's fault and the end of those that have not answered since."""
+
+MEETING_S = 300.0
+"""For all ranks to look at their device."""
+
+GUARD_S = 0.5
+PROBE_S = 180.0
+
 KILLED = "torchrun's process was killed"
 
 END_S = 0.2
@@ -46,21 +60,17 @@ END_S = 0.2
 process only after the last."""
 
 
-def end_with_torchrun(fault: type[BaseException]) -> None:
-    """Has SIGTERM raise `fault` in this process, once, and the kernel send it where torchrun's process is killed: then
-    one comes for each of its threads that ends."""
+def end_with_torchrun() -> None:
+    """Has SIGTERM raise Terminated in this process, once, and the kernel send it where torchrun's process is killed:
+    then one comes for each of its threads that ends."""
 
     def terminate(_signal: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(END_S)
-        raise fault
+        raise Terminated
 
     signal.signal(signal.SIGTERM, terminate)
     die_with_parent(signal.SIGTERM)
-
-
-_STORES: dict[tuple[str, int], Any] = {}
-"""Of the process that talks to the store."""
 
 
 class LostExchange(Exception):
@@ -73,8 +83,7 @@ class Exchange:
     def __init__(self, place: Place) -> None:
         self.place = place
         self._worker = Worker("exchange")
-        self._torchrun = os.getppid()
-        self._lost = ""
+        self._torchrun, self.lost = os.getppid(), ""
 
     @property
     def is_orphaned(self) -> bool:
@@ -103,14 +112,18 @@ class Exchange:
         self._worker.stop()
 
     def _call(self, task: str, *arguments: Any) -> Any:
-        self._lost = self._lost or (KILLED if self.is_orphaned else "")
-        if self._lost:  # asking again would take as long again
-            raise LostExchange(self._lost)
+        self.lost = self.lost or (KILLED if self.is_orphaned else "")
+        if self.lost:  # asking again would take as long again
+            raise LostExchange(self.lost)
         answer = self._worker.call(f"{__name__}:{task}", self.place.address, *arguments, timeout_s=POLL_S + ANSWER_S)
         if isinstance(answer, WorkerFault):
-            self._lost = answer.reason.partition("; it printed")[0]
-            raise LostExchange(self._lost)
+            self.lost = answer.reason.partition("; it printed")[0]
+            raise LostExchange(self.lost)
         return answer
+
+
+_STORES: dict[tuple[str, int], Any] = {}
+"""Of the process that talks to the store."""
 
 
 def store_value(address: tuple[str, int], key: str, value: bytes) -> None:
@@ -151,23 +164,6 @@ def _store(address: tuple[str, int]) -> Any:
     return _STORES[address]
 
 
-GRACE_S = 10.0
-"""Between a rank's fault and the end of those that have not answered since."""
-
-MEETING_S = 300.0
-"""For all ranks to look at their device."""
-
-LAST_WORD_S = 4.0
-"""For ranks that are being ended to say so; one that does not was lost before."""
-
-GUARD_S = 0.5
-
-COLLECTIVE_SHARE = 1 / 3
-"""Of a cell's limit, after which a collective gives up waiting for a rank; at most so many seconds."""
-
-LONGEST_COLLECTIVE_S = 300.0
-
-
 @dataclass(frozen=True)
 class RankFacts:
     """Which device a rank has."""
@@ -179,32 +175,16 @@ class RankFacts:
 
 
 @dataclass(frozen=True)
-class CellOrder:
-    """A cell that the first ranks are to train together. collective_s: see `GroupMember.timeout_s`."""
+class RankOrder:
+    """What the first ranks are to do at once: train a cell by its protocol, or without one find ceilings for it within
+    so many seconds, in a session."""
 
     cell: Cell
-    protocol: Protocol
     ranks: int
     timeout_s: float
-
-    @property
-    def collective_s(self) -> float:
-        return min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * self.timeout_s)
-
-
-@dataclass(frozen=True)
-class CeilingOrder:
-    """Ceilings that all ranks are to find at once."""
-
-    sitting: str
-    precision: str
-    budget_s: float
-    timeout_s: float
-    ranks: int
-    malloc: str = Cell.malloc
-
-
-Order = CellOrder | CeilingOrder
+    protocol: Protocol | None = None
+    budget_s: float = 0.0
+    sitting: str = ""
 
 
 @dataclass(frozen=True)
@@ -229,12 +209,8 @@ class RankPeers:
     orders: int = 0
 
     @property
-    def rank(self) -> int:
-        return self.exchange.place.rank
-
-    @property
     def facts(self) -> RankFacts:
-        return RankFacts(self.rank, socket.gethostname(), self.probed.device, self.probed.name)
+        return RankFacts(self.exchange.place.rank, socket.gethostname(), self.probed.device, self.probed.name)
 
     def gather_facts(self) -> None:
         """Learn who the others are. Raises ValueError where one does not come, or has another device."""
@@ -249,20 +225,33 @@ class RankPeers:
                 raise ValueError(f"--parallel: expected ranks with one kind of device, got {words}")
             self.others[rank] = found
 
-    def order(self, order: Order | None) -> int:
+    def order(self, order: RankOrder | None) -> int:
         """Tell all ranks what comes next; None: nothing more. The order's number."""
         self.orders += 1
         self.exchange.put(f"order/{self.orders}", (order,))
         return self.orders
 
-    def do(self, number: int, order: Order, worker: Worker, watch: TelemetryWatch) -> RankAnswer:
+    def do(self, number: int, order: RankOrder, worker: Worker, watch: TelemetryWatch) -> RankAnswer:
         """This rank's part of an order."""
+        device, cell = self.probed.device, order.cell
+        if order.protocol is None:
+            call: tuple[Any, ...] = (
+                "runners.sweep.cell:ceilings",
+                order.sitting,
+                device,
+                cell.precision,
+                order.budget_s,
+                cell.malloc,
+            )
+        else:
+            worker.stop()  # a group is joined by a process that has joined no other
+            call = ("runners.sweep.rank_task:measure_rank", order, self.exchange.place, device, number)
         with self._guarded(number, worker) as hung:
-            found = worker.call(*task_of(order, self, number), timeout_s=order.timeout_s)
+            found = worker.call(*call, timeout_s=order.timeout_s)
         if hung:
             found = WorkerFault("timeout", hung[0])
         if isinstance(found, WorkerFault):
-            self.exchange.put(f"fault/{number}", self.rank)
+            self.exchange.put(f"fault/{number}", self.facts.rank)
             return RankAnswer(self.facts, found)
         # host times between which a rank's part was timed; None for what was not
         measured = getattr(found, "measured", None)
@@ -271,10 +260,6 @@ class RankPeers:
             return RankAnswer(self.facts, found)
         energy = watch.energy(start_s, end_s)
         return RankAnswer(self.facts, found, tuple(watch.window(start_s, end_s)), energy.energy_j)
-
-    def answer(self, number: int, answer: RankAnswer) -> None:
-        """Send this rank's part to the first one."""
-        self.exchange.put(f"answer/{number}/{self.rank}", answer)
 
     def answers(self, number: int, ranks: Iterable[int], within_s: float) -> dict[int, RankAnswer]:
         """The parts of other ranks; of one that does not answer in time the fault that this is, and it is lost."""
@@ -288,14 +273,10 @@ class RankPeers:
             found[rank] = answer
         return found
 
-    def missing(self) -> list[int]:
-        """When this rank is being ended: those that do not say that they are, too, because they ended before."""
-        return [rank for rank in self.others if not self.exchange.take(f"ended/{rank}", LAST_WORD_S)]
-
     @contextlib.contextmanager
     def _guarded(self, number: int, worker: Worker) -> Iterator[list[str]]:
         """Kills the worker of a call that has not ended some seconds after another rank's fault; then says so."""
-        done, said = threading.Event(), []
+        done, said = threading.Event(), list[str]()
 
         def guard() -> None:
             with contextlib.suppress(LostExchange):  # torchrun is gone, and this process will be
@@ -315,14 +296,40 @@ class RankPeers:
             thread.join(0.0 if self.exchange.is_orphaned else None)  # it may still ask a store that is gone
 
 
-def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:
-    """What a rank's worker is to be called with."""
-    from measure.parallel.real_group import GroupMember
+def follow(place: Place) -> int:
+    """Do what the first rank orders, until it orders nothing more; the exit code."""
+    end_with_torchrun()
+    prepare()
+    exchange, worker = Exchange(place), Worker("measure")
+    try:
+        return _follow(exchange, worker)
+    except KeyboardInterrupt as end:
+        return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
+    except LostExchange as fault:
+        print(f"error: rank {place.rank}: torchrun's store is gone: {fault}", file=sys.stderr)
+        return FAILED
+    finally:
+        worker.stop()
+        exchange.close()
 
-    device = peers.probed.device
-    if isinstance(order, CeilingOrder):
-        return "runners.sweep.cell:ceilings", order.sitting, device, order.precision, order.budget_s, order.malloc
-    place = peers.exchange.place
-    prefix = f"flopledger/cell{number}"
-    member = GroupMember(peers.rank, order.ranks, device, place.address, prefix, order.collective_s, place.is_alone)
-    return "runners.sweep.ranks.task:measure_rank", order.cell, order.protocol, member
+
+def _follow(exchange: Exchange, worker: Worker) -> int:
+    rank = exchange.place.rank
+    device = exchange.place.device(exchange.take("start"))
+    probed: ProbeResult | WorkerFault = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_S)
+    if isinstance(probed, WorkerFault):
+        exchange.put(f"hello/{rank}", probed.reason)
+        return FAILED
+    peers, watch = RankPeers(exchange, probed), TelemetryWatch(device)
+    exchange.put(f"hello/{rank}", peers.facts)
+    watch.start()
+    try:
+        while True:
+            peers.orders += 1
+            (order,) = exchange.take(f"order/{peers.orders}")
+            if order is None:
+                return 0
+            if rank < order.ranks:
+                exchange.put(f"answer/{peers.orders}/{rank}", peers.do(peers.orders, order, worker, watch))
+    finally:
+        watch.close()

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from runners.sweep.executors import choice
+from results.records.cell import Cell
+from runners.sweep import options as sweep_options
+from runners.sweep import rank_peers
 from runners.sweep.plan import Grid, cells
-from runners.sweep.ranks import peers as exchange
-from runners.sweep.ranks import peers as ranks_peers
-from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
-from runners.sweep.ranks.session import fault_of, is_followed
+from runners.sweep.rank_peers import RankAnswer, RankFacts, RankOrder, RankPeers
+from runners.sweep.rank_rows import fault_of, is_followed
 from runners.workers.devices import Place, ProbeResult
 from runners.workers.pool import WorkerFault
 
@@ -71,7 +71,7 @@ def peers(rank: int, values: dict[str, Any]) -> RankPeers:
     return made
 
 
-ORDER = CeilingOrder("s0", "fp32", 1.0, 30.0, 2)
+ORDER = RankOrder(Cell(model="resnet18", batch_size=8, device="cpu"), 2, 30.0, budget_s=1.0, sitting="s0")
 
 
 def answer(rank: int, found: Any) -> RankAnswer:
@@ -79,8 +79,8 @@ def answer(rank: int, found: Any) -> RankAnswer:
 
 
 def test_a_rank_that_hangs_is_killed_after_anothers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks_peers, "GRACE_S", 0.2)
-    monkeypatch.setattr(ranks_peers, "GUARD_S", 0.02)
+    monkeypatch.setattr(rank_peers, "GRACE_S", 0.2)
+    monkeypatch.setattr(rank_peers, "GUARD_S", 0.02)
     values: dict[str, Any] = {}
     hung = peers(1, values)
     before_s, worker = time.monotonic(), MadeUpWorker()
@@ -120,13 +120,6 @@ def test_ranks_of_other_devices_are_refused_with_both_names() -> None:
         first.gather_facts()
 
 
-def test_ranks_that_torchrun_does_not_end_too_are_missing() -> None:
-    values: dict[str, Any] = {}
-    assert peers(0, values).missing() == [1]
-    values["ended/1"] = True
-    assert peers(0, values).missing() == []
-
-
 TWO = Place(0, 2, 0, 2, ("host", 1))
 REFUSED = {
     "without torchrun": (("ddp=2",), {}, None, "expected to be started as torchrun"),
@@ -143,7 +136,7 @@ REFUSED = {
 def test_what_does_not_go_with_ranks_is_one_line(what: str) -> None:
     plans, values, place, words = REFUSED[what]
     with pytest.raises(ValueError, match=words):
-        choice.check_ranks(plans, values, place)
+        sweep_options.check_ranks(plans, values, place)
 
 
 def points(**more: Any) -> set[tuple[str, int]]:
@@ -160,15 +153,15 @@ def test_batches_are_of_all_ranks_or_of_each_replica() -> None:
 
 def test_a_store_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each question would take a minute."""
-    monkeypatch.setattr(exchange, "Worker", Dead)
-    ours = exchange.Exchange(TWO)
+    monkeypatch.setattr(rank_peers, "Worker", Dead)
+    ours = rank_peers.Exchange(TWO)
     for _ in range(2):
-        with pytest.raises(exchange.LostExchange, match=r"^killed at its limit of 65 s$"):
+        with pytest.raises(rank_peers.LostExchange, match=r"^killed at its limit of 65 s$"):
             ours.put("key", 1)
     assert ours._worker.asked == 1  # type: ignore[attr-defined]
-    orphan = exchange.Exchange(TWO)
-    monkeypatch.setattr(exchange.os, "getppid", lambda: -1)
-    with pytest.raises(exchange.LostExchange, match=r"^torchrun's process was killed$"):
+    orphan = rank_peers.Exchange(TWO)
+    monkeypatch.setattr(rank_peers.os, "getppid", lambda: -1)
+    with pytest.raises(rank_peers.LostExchange, match=r"^torchrun's process was killed$"):
         orphan.is_there("key")
     assert orphan._worker.asked == 0  # type: ignore[attr-defined]
 

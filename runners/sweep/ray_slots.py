@@ -12,28 +12,24 @@ import os
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from results.store.manifest import harness_version
 from runners.cli.progress import Progress
-from runners.sweep.executors.remote import Answer, Event, Loss, Ready
-from runners.sweep.findings import CellResult, Order, ResultStore, SlotFacts, SlotSettings
-from runners.sweep.session import Limits, Session
+from runners.sweep.executors import Event
+from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
+from runners.sweep.session import Session
 from runners.workers.devices import ProbeResult, TelemetryWatch
 from runners.workers.pool import ask_once, prepare
 
-SLOT = "runners.sweep.executors.ray_slots:Slot"
+SLOT = "runners.sweep.ray_slots:Slot"
 LOOK_S = 5.0
 """How often the cluster is asked for nodes that are new."""
-
-ANSWER_S = 10.0
-"""For the cluster's head to take a connection."""
 
 MOST_ACTORS = 3
 """For one device: where the process of one died, its node may still be there."""
@@ -47,6 +43,12 @@ ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",
 }
 
+LOSSES = {
+    "ActorDiedError": "its process or its node died",
+    "ActorUnavailableError": "its node does not answer any more",
+}
+"""Ray's word for a loss → ours."""
+
 
 class RaySlots:
     """All devices of a kind that the cluster has. settings.device: auto, cpu or cuda. accelerator: the model, as Ray
@@ -56,19 +58,30 @@ class RaySlots:
     """
 
     def __init__(self, settings: SlotSettings, accelerator: str = "", slot: str = SLOT) -> None:
-        import ray
-
-        self._ray: Any = ray
-        self._slot = slot
+        ray: Any = importlib.import_module("ray")
+        self._ray = ray
+        module, _, name = slot.partition(":")
         self._accelerator = accelerator
-        _connect(ray)
+        for variable, value in ENVIRONMENT.items():
+            os.environ.setdefault(variable, value)
+        ray._private.worker._worker_logs_enabled = False  # what nodes say of themselves, it prints to stdout
+        before = signal.getsignal(signal.SIGTERM)  # Ray puts a handler of its own in its place
+        try:
+            ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
+        except (ConnectionError, ValueError, RuntimeError) as fault:
+            raise ValueError(f"--executor ray: no cluster could be joined: {' '.join(str(fault).split())}") from fault
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        self._maker: Any = ray.remote(getattr(importlib.import_module(module), name))
         self._actors: dict[str, Any] = {}
         self._waiting: dict[Any, str] = {}  # what an actor was asked → its slot
         self._unplaced: set[str] = set()
         self._asked: Counter[str] = Counter()  # slot → actors that were asked for
-        self._looked_s = 0.0
         try:
-            self._settings = replace(settings, device=self._device(settings.device))
+            if settings.device == "auto":
+                kind = "cuda" if any(node["Resources"].get("GPU") for node in self._alive()) else "cpu"
+                settings = replace(settings, device=kind)
+            self._settings = settings
             self._look()
         except BaseException:
             self.close()
@@ -93,13 +106,16 @@ class RaySlots:
         try:
             answer = self._ray.get(done[0])
         except self._ray.exceptions.RayError as fault:
-            reason, refused = _reason(fault)
+            cause = getattr(fault, "cause", None)
+            refused = type(fault).__name__.startswith("RayTaskError") or isinstance(cause, (ValueError, OSError))
             self.dismiss(slot, refused)
-            return Loss(slot, reason)
+            if refused:  # an exception of the slot's own
+                return Event(slot, reason=f"not used: {' '.join(str(cause or fault).split())}")
+            return Event(slot, reason=LOSSES.get(type(fault).__name__, type(fault).__name__))
         if slot in self._unplaced:
             self._unplaced.discard(slot)
-            return Ready(slot, answer)
-        return Answer(slot, answer)
+            return Event(slot, facts=answer)
+        return Event(slot, result=answer)
 
     def measure(self, slot: str, order: Order) -> None:
         """Hands a cell to a slot."""
@@ -120,12 +136,6 @@ class RaySlots:
             self.dismiss(slot)
         self._ray.shutdown()
 
-    def _device(self, asked: str) -> str:
-        """cuda if any node of the cluster has a GPU and none was asked for, else cpu."""
-        if asked != "auto":
-            return asked
-        return "cuda" if any(node["Resources"].get("GPU") for node in self._alive()) else "cpu"
-
     def _alive(self) -> list[Mapping[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
@@ -134,37 +144,32 @@ class RaySlots:
         ValueError."""
         self._looked_s = time.monotonic()
         nodes = [node for node in self._alive() if _devices(node, self._settings.device)]
-        self._check_models(nodes)
+        self._check_models(sorted({_model(node) for node in nodes}))
         for node in (each for each in nodes if self._accelerator in ("", _model(each))):
             for number in range(_devices(node, self._settings.device)):
                 slot = f"{node['NodeID'][:8]}-{number}"
                 if slot not in self._actors and self._asked[slot] < MOST_ACTORS:
                     self._ask(node, slot)
 
-    def _check_models(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+    def _check_models(self, models: Sequence[str]) -> None:
         """Raises ValueError for a model that the cluster does not have, or several of which none was chosen."""
-        models = sorted({_model(node) for node in nodes})
-        if self._actors:
-            return
         there = ", ".join(filter(None, models)) or "none that Ray knows by name"
-        if self._accelerator and self._accelerator not in models:
+        if not self._actors and self._accelerator and self._accelerator not in models:
             raise ValueError(f"--accelerator: expected a model of the cluster ({there}), got {self._accelerator}")
-        if len(models) > 1 and not self._accelerator:
+        if not self._actors and len(models) > 1 and not self._accelerator:
             raise ValueError(f"--accelerator: expected one of the cluster's models ({there}): they are not one run's")
 
     def _ask(self, node: Mapping[str, Any], slot: str) -> None:
         """An actor for one device of a node; Ray starts it when nobody else uses the device."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        module, _, name = self._slot.partition(":")
         needs = (
             {"num_gpus": 1, "num_cpus": 0}
             if self._settings.device == "cuda"
             else {"num_cpus": node["Resources"]["CPU"]}
         )  # two cells that share a processor would each take too long
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        maker = self._ray.remote(getattr(importlib.import_module(module), name))
-        actor = maker.options(**needs, max_restarts=0, scheduling_strategy=where).remote(self._settings)
+        actor = self._maker.options(**needs, max_restarts=0, scheduling_strategy=where).remote(self._settings)
         self._actors[slot] = actor
         self._asked[slot] += 1
         self._unplaced.add(slot)
@@ -182,59 +187,6 @@ def _model(node: Mapping[str, Any]) -> str:
     return next((name.removeprefix(KIND) for name in sorted(node["Resources"]) if name.startswith(KIND)), "")
 
 
-LOSSES = {
-    "ActorDiedError": "its process or its node died",
-    "ActorUnavailableError": "its node does not answer any more",
-}
-"""Ray's word for a loss → ours."""
-
-
-def _reason(fault: BaseException) -> tuple[str, bool]:
-    """Why there is a slot less, in one line, and whether the slot itself said so: an actor's own exception."""
-    cause = getattr(fault, "cause", None)
-    if type(fault).__name__.startswith("RayTaskError") or isinstance(cause, (ValueError, OSError)):
-        return f"not used: {' '.join(str(cause or fault).split())}", True
-    return LOSSES.get(type(fault).__name__, type(fault).__name__), False
-
-
-def _check_address(address: str) -> None:
-    """Raises ValueError where nobody listens at HOST:PORT, which Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "://" in address:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
-    except (OSError, OverflowError) as fault:
-        why = getattr(fault, "strerror", None) or fault
-        raise ValueError(f"--executor ray: no cluster answers at RAY_ADDRESS={address}: {why}") from fault
-
-
-def _connect(ray: Any) -> None:
-    """Joins the cluster, or starts one here. Raises ValueError where the cluster does not answer."""
-    _check_address(os.environ.get("RAY_ADDRESS", ""))
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    ray._private.worker._worker_logs_enabled = False  # what nodes say of themselves, it prints to stdout: the answer's
-    with _own_signals():
-        try:
-            ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
-        except (ConnectionError, ValueError, RuntimeError) as fault:
-            raise ValueError(f"--executor ray: no cluster could be joined: {' '.join(str(fault).split())}") from fault
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray puts a handler of SIGTERM of its own in the place of the command's."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 class Lines(Progress):
     """Keeps what is said until it is sent, and shows nothing."""
 
@@ -245,22 +197,14 @@ class Lines(Progress):
     def say(self, text: str) -> None:
         self.lines.append(text)
 
-    def take(self) -> list[str]:
-        """The lines since it was asked before."""
-        lines, self.lines = self.lines, []
-        return lines
-
 
 class Slot:
     """The device of this process. `place` first, once; then `measure` for each cell."""
 
     def __init__(self, settings: SlotSettings) -> None:
-        self.settings = settings
-        self.lines = Lines()
+        self.settings, self.lines = settings, Lines()
         self._session: Session | None = None
-        self._store: ResultStore | None = None
         self._watch: TelemetryWatch | None = None
-        self._held: int | None = None
 
     def place(self) -> SlotFacts:
         """What is here. Raises ValueError where nothing may be measured: another version of this program, a device that
@@ -273,7 +217,7 @@ class Slot:
         else:
             os.environ.pop("OMP_NUM_THREADS", None)
         prepare()
-        probed = self.probe()
+        probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
         if probed.device.startswith("cuda"):
             check_single_device(os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._held = hold(
@@ -284,47 +228,16 @@ class Slot:
         if others := preflight.get("other_processes"):
             raise ValueError(f"expected a device that nobody else uses, got one with {others} other processes")
         self._watch.start()
-        return SlotFacts(socket.gethostname(), probed, preflight, self.utc_s(), self._watch.reason)
-
-    def probe(self) -> ProbeResult:
-        """The device, asked in a process that ends again. Raises ValueError."""
-        probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
-        return probed
-
-    def utc_s(self) -> float:
-        """This machine's clock, in seconds since 1970."""
-        return time.time()
+        return SlotFacts(socket.gethostname(), probed, preflight, self._watch.reason)
 
     def measure(self, order: Order) -> CellResult:
         """One attempt at a cell. Raises OSError where this machine has no room for a process."""
-        store = self._store = self._store or ResultStore(order)
-        store.order = order
-        self.session(order, store).measure_cell(order.cell)
-        return store.take(self.lines.take())
-
-    def session(self, order: Order, store: ResultStore) -> Session:
-        """The session of this slot, which is begun with its first cell: workers, ceilings and counts stay."""
         if self._session is None:
             assert self._watch is not None  # `place` came before
-            self._session = Session(
-                store,
-                order.sitting,
-                order.torch_version,
-                self._watch,
-                Limits(None, self.settings.cell_timeout_s),
-                self.lines,
-            )
-        return self._session
-
-    def close(self) -> None:
-        """Ends workers and telemetry, and lets go of the device."""
-        if self._session is not None:
-            self._session.close()
-        if self._watch is not None:
-            self._watch.close()
-        if self._held is not None:
-            held, self._held = self._held, None
-            os.close(held)
+            self._session = Session(self._watch, self.settings.cell_timeout_s, self.lines)
+        result = self._session.measure(order)
+        result.lines, self.lines.lines = self.lines.lines, []
+        return result
 
 
 def check_single_device(visible: str | None) -> None:

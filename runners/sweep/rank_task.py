@@ -5,7 +5,7 @@ names `measure_rank` and never imports this module, which imports torch.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,14 @@ from measure.timing.stopping import step_time_s
 from results.records.cell import Cell, Run, Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement
+from runners.sweep.rank_peers import RankOrder
+from runners.workers.devices import Place
 from workloads.catalogue.base import Batch, Workload
+
+COLLECTIVE_SHARE = 1 / 3
+"""Of a cell's limit, after which a collective gives up waiting for a rank; at most so many seconds."""
+
+LONGEST_COLLECTIVE_S = 300.0
 
 RECORDED_STEPS = (2, 5)
 """Least and most steps under the profiler, after one that is not kept."""
@@ -41,11 +48,14 @@ class RankMeasurement:
     steps_before: int
 
 
-def measure_rank(
-    cell: Cell, protocol: Protocol, member: GroupMember, styles: Mapping[str, str] | None = None
-) -> RankMeasurement:
-    """One rank's part of a cell. Raises ValueError for sizes or a plan that the model does not take, RuntimeError where
-    another rank is gone or hangs."""
+def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> RankMeasurement:
+    """One rank's part of a cell. number: of the order. Raises ValueError for sizes or a plan that the model does not
+    take, RuntimeError where another rank is gone or hangs."""
+    cell, protocol = order.cell, order.protocol
+    assert protocol is not None  # it is no order to find ceilings
+    timeout_s = min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * order.timeout_s)
+    prefix = f"flopledger/cell{number}"
+    member = GroupMember(place.rank, order.ranks, device, place.address, prefix, timeout_s, place.is_alone)
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
     mine = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)
@@ -59,8 +69,8 @@ def measure_rank(
         def split(workload: Workload, model: torch.nn.Module, few: list[Batch]) -> Any:
             whole.append(sum(parameter.numel() for parameter in model.parameters()))
             if grid.pp > 1:
-                return _stage(mine, workload, model, few, grid, styles)
-            return _divided(workload, model, few, grid, mine.device, styles, around)
+                return _stage(mine, workload, model, few, grid)
+            return _divided(workload, model, few, grid, mine.device, around)
 
         made = sweep_cell.prepare(mine, split, shard)
         ahead = int(grid.tp * grid.cp * grid.pp > 1)  # in its first step torch asks for shapes
@@ -81,12 +91,7 @@ def measure_rank(
 
 
 def _stage(
-    cell: Cell,
-    workload: Workload,
-    model: torch.nn.Module,
-    few: list[Batch],
-    grid: RankGrid,
-    styles: Mapping[str, str] | None,
+    cell: Cell, workload: Workload, model: torch.nn.Module, few: list[Batch], grid: RankGrid
 ) -> tuple[torch.nn.Module, list[Batch], sweep_cell.Schedule]:
     """What this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not take."""
     policy = PRECISIONS[cell.precision]
@@ -103,7 +108,7 @@ def _stage(
     autocast = getattr(torch, policy.autocast) if policy.autocast else None
     device = torch.device(cell.device)
     mesh = rank_mesh(grid, device)
-    stage = pipeline_stage(model, inputs, starts, grid, workload.loss, device, autocast, mesh, styles)
+    stage = pipeline_stage(model, inputs, starts, grid, workload.loss, device, autocast, mesh)
     return stage.model, few, stage.run
 
 
@@ -113,7 +118,6 @@ def _divided(
     few: list[Batch],
     grid: RankGrid,
     device: str,
-    styles: Mapping[str, str] | None,
     around: contextlib.ExitStack,
 ) -> tuple[torch.nn.Module, list[Batch], None]:
     """What this rank trains of replicas, split modules and divided sequences; ring attention lasts as long as
@@ -140,7 +144,7 @@ def _divided(
         ]
         with_positions(model, sequence_part(torch.arange(length, device=device)[None], *part))
         around.enter_context(ring_attention(mesh["cp"], part[2], causal))
-    return split_model(model, grid, mesh, styles), few, None
+    return split_model(model, grid, mesh), few, None
 
 
 def _measurement(cell: Cell, made: Any, protocol: Protocol, found: Run, group: RankGroup) -> CellMeasurement:

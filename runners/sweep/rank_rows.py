@@ -1,0 +1,311 @@
+"""A session whose cells are trained by several ranks: what a session of one device does, and the ranks' part of it.
+
+Counting, tracing and keeping are the first rank's only. Ceilings are found by all ranks at once, because a host gives
+several less than one; cells by those that their plan names.
+
+`join_ranks` makes one measurement of what the ranks found: the slowest rank's blocks, sums of FLOP, a row for each
+rank. Not claimed: why a rank is late; only that the others waited for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices.ceilings import best
+from analysis.parallel.rank_grid import RankGrid, parse_plan
+from measure.timing.disturbance import SUSPENDED, WARNING
+from measure.timing.protocols import Protocol
+from measure.timing.rank_blocks import join_blocks
+from measure.timing.stopping import total_s
+from results.errors import Inconsistent
+from results.records.cell import Ceiling, Cell, RankCollective, RankRow, RankSample, RankTelemetry, Run, Sample
+from runners.sweep.executors import Local
+from runners.sweep.findings import CellMeasurement, Order, Rows
+from runners.sweep.rank_peers import (
+    KILLED,
+    Exchange,
+    LostExchange,
+    RankAnswer,
+    RankOrder,
+    RankPeers,
+    end_with_torchrun,
+)
+from runners.sweep.session import Session
+from runners.workers.devices import Place, ProbeResult, WindowEnergy
+from runners.workers.pool import WorkerFault
+
+if TYPE_CHECKING:
+    from analysis.ranks.summary import RanksReport
+    from runners.sweep.rank_task import RankMeasurement
+
+PATIENCE_S = 60.0
+"""For the answers of other ranks once this one is done."""
+
+
+class RankExecutor(Local):
+    """The executor whose cells are trained by the ranks of torchrun, of which this process is the first."""
+
+    def __init__(self, cell_timeout_s: float, place: Place) -> None:
+        super().__init__(cell_timeout_s)
+        end_with_torchrun()
+        self._exchange = Exchange(place)
+        self._peers: RankPeers | None = None
+
+    def probe(self, device: str) -> ProbeResult:
+        """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
+        probed = super().probe(device)
+        self._peers = RankPeers(self._exchange, probed)
+        self._exchange.put("start", probed.device)
+        self._peers.gather_facts()
+        return probed
+
+    def _session(self, *parts: Any) -> Session:
+        assert self._peers is not None  # `probe` came before
+        return RankSession(self._peers, *parts)
+
+    def _interruption(self) -> tuple[str, str]:
+        """The kernel ends the ranks where torchrun's process is killed."""
+        return ("crashed", f"{KILLED}, and its ranks ended") if self._exchange.is_orphaned else super()._interruption()
+
+    def _loss(self, run: Run) -> str:
+        """Why no other cell can be measured, as of `Local`, or a rank or torchrun is gone."""
+        if self._exchange.lost:
+            return "torchrun is gone"
+        if self._peers is None or not self._peers.lost:
+            return super()._loss(run)
+        names = ", ".join(f"rank {rank}" for rank in sorted(self._peers.lost))
+        return f"{names} gave no answer"
+
+    def close(self) -> None:
+        """Lets the other ranks end."""
+        with contextlib.suppress(LostExchange):
+            if self._peers is not None:
+                self._peers.order(None)
+        self._exchange.close()
+
+
+class RankSession(Session):
+    """A session of the first rank. peers: the others."""
+
+    def __init__(self, peers: RankPeers, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.peers = peers
+        self._of_ranks: dict[tuple[str, str], Ceilings] = {}
+        self._energy_j: float | None = None
+
+    def _train(self, cell: Cell, protocol: Protocol) -> CellMeasurement | WorkerFault:
+        if not cell.parallel:
+            return super()._train(cell, protocol)
+        grid = parse_plan(cell.parallel)
+        answers = self._answers(RankOrder(cell, grid.world, self.cell_timeout_s, protocol))
+        if isinstance(answers, WorkerFault):
+            return answers
+        energies = [answer.energy_j for answer in answers.values() if answer.energy_j is not None]
+        self._energy_j = sum(energies) if len(energies) == len(answers) else None  # of all ranks, or not known
+        if fault := fault_of(answers, grid.world):
+            return fault
+        return join_ranks(cell, grid, answers, self._of_ranks.get((cell.precision, cell.malloc), {}))
+
+    def _answers(self, order: RankOrder) -> dict[int, RankAnswer] | WorkerFault:
+        """Every rank's part of an order, the first one's first; a fault where no rank can be told anything any more."""
+        try:
+            number = self.peers.order(order)
+            own = self.peers.do(number, order, self.measurer, self.watch)
+            return {0: own, **self.peers.answers(number, range(1, order.ranks), PATIENCE_S)}
+        except LostExchange as lost:
+            return WorkerFault("crashed", f"torchrun is gone, and the other ranks with it: {lost}")
+
+    def _measure_ceilings(self, order: Order, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
+        cell, world = order.cell, self.peers.exchange.place.world
+        answers = self._answers(RankOrder(cell, world, timeout_s, budget_s=budget_s, sitting=order.sitting))
+        if isinstance(answers, WorkerFault):
+            return answers
+        self._of_ranks[cell.precision, cell.malloc] = {
+            rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
+        }
+        found: list[Ceiling] | WorkerFault = answers[0].found
+        return found
+
+    def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
+        """Of all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""
+        if not cell.parallel:
+            return super()._energy(cell, start_s, end_s)
+        return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")
+
+
+def _by_unit(rows: Sequence[Ceiling]) -> dict[str, float]:
+    """Unit → FLOP/s of its fastest kernel."""
+    units = dict.fromkeys(row.unit for row in rows if row.unit)
+    found = {unit: best(rows, unit) for unit in units}
+    return {unit: float(row.flop_per_s) for unit, row in found.items() if row is not None and row.flop_per_s}
+
+
+Ceilings = Mapping[int, Mapping[str, float]]
+"""Rank → unit → FLOP/s."""
+
+Answers = Mapping[int, RankAnswer]
+
+FOLLOWED = (
+    "connection closed by peer",
+    "connection reset",
+    "connection refused",
+    "broken pipe",
+    "timed out waiting",
+    "timed out after",
+    "socket timeout",
+    "wait timeout",
+    "application timeout caused pair closure",
+    "watchdog",
+    "remote process exited",
+    "communicator was aborted",
+    "ncclremoteerror",
+)
+"""What torch.distributed says on a rank when another one is gone or hangs."""
+
+
+def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
+    """Why a cell failed: the fault of the rank that failed by itself, named; None where none did. Of ranks that only
+    lost another one nothing is said beside one that did not."""
+    faults = [(answer.facts, answer.found) for answer in answers.values() if isinstance(answer.found, WorkerFault)]
+    if not faults:
+        return None
+    own = [each for each in faults if not is_followed(each[1])]
+    facts, fault = (own or faults)[0]
+    also = f" (and {len(own) - 1} more ranks)" if len(own) > 1 else ""
+    words = f"rank {facts.rank} of {ranks} ({facts.host} {facts.device}): {fault.reason}{also}"
+    return WorkerFault(fault.status, words, fault.detail)
+
+
+def is_followed(fault: WorkerFault) -> bool:
+    """Whether a rank failed because another one did."""
+    said = fault.reason.lower()
+    return fault.status in ("crashed", "device_error") and any(words in said for words in FOLLOWED)
+
+
+def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
+    """The cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
+    ranks = sorted(answers)
+    found: dict[int, RankMeasurement] = {rank: answers[rank].found for rank in ranks}
+    runs = {rank: found[rank].measured.run for rank in ranks}
+    agreed, slowest = join_blocks([found[rank].measured.blocks for rank in ranks])
+    blocks = dict(zip(ranks, agreed, strict=True))
+    report, problem = _report({rank: found[rank].recording for rank in ranks})
+    rows: Rows = {
+        "ranks.csv": [
+            RankRow(
+                **_own_columns(answers[rank], blocks[rank], grid),
+                ceiling=ceilings.get(rank, {}),
+                **({} if report is None else _recorded_columns(rank, report, found[rank].steps_before)),
+            )
+            for rank in ranks
+        ],
+        "rank_samples.csv": [
+            RankSample(**{**vars(block), "index": index, "rank": rank})
+            for rank in ranks
+            for index, block in enumerate(blocks[rank])
+        ],
+        "rank_telemetry.csv": [
+            RankTelemetry(**vars(reading), rank=rank) for rank in ranks for reading in answers[rank].readings
+        ],
+        "collectives.csv": [] if report is None else _collectives(report),
+    }
+    losses = runs[grid.world - 1 if grid.pp > 1 else 0]  # with a pipeline the last rank has the loss
+    memory = [run.peak_memory_bytes for run in runs.values() if run.peak_memory_bytes is not None]
+    lost = losses.last_loss is not None and not math.isfinite(losses.last_loss)
+    executed: Counter[str] = Counter()
+    for run in runs.values():
+        executed.update(run.executed)
+    stopped = any(block.part == SUSPENDED for block in agreed[0])
+    warnings = (
+        *runs[0].warnings,
+        *([WARNING] if stopped and WARNING not in runs[0].warnings else []),
+        *([f"loss: the last loss was {losses.last_loss}"] if lost else []),
+        *([f"recorded_steps: {problem}"] if problem else []),
+    )
+    run = replace(
+        runs[0],
+        executed=dict(sorted(executed.items())),
+        peak_memory_bytes=max(memory) if len(memory) == len(runs) else None,
+        first_loss=losses.first_loss,
+        last_loss=None if lost else losses.last_loss,
+        warnings=warnings,
+    )
+    return replace(found[0].measured, run=run, blocks=tuple(slowest), ranks=rows)
+
+
+def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
+    """What the recordings say together, or why nothing."""
+    from analysis.ranks.summary import report_of
+    from analysis.ranks.timelines import by_rank
+    from measure.trace.ranks import read_rank
+
+    if len(recordings) < 2:
+        return None, ""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for rank, recording in recordings.items():
+                (Path(folder) / f"rank{rank}.json.gz").write_bytes(recording)
+            return report_of(by_rank(read_rank(path) for path in sorted(Path(folder).iterdir())), {}), ""
+    except (ValueError, Inconsistent, KeyError) as fault:
+        return None, " ".join(str(fault).split())
+
+
+def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -> dict[str, Any]:
+    """A rank's columns but those of its ceiling and of the recorded steps."""
+    found: RankMeasurement = answer.found
+    facts, run, place = answer.facts, found.measured.run, grid.coordinates(answer.facts.rank)
+    timed = [block for block in blocks if block.part == "measure"]
+    steps = sum(block.steps for block in timed)
+    return {
+        "cell_id": "",
+        "attempt": 0,
+        **vars(facts),
+        "place": ",".join(f"{axis}={getattr(place, axis)}" for axis, size in grid.sizes.items() if size > 1) or "dp=0",
+        "steps": steps or None,
+        "time_s": total_s(timed) / steps if steps else None,
+        "executed": run.executed,
+        "parameters": found.held_parameters,
+        "peak_memory_bytes": run.peak_memory_bytes,
+        "energy_j": answer.energy_j,
+    }
+
+
+def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict[str, Any]:
+    """A rank's columns of the recorded steps."""
+    row = next(each for each in report.ranks if each.rank == rank)
+    times = {f.name: getattr(row.time, f.name) for f in fields(row.time)}
+    names = ("compute_s", "exposed_s", "overlapped_s", "memory_s", "idle_s")
+    waiting_s = sum(wait.wait_s for wait in report.waits)
+    for_rank_s = sum(wait.wait_s for wait in report.waits if wait.for_rank == rank)
+    late = report.straggler
+    since = late.since if late is not None and late.rank == rank else None
+    return {
+        "recorded_steps": row.steps,
+        **{name: times[name] for name in names},
+        "wait_s": sum(wait.wait_s for wait in report.waits if wait.rank == rank),
+        "waited_for_ratio": for_rank_s / waiting_s if waiting_s else None,
+        "late_since_step": None if since is None else steps_before + since,
+    }
+
+
+def _collectives(report: RanksReport) -> list[RankCollective]:
+    return [
+        RankCollective(
+            cell_id="",
+            attempt=0,
+            rank=total.rank,
+            kind=total.kind,
+            group_size=total.group_size,
+            calls=total.calls,
+            given_bytes=total.nbytes,
+            time_s=total.time_s,
+        )
+        for total in report.collectives
+    ]
