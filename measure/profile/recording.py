@@ -92,7 +92,7 @@ def profile_step(
     ranged = ranges.step(step)
 
     def run() -> None:
-        with ranges.work(work):
+        with ranges.around(work):
             ranged()
 
     profiler = torch.autograd.profiler.profile(
@@ -160,7 +160,7 @@ def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, work: str, 
     clock.synchronize()
     with _captured(cuda), ModuleRanges(model), collector_off():
         ranges = Ranges(True, listening=lambda: True)  # not before: a range's name is told when it is first used
-        with ranges.work(work):
+        with ranges.around(work):
             ranges.step(step)()
         clock.synchronize()
 

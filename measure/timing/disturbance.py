@@ -3,9 +3,6 @@
 * Run-queue wait is time that a thread of this process was ready and no processor took it
   (`/proc/self/task/*/schedstat`, summed over threads). Involuntary switches are how often one was set aside.
 * Steal is time that a hypervisor gave to somebody else (`/proc/stat`, of the whole machine, in hundredths of a second).
-* Throttling is time that the process's control group had used up its quota.
-* Pressure is time in which some task waited for a processor (docs.kernel.org, "PSI - Pressure Stall Information"): any
-  task of the machine (`/proc/pressure/cpu`), any of the control group (`cpu.pressure`, version 2 alone).
 * Clock of the core (`measure/native/kernels.py`), temperature of the processor and the time of a cache line between
   two processors (`measure/native/kernels.py`) are those right after a block.
 * Page faults and the system's part of the processor time are of all threads of this process (getrusage(2)): what a step
@@ -15,7 +12,7 @@ Each is read before and after a block, outside of its time; what a system does n
 
 Not claimed: neighbours that take no processor time from it (caches, memory, the other hardware thread, heat) leave no
 trace here but the clock and the temperature, and a thread that waits for another one that was set aside does not count
-as waiting. Throttling of a group above the process's own is not seen.
+as waiting. Throttling by a control group's quota is not seen.
 
 A process that was suspended gives a block that says nothing of a step (`SuspensionWatch`): one that was stopped
 (Ctrl-Z, `kill -STOP`) gets the signal SIGCONT as it goes on; while a machine sleeps, CLOCK_MONOTONIC stands still on
@@ -28,7 +25,6 @@ M_TRIM_THRESHOLD), and each page of the next block is a fault again, in which th
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import signal
@@ -57,10 +53,6 @@ ROOT = Path("/")
 STEAL = 8
 """Its place in the first line of /proc/stat (proc(5)), after the word "cpu"."""
 
-GROUPS = "sys/fs/cgroup"
-MOUNTS: Mapping[str, tuple[str, ...]] = {"": ("", "unified"), "cpu": ("cpu", "cpu,cpuacct")}
-"""Controller, as /proc/self/cgroup names it ("": version 2) → below GROUPS, where its groups may be."""
-
 
 @dataclass(frozen=True)
 class Disturbance:
@@ -69,9 +61,6 @@ class Disturbance:
     run_wait_s: float | None
     involuntary_switches: int
     steal_s: float | None
-    throttled_s: float | None
-    pressure_s: float | None = None
-    group_pressure_s: float | None = None
     page_faults: int = 0
     system_s: float = 0.0
 
@@ -81,9 +70,6 @@ class Disturbance:
             _difference(self.run_wait_s, before.run_wait_s),
             self.involuntary_switches - before.involuntary_switches,
             _difference(self.steal_s, before.steal_s),
-            _difference(self.throttled_s, before.throttled_s),
-            _difference(self.pressure_s, before.pressure_s),
-            _difference(self.group_pressure_s, before.group_pressure_s),
             self.page_faults - before.page_faults,
             max(0.0, self.system_s - before.system_s),
         )
@@ -166,58 +152,6 @@ def _steal_s() -> float:
         raise Unavailable(f"/proc/stat: {_words(fault)}") from fault
 
 
-def _throttled_s() -> float:
-    for path in _group_files("cpu.stat", ROOT):
-        try:
-            fields = dict(line.split() for line in path.read_text().splitlines())
-            for name, per_s in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
-                if name in fields:
-                    return int(fields[name]) / per_s
-        except (OSError, ValueError):
-            continue
-    raise Unavailable("no control group counts its throttling (cpu.stat)")
-
-
-def _group_pressure_s() -> float:
-    files = _group_files("cpu.pressure", ROOT)
-    if not files:
-        raise Unavailable("the control group has no cpu.pressure (version 2 has, where cgroup.pressure is on)")
-    return _some_s(files[0], "cpu.pressure")
-
-
-def _some_s(path: Path, name: str) -> float:
-    """The total of the line "some", which is in microseconds."""
-    try:
-        with path.open() as file:
-            words = file.readline().split()
-    except OSError as fault:  # EOPNOTSUPP where the system was started without it
-        raise Unavailable(f"{name}: {_words(fault)}") from fault
-    total = dict(word.partition("=")[::2] for word in words[1:]).get("total", "")
-    if words[:1] != ["some"] or not total.isdigit():
-        raise Unavailable(f"{name}: expected a line some … total=…, got {' '.join(words)[:60]!r}")
-    return int(total) / 1e6
-
-
-@functools.cache
-def _group_files(name: str, root: Path) -> tuple[Path, ...]:
-    """A file of this process's control group, of version 2, then 1. Where its folder is not there, a container has
-    mounted its own group alone, as the root; else the root's file is that of all processes, and not of this group."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    groups = dict(line.split(":", 2)[1:] for line in lines if line.count(":") >= 2)
-    paths = {controller: group for names, group in groups.items() for controller in names.split(",")}
-    tops = [
-        (root / GROUPS / mount, paths[controller].strip("/"))
-        for controller, mounts in MOUNTS.items()
-        for mount in mounts
-        if controller in paths
-    ]
-    found = [(top / group if (top / group).is_dir() else top) / name for top, group in tops]
-    return tuple(path for path in found if path.is_file())
-
-
 def _words(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or "not as proc(5) has it"
 
@@ -225,9 +159,6 @@ def _words(fault: Exception) -> str:
 _TOTALS: Mapping[str, Callable[[], float]] = {
     "run_wait_s": _run_wait_s,
     "steal_s": _steal_s,
-    "throttled_s": _throttled_s,
-    "pressure_s": lambda: _some_s(ROOT / "proc/pressure/cpu", "/proc/pressure/cpu"),
-    "group_pressure_s": _group_pressure_s,
 }
 _STATE: Mapping[str, Callable[[], float]] = {
     "core_clock_hz": lambda: core_clock_hz(ROOT),

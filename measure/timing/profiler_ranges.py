@@ -10,6 +10,7 @@ Not claimed: ranges are host intervals. Kernels that a phase launched may run af
 """
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,17 +46,15 @@ class Ranges:
         self.enabled = enabled
         self._open: list[tuple[Any, Any]] = []
         if enabled:
-            self._nvtx = _domain() if nvtx is None else nvtx
-            self._record, self._listening = _kineto(record, listening)
+            import torch
+
+            self._nvtx = nvtx
+            if nvtx is None:
+                with contextlib.suppress(ImportError):  # ranges are a courtesy to profilers; a sweep does without
+                    self._nvtx = getattr(importlib.import_module("nvtx"), "get_domain", lambda _: None)(DOMAIN)
+            self._record = record or torch.profiler.record_function
+            self._listening: Callable[[], bool] = listening or torch._C._autograd._profiler_enabled
             self._attributes: dict[str, Any] = {}
-
-    def cell(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """A range around everything that is done for one cell."""
-        return self._range(name)
-
-    def work(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """A range around steps of one work: one, batch, last or epoch."""
-        return self._range(name)
 
     def step(self, step: Step) -> Step:
         """`step` under a range of its own, each of its marks opening a phase; what calls it may listen too.
@@ -85,7 +84,8 @@ class Ranges:
         return ranged
 
     @contextlib.contextmanager
-    def _range(self, name: str) -> Iterator[None]:
+    def around(self, name: str) -> Iterator[None]:
+        """A range around all that is done for one cell, or around steps of one work: one, batch, last or epoch."""
         depth = len(self._open)
         if self.enabled:
             self._enter(name, self._listening())
@@ -99,14 +99,12 @@ class Ranges:
         if heard:
             annotation = self._record(f"{DOMAIN}.{name}")
             annotation.__enter__()
-        self._open.append((self._start(name), annotation))
-
-    def _start(self, name: str) -> Any:
-        if self._nvtx is None:
-            return None
-        if name not in self._attributes:
-            self._attributes[name] = self._nvtx.get_event_attributes(message=name)
-        return self._nvtx.start_range(self._attributes[name])
+        started = None
+        if self._nvtx is not None:
+            if name not in self._attributes:
+                self._attributes[name] = self._nvtx.get_event_attributes(message=name)
+            started = self._nvtx.start_range(self._attributes[name])
+        self._open.append((started, annotation))
 
     def _close(self, depth: int) -> None:
         """Close the innermost ranges until `depth` are open."""
@@ -116,21 +114,3 @@ class Ranges:
                 self._nvtx.end_range(started)
             if annotation is not None:
                 annotation.__exit__(None, None, None)
-
-
-def _domain() -> Any:
-    try:
-        import nvtx
-    except ImportError:  # ranges are a courtesy to profilers; a sweep does without
-        return None
-    return getattr(nvtx, "get_domain", lambda _: None)(DOMAIN)
-
-
-def _kineto(record: Any, listening: Any) -> tuple[Any, Any]:
-    if record is None:
-        from torch.profiler import record_function as record
-    if listening is None:
-        import torch
-
-        listening = torch._C._autograd._profiler_enabled
-    return record, listening

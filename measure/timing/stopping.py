@@ -82,38 +82,29 @@ def step_time_s(block: Sample) -> float:
     return (block.wall_s if block.device_s is None else block.device_s) / block.steps
 
 
-def _too_few(blocks: Sequence[Sample], protocol: Protocol) -> str:
-    if len(blocks) < protocol.min_blocks:
-        return f"{len(blocks)} of at least {protocol.min_blocks} blocks"
-    measured_s = total_s(blocks)
-    if measured_s < protocol.min_time_s:
-        return f"{measured_s:.2f} s of at least {protocol.min_time_s:g} s"
-    return ""
-
-
-def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> str:
-    """What the stopping rule for the time of a step still lacks; empty if nothing."""
-    if few := _too_few(blocks, protocol):
-        return few
-    ratio = summary.half_width_ratio
-    if ratio is None or ratio > protocol.target_ci_ratio:
-        width = "unknown" if ratio is None else f"±{ratio:.2%}"
-        return f"a 95 % interval of {width}, wider than ±{protocol.target_ci_ratio:.2%}, from {len(blocks)} blocks"
-    return ""
+def _half_width_ratio(
+    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
+) -> float | None:
+    """Half of the 95 % interval ÷ mean, if these of the measured blocks are used: of the ratio to what was interleaved
+    with them, else of the time of a step."""
+    if beside is not None:
+        return beside.half_width_ratio((*used, *_aside(measured, used)))
+    return _summary(used, protocol).half_width_ratio
 
 
 def _lacking(used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None) -> str:
-    """What the rules still lack if these of the measured blocks are used; empty if nothing. Where something was
-    interleaved with them, the ratio to it must be narrow, else the time of a step."""
-    if beside is None:
-        return shortfall(used, _summary(used, protocol), protocol)
-    if few := _too_few(used, protocol):
-        return few
-    ratio = beside.half_width_ratio((*used, *_aside(measured, used)))
-    if ratio is not None and ratio <= protocol.target_ci_ratio:
+    """What the rules still lack if these of the measured blocks are used; empty if nothing."""
+    if len(used) < protocol.min_blocks:
+        return f"{len(used)} of at least {protocol.min_blocks} blocks"
+    if total_s(used) < protocol.min_time_s:
+        return f"{total_s(used):.2f} s of at least {protocol.min_time_s:g} s"
+    ratio, target = _half_width_ratio(used, measured, protocol, beside), protocol.target_ci_ratio
+    if ratio is not None and ratio <= target:
         return ""
     width = "unknown" if ratio is None else f"±{ratio:.2%}"
-    return f"a 95 % interval of {width} of the paired utilization, wider than ±{protocol.target_ci_ratio:.2%}"
+    if beside is not None:
+        return f"a 95 % interval of {width} of the paired utilization, wider than ±{target:.2%}"
+    return f"a 95 % interval of {width}, wider than ±{target:.2%}, from {len(used)} blocks"
 
 
 def narrowing(
@@ -124,10 +115,7 @@ def narrowing(
     left_s: float,
 ) -> str:
     """How wide the interval is after these blocks, where measuring stops, and when at the latest."""
-    if beside is None:
-        ratio = _summary(used, protocol).half_width_ratio if used else None
-    else:
-        ratio = beside.half_width_ratio((*used, *_aside(measured, used)))
+    ratio = _half_width_ratio(used, measured, protocol, beside) if used else None
     width = "" if ratio is None else f"±{100 * ratio:.2g} %, "
     most = f"at most {max(0.0, left_s):.0f} s more"
     return f"block {len(measured)}, {width}stops at ±{100 * protocol.target_ci_ratio:.2g} %, {most}"
@@ -173,11 +161,16 @@ def timing_of(
     summary = _summary(blocks, protocol)
     missing = _lacking(blocks, measured, protocol, beside)
     ratio = host_bound_ratio(blocks, summary.mean)
+    cap_s = protocol.cap_with_s(len(measured))
+    cap = f"the cap of {cap_s:.3g} s"
+    lasted_s = measured[-1].start_s + measured[-1].wall_s - measured[0].start_s
+    if len(measured) == protocol.cap_blocks and lasted_s > cap_s:
+        cap = f"{len(measured)} blocks, after {cap},"
     return Timing(
         blocks=tuple(blocks),
         summary=summary,
         status="not_converged" if missing else "ok",
-        reason=f"stopped at {_cap(measured, protocol)} with {missing}" if missing else "",
+        reason=f"stopped at {cap} with {missing}" if missing else "",
         sync_wait_ratio=ratio,
         host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
         suspended=suspended,
@@ -211,15 +204,13 @@ def disturbance_warning(timing: Timing) -> str:
         return ""
     use = "and are not used" if any(block.part == DISTURBED for block in timing.aside) else "and are used"
     counted = f"{DISTURBED}: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor {use}"
-    if not others:
-        if timing.aside or any(block.device_s is not None for block in blocks):
-            return counted
-        waits_s = sum(block.run_wait_s or 0.0 for block in blocks)
-        mean_s, least_s = (each / sum(b.steps for b in blocks) for each in (total_s(blocks), total_s(blocks) - waits_s))
-        least = f", {least_s * 1e3:.4g} ms without their waits" if least_s > 0 else ""
-        return f"{counted}: {mean_s * 1e3:.4g} ms a step{least}"
-    calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (others, blocks))
-    return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
+    if others:
+        return f"{counted}: mean of the others {_mean_ms(others)} ms, of all {_mean_ms(blocks)} ms a step"
+    if timing.aside or any(block.device_s is not None for block in blocks):
+        return counted
+    least_s = total_s(blocks) - sum(block.run_wait_s or 0.0 for block in blocks)
+    least = f", {1e3 * least_s / sum(b.steps for b in blocks):.4g} ms without their waits" if least_s > 0 else ""
+    return f"{counted}: {_mean_ms(blocks)} ms a step{least}"
 
 
 def placement_warning(timing: Timing) -> str:
@@ -231,11 +222,10 @@ def placement_warning(timing: Timing) -> str:
         "unknown" if (trip_s := median_round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns"
         for each in (moved, timing.blocks)
     ]
-    used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
     return (
         f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks are not used: the host had moved the "
-        f"processors (a cache line took {trips[0]} between them, {trips[1]} in the others): {moved_s * 1e3:.4g} ms a "
-        f"step, {used_s * 1e3:.4g} ms in the others"
+        f"processors (a cache line took {trips[0]} between them, {trips[1]} in the others): {_mean_ms(moved)} ms a "
+        f"step, {_mean_ms(timing.blocks)} ms in the others"
     )
 
 
@@ -250,13 +240,8 @@ def steadiness_warning(timing: Timing, paired: PairedCeiling | None) -> str:
     return f"unsteady: {shown}: the interval of the {name} may be too narrow" if shown else ""
 
 
-def _cap(measured: Sequence[Sample], protocol: Protocol) -> str:
-    """What ended the measuring."""
-    cap_s = protocol.cap_with_s(len(measured))
-    lasted_s = measured[-1].start_s + measured[-1].wall_s - measured[0].start_s
-    if len(measured) == protocol.cap_blocks and lasted_s > cap_s:
-        return f"{len(measured)} blocks, after the cap of {cap_s:.3g} s,"
-    return f"the cap of {cap_s:.3g} s"
+def _mean_ms(blocks: Sequence[Sample]) -> str:
+    return f"{1e3 * total_s(blocks) / sum(block.steps for block in blocks):.4g}"
 
 
 def total_s(blocks: Sequence[Sample]) -> float:

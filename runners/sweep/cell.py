@@ -307,7 +307,7 @@ def time_cell(
             if kernels
             else "paired_ceiling: no ceiling of this precision was measured, so none was timed beside the steps"
         )
-    with ranges.cell(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol) as ceiling:
+    with ranges.around(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol) as ceiling:
         kernels_beside = ceiling if kernels else None
         warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
         retries = _allocation_retries(cell.device)

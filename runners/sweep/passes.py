@@ -73,7 +73,7 @@ def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
     found = WorkFindings()
     if work in subject.unprofiled:
         return found
-    with _costing_only(work, found), subject.ranges.cell(name_of(subject.cell, work)):
+    with _costing_only(work, found), subject.ranges.around(name_of(subject.cell, work)):
         if work == "epoch":
             _run_epoch(subject, found)
         else:

@@ -27,16 +27,10 @@ from tests.support.fakes.hosts import Host
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two threads that waited for 2 and 3 s, 1.25 s of steal, 0.5 s of throttling of the group a/b, 6 and 4 s of
-    pressure; on processor 3, at 2.5 GHz and 61 °C."""
+    """Two threads that waited for 2 and 3 s, 1.25 s of steal; on processor 3, at 2.5 GHz and 61 °C."""
     for thread, wait_ns in (("11", 2_000_000_000), ("12", 3_000_000_000)):
         put(tmp_path, f"proc/self/task/{thread}/schedstat", f"7000000000 {wait_ns} 42\n")
     put(tmp_path, "proc/stat", "cpu  22206 25228 9549 69432 956 0 224 125 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
-    put(tmp_path, "proc/self/cgroup", "3:cpuset:/c\n0::/a/b\n")
-    put(tmp_path, "sys/fs/cgroup/a/b/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_usec 500000\n")
-    put(tmp_path, "sys/fs/cgroup/cpu.stat", "usage_usec 9\n")
-    put(tmp_path, "proc/pressure/cpu", SOME.format(6_000_000))
-    put(tmp_path, "sys/fs/cgroup/a/b/cpu.pressure", SOME.format(4_000_000))
     put(tmp_path, "proc/thread-self/stat", f"11 (a (b) c) R {' '.join(map(str, range(4, 39)))} 3 0 0\n")
     put(tmp_path, "sys/devices/system/cpu/cpu3/cpufreq/scaling_cur_freq", "2500000\n")
     put(tmp_path, "sys/class/hwmon/hwmon0/name", "coretemp\n")
@@ -46,12 +40,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-SOME = "some avg10=0.00 avg60=1.20 avg300=0.30 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
-
-
-NO_PRESSURE = "the control group has no cpu.pressure (version 2 has, where cgroup.pressure is on)"
-
-
 def put(root: Path, path: str, text: str) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text)
@@ -59,14 +47,10 @@ def put(root: Path, path: str, text: str) -> None:
 
 def test_what_the_system_counts(root: Path) -> None:
     before = disturbance()
-    assert (before.run_wait_s, before.steal_s, before.throttled_s) == (5.0, 1.25, 0.5)
-    assert (before.pressure_s, before.group_pressure_s) == (6.0, 4.0)
+    assert (before.run_wait_s, before.steal_s) == (5.0, 1.25)
     put(root, "proc/self/task/11/schedstat", "7000000000 2250000000 43\n")
-    put(root, "sys/fs/cgroup/a/b/cpu.stat", "nr_throttled 2\nthrottled_time 750000000\n")  # as version 1 has it
-    put(root, "proc/pressure/cpu", SOME.format(6_500_000))
     found = disturbance().since(before)
-    assert (found.run_wait_s, found.steal_s, found.throttled_s) == (0.25, 0.0, 0.25)
-    assert (found.pressure_s, found.group_pressure_s) == (0.5, 0.0)
+    assert (found.run_wait_s, found.steal_s) == (0.25, 0.0)
     assert found.involuntary_switches >= 0
 
 
@@ -75,27 +59,17 @@ def test_the_state_of_the_core(root: Path) -> None:
     assert absent(on_cpu=True) == {}
 
 
-def test_a_group_that_keeps_no_pressure_is_not_given_that_of_all(root: Path) -> None:
-    """Its folder is there without the file, which cgroup.pressure hides; the root's file is of all processes."""
-    (root / "sys/fs/cgroup/a/b/cpu.pressure").unlink()
-    (root / "sys/fs/cgroup/a/b/cpu.stat").write_text("usage_usec 9\n")
-    put(root, "sys/fs/cgroup/cpu.pressure", SOME.format(9_000_000))
-    put(root, "sys/fs/cgroup/cpu.stat", "throttled_usec 700000\n")
-    assert (disturbance().group_pressure_s, disturbance().throttled_s) == (None, None)
-    assert absent(on_cpu=False)["group_pressure_s"] == NO_PRESSURE
-
-
 def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
     monkeypatch.setattr("measure.native.kernels._loaded", lambda _code: (None, "no code"))
     of_process = {"involuntary_switches": 0, "page_faults": 0, "system_s": 0.0}  # getrusage(2) is on every system
     assert vars(disturbance()) | of_process == {
-        "run_wait_s": None, "steal_s": None, "throttled_s": None, "pressure_s": None, "group_pressure_s": None,
+        "run_wait_s": None, "steal_s": None,
         **of_process,
     }  # fmt: skip
     assert core_state() == CoreState(None, None)
     reasons = absent(on_cpu=True)
-    assert reasons["pressure_s"] == "/proc/pressure/cpu: No such file or directory"
+    assert reasons["steal_s"] == "/proc/stat: No such file or directory"
     assert reasons["core_clock_hz"] == "no clock in cpufreq, and no code"
     assert reasons["core_round_trip_s"] in ("no code", "the process may use one processor alone")
     assert reasons["temperature_c"].startswith("no sensor among coretemp")
@@ -105,8 +79,8 @@ def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch:
 def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter(
         [
-            Disturbance(1.0, 5, 2.0, None, 3.0, page_faults=100, system_s=0.5),
-            Disturbance(1.5, 9, 2.5, None, 3.25, page_faults=350, system_s=0.75),
+            Disturbance(1.0, 5, 2.0, page_faults=100, system_s=0.5),
+            Disturbance(1.5, 9, 2.5, page_faults=350, system_s=0.75),
         ]
     )
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: next(readings))
@@ -116,10 +90,9 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
     )
     with BlockTimer(lambda: None, CpuClock()) as timer:
         block = timer.block(3, "measure")
-    told = (block.run_wait_s, block.involuntary_switches, block.steal_s, block.throttled_s, block.pressure_s)
-    assert told == (0.5, 4, 0.5, None, 0.25)
+    assert (block.run_wait_s, block.involuntary_switches, block.steal_s) == (0.5, 4, 0.5)
     assert (block.page_faults, block.system_s) == (250, 0.25)
-    assert (block.group_pressure_s, block.core_clock_hz, block.temperature_c) == (None, 3e9, 60.0)
+    assert (block.core_clock_hz, block.temperature_c) == (3e9, 60.0)
 
 
 class Machine(Host):
@@ -152,7 +125,7 @@ class Machine(Host):
         return None if self.device_s is None else (end - start) * self.device_s
 
     def disturbance(self) -> Disturbance:
-        return Disturbance(self.wait_s, 0, 0.0, None)
+        return Disturbance(self.wait_s, 0, 0.0)
 
     def state(self, with_round_trip: bool) -> CoreState:
         trip_s = 4e-7 if self.calls - 1 in self.apart else 1e-7

@@ -62,7 +62,7 @@ def test_an_exception_closes_every_range(last):
             mark(phase)
         raise MemoryError("no room")
 
-    with ranges.cell("cell"):
+    with ranges.around("cell"):
         with pytest.raises(MemoryError, match="no room"):
             ranges.step(failing)()
         assert list(recorder.names.values()) == ["cell"]

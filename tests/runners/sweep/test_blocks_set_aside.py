@@ -47,7 +47,7 @@ class PlannedHost(Host):
             self.wait_s += WAIT_S
 
     def disturbance(self) -> Disturbance:
-        return Disturbance(self.wait_s, 0, 0.0, None)
+        return Disturbance(self.wait_s, 0, 0.0)
 
     def core_state(self, with_round_trip: bool) -> CoreState:
         if not with_round_trip:

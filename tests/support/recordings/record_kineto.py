@@ -77,7 +77,7 @@ def with_ranges(path: Path) -> Any:
     profiler = torch.autograd.profiler.profile(use_kineto=True, record_shapes=True, with_flops=True)
     with ModuleRanges(model), profiler, collector_off():
         for _ in range(STEPS):
-            with ranges.work("batch"):
+            with ranges.around("batch"):
                 ranged(lambda _: None)
     profiler.export_chrome_trace(str(path))
     return profiler.kineto_results
