@@ -232,7 +232,7 @@ def _with_batches(grid: Grid, probed: ProbeResult) -> Grid:
         return grid
     from runners.sweep import auto_batches
 
-    made = auto_batches.grid_with_batches(grid, probed)
+    made = auto_batches.with_batches(grid, probed)
     for line in auto_batches.plan_lines(made.auto):
         say(line)
     return made

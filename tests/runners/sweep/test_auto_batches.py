@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from results.process import free_bytes
 from runners.sweep import auto_batches
-from runners.sweep.auto_batches import batches_up_to, resolved
+from runners.sweep.auto_batches import batches_up_to, with_batches
 from runners.sweep.options import as_options, grid_of, parser
 from runners.sweep.plan import Grid, cells
 from runners.workers.devices import ProbeResult
@@ -23,9 +24,27 @@ def grid(**more: Any) -> Grid:
     return Grid(**{**asked, **more})
 
 
-def planned(**more: Any) -> Grid:
-    """alexnet and vgg11, of which 35 samples fit."""
-    return resolved(grid(**more), 50 * MB, 0.1, lambda model, precision: Fitting(35, 1, 35))
+class Predicting:
+    """A worker that says that 35 samples fit."""
+
+    def __init__(self, _name: str) -> None:
+        pass
+
+    def call(self, _task: str, *_request: Any, timeout_s: float) -> Fitting:
+        return Fitting(35, 1, 35)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Grid:
+    """alexnet and vgg11, of which 35 samples fit; after that nobody can be asked."""
+    monkeypatch.setattr(auto_batches, "Worker", Predicting)
+    monkeypatch.setattr(auto_batches, "free_bytes", lambda: 50 * MB)
+    found = with_batches(grid(), ANY)
+    monkeypatch.setattr(Predicting, "call", None)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -44,8 +63,8 @@ def test_powers_of_two_and_the_largest(largest: int, least: int, sizes: list[int
     assert batches_up_to(largest, least) == sizes
 
 
-def test_each_model_and_precision_has_its_batches() -> None:
-    found = planned()
+def test_each_model_and_precision_has_its_batches(planned: Grid) -> None:
+    found = planned
     assert found.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 16, 32, 35)
     assert found.largest_batch == 35
     assert len(cells(found)) == 2 * 2 * 7
@@ -61,10 +80,10 @@ class TestResuming:
         return json.loads(json.dumps(as_options(before, [])))
 
     @pytest.mark.parametrize("words", [[], ["--batch-sizes", "auto"]])
-    def test_the_same_cells_whatever_memory_there_is_now(self, words: list[str]) -> None:
-        before = planned()
+    def test_the_same_cells_whatever_memory_there_is_now(self, planned: Grid, words: list[str]) -> None:
+        before = planned
         found = grid_of(parser().parse_args(["--resume", "x", *words]), self.stored(before), ANY)
-        again = resolved(found, found.auto["memory_bytes"], found.auto["margin_ratio"], lambda *_: pytest.fail("asked"))
+        again = with_batches(found, ANY)
         assert again == Grid.from_json(self.stored(before))
         assert [cell.cell_id for cell in cells(again)] == [cell.cell_id for cell in cells(before)]
 
@@ -82,7 +101,7 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
     (tmp_path / "meminfo").write_text(meminfo)
     for name, text in limits.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert auto_batches.host_bytes(tmp_path / "meminfo", tmp_path) == free
+    assert free_bytes(tmp_path / "meminfo", tmp_path) == free
 
 
 def test_batches_that_lie_ready_are_counted() -> None:
