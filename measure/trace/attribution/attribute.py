@@ -55,12 +55,11 @@ def attribute(recording: Recording) -> Recording:
     calls, ranges = calls_in_order(recording.calls), recording.ranges
     number = ints(calls, "sequence_nr").copy()
     spans, sign = phases.steps(ranges)
-    calls["step"] = phases.within(spans, "step", ints(calls, "process"), ints(calls, "start_ns"), -1)
+    calls["step"] = phases.within(spans, "step", calls, -1)
     # which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows
     found: Flags = nesting.matches(NODE, calls["name"]) | (ints(calls, "forward_thread") != 0)
     if not found.any() and len(recording.flows):
-        names = ("backward_process", "backward_thread", "backward_ns")
-        at = starting_at(calls, *(ints(recording.flows, name) for name in names))
+        at = starting_at(calls, recording.flows, "backward")
         found[at[at >= 0]] = True
     is_node = found
     if (begin := _cut_step(calls, is_node, spans)) is not None:
@@ -98,8 +97,7 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
     if not recording.ends:
         signs.append((1, WITHOUT_END))
     for side, end in (("from", "forward"), ("to", "backward")):
-        places = (ints(flows, f"{end}_{name}") for name in ("process", "thread", "ns"))
-        if len(flows) and (lost := int((starting_at(calls, *places) < 0).sum())):
+        if lost := int((starting_at(calls, flows, end) < 0).sum()):
             signs.append((lost, f"{lost} of {len(flows)} arrows {side} {end} calls have none there"))
     made = number[(number >= 0) & ~nesting.matches(NODE, calls["name"])]
     phases_of = {"forward", *({"backward", "recompute"} & set(calls["phase"]))}
@@ -214,8 +212,7 @@ def _place_kernels(
     phase = kernels["phase"].to_numpy(object).copy()
     lost = has_launch & ~linked
     if len(spans):
-        at = launches["start_ns"].to_numpy(np.int64)
-        phase[lost] = phases.within(spans, "phase", ints(kernels, "process"), at, "")[lost]
+        phase[lost] = phases.within(spans, "phase", launches, "")[lost]
     elif lost.any():
         phase[lost & phases.on_thread(ranges, phases.OPTIMIZER, launches)] = "optimizer"
     kernels["phase"] = phase

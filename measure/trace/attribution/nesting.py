@@ -87,34 +87,32 @@ def matches(pattern: re.Pattern[str], names: pd.Series) -> Flags:
 
 def lanes(*tables: pd.DataFrame) -> list[Ints]:
     """One number for each (process, thread), the same in all tables; a column each."""
-    processes, threads = (
-        pd.factorize(np.concatenate([table[name].to_numpy(np.int64) for table in tables]), sort=True)
-        for name in ("process", "thread")
-    )
-    codes = np.asarray(processes[0], np.int64) * max(len(threads[1]), 1) + threads[0]
-    cuts = np.cumsum([len(table) for table in tables])[:-1]
-    return list(np.split(codes, cuts))
+    both = pd.concat([table[["process", "thread"]] for table in tables], ignore_index=True)
+    codes = both.groupby(["process", "thread"]).ngroup().to_numpy(np.int64)
+    return list(np.split(codes, np.cumsum([len(table) for table in tables])[:-1]))
 
 
-def place(calls: pd.DataFrame, modules: pd.DataFrame, node: Flags, fresh: Flags) -> CallNesting:
+def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = "start_ns") -> Ints:
+    """For each point the row of the last of `starts`, which are in the order of `on`, that is not after it and agrees
+    with it in `by`; -1: there is none."""
+    order = np.argsort(ints(points, on), kind="stable")
+    left, right = points.iloc[order][[*by, on]], starts[[*by, on]].assign(row=np.arange(len(starts)))
+    found = np.empty(len(points), np.int64)
+    found[order] = pd.merge_asof(left, right, on=on, by=by)["row"].fillna(-1)
+    return found
+
+
+def place(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: Flags) -> CallNesting:
     """Where every call lies. calls: in the order of start; modules: ranges with a column `module`.
 
-    node: which calls are frames of autograd. fresh: which, inside of such a frame, recalculate the forward pass.
+    is_node: which calls are frames of autograd. is_fresh: which, inside of such a frame, recalculate the forward pass.
     """
+    count, paths = len(calls), modules["module"].tolist()
     lane_of = np.concatenate(lanes(calls, modules))
-    start = np.concatenate([calls["start_ns"].to_numpy(np.int64), modules["start_ns"].to_numpy(np.int64)])
-    length = np.concatenate([calls["time_ns"].to_numpy(np.int64), modules["time_ns"].to_numpy(np.int64)])
-    count = len(calls)
-    row = np.arange(len(start))
-    order = np.lexsort((row, row < count, -length, start, lane_of))  # a range lies around a call of the same time
-    return _sweep(order, lane_of, start, start + length, node, fresh, modules["module"].tolist())
-
-
-def _sweep(
-    order: Ints, lane_of: Ints, starts: Ints, ends: Ints, is_node: Flags, is_fresh: Flags, paths: list[str]
-) -> CallNesting:
-    count = len(is_node)
-    lane, start, end = one_by_one(lane_of), one_by_one(starts), one_by_one(ends)
+    starts, lengths = (np.concatenate([ints(calls, name), ints(modules, name)]) for name in ("start_ns", "time_ns"))
+    row = np.arange(len(starts))
+    order = np.lexsort((row, row < count, -lengths, starts, lane_of))  # a range lies around a call of the same time
+    lane, start, end = one_by_one(lane_of), one_by_one(starts), one_by_one(starts + lengths)
     node_flags, fresh_flags = is_node.tolist(), is_fresh.tolist()
     parent, node = array("q", [-1]) * count, array("q", [-1]) * count
     recomputed, module = [False] * count, [""] * count
@@ -151,20 +149,8 @@ def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
 
     points: process, thread, start_ns. A point at the very end of a call lies in it.
     """
-    lane_c, lane_p = lanes(calls, points)
-    start = calls["start_ns"].to_numpy(np.int64)
-    end = start + calls["time_ns"].to_numpy(np.int64)
-    at = points["start_ns"].to_numpy(np.int64)
-    order = np.lexsort((np.arange(len(start)), -end, start, lane_c))
-    begin = np.searchsorted(lane_c[order], np.arange(lane_c.max(initial=-1) + 2))
-    found = np.full(len(at), -1, np.int64)
-    for lane in np.unique(lane_p):
-        mine = np.flatnonzero(lane_p == lane)
-        if lane + 1 >= len(begin) or begin[lane] == begin[lane + 1]:
-            continue
-        rows = order[begin[lane] : begin[lane + 1]]
-        last = np.searchsorted(start[rows], at[mine], side="right") - 1
-        found[mine] = np.where(last >= 0, rows[np.maximum(last, 0)], -1)
+    at, end = ints(points, "start_ns"), ints(calls, "start_ns") + ints(calls, "time_ns")
+    found = latest(points, calls, ["process", "thread"])
     while True:
         over = np.flatnonzero(found >= 0)
         over = over[end[found[over]] < at[over]]
@@ -173,27 +159,39 @@ def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
         found[over] = parent[found[over]]
 
 
+def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
+    """Row of the innermost call that begins where this side of each flow does; -1: none."""
+    names = [f"{side}_process", f"{side}_thread", f"{side}_ns"]
+    points = flows[names].set_axis(["process", "thread", "start_ns"], axis=1)
+    found = latest(points, calls, ["process", "thread"])
+    starts = np.append(ints(calls, "start_ns"), -1)[found]
+    return np.where(starts == ints(points, "start_ns"), found, -1)
+
+
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
     """For each call that is a frame of autograd the call that made its node; -1: none is recorded, or no frame."""
+    names = ["process", "sequence_nr", "forward_thread", "step"]
     (lane,) = lanes(calls)
-    number, thread = ints(calls, "sequence_nr"), ints(calls, "forward_thread")
-    process, step = ints(calls, "process"), ints(calls, "step")
+    rows = calls[names].assign(lane=lane, row=np.arange(len(calls)))[calls["sequence_nr"] >= 0]
+    is_frame = is_node[rows["row"]]
+    made = rows[~is_frame].drop_duplicates(["lane", "sequence_nr"], keep="last").sort_values("sequence_nr")
+    nodes, of_thread = rows[is_frame].drop(columns="lane"), ["process", "forward_thread"]
+    # the lane in which most of the numbers of a forward thread were made
+    numbers = nodes.drop_duplicates([*of_thread, "sequence_nr"])[[*of_thread, "sequence_nr"]]
+    shared = numbers.merge(made[["process", "sequence_nr", "lane"]], on=["process", "sequence_nr"])
+    hits = shared.groupby([*of_thread, "lane"], as_index=False).size()
+    home = hits.sort_values("size", ascending=False, kind="stable").drop_duplicates(of_thread)
+    nodes = nodes.merge(home[[*of_thread, "lane"]], on=of_thread)
+    chosen = latest(nodes, made, ["lane"], "sequence_nr")
+    maker, step = (np.append(ints(made, name), -1)[chosen] for name in ("row", "step"))
+    own_step = ints(nodes, "step")
     made_by = np.full(len(calls), -1, np.int64)
-    numbered = np.flatnonzero((number >= 0) & ~is_node)
-    nodes = np.flatnonzero(is_node & (number >= 0))
-    tables = _last_of_each(numbered, lane, number)
-    home = {int(lane[rows[0]]): int(process[rows[0]]) for rows in tables.values()}
-    for who in {*zip(process[nodes].tolist(), thread[nodes].tolist(), strict=True)}:
-        mine = nodes[(process[nodes] == who[0]) & (thread[nodes] == who[1])]
-        candidates = {at: rows for at, rows in tables.items() if home[at] == who[0]}
-        rows = forward_thread(np.unique(number[mine]), {at: (number[found], found) for at, found in candidates.items()})
-        if rows is None:
-            continue
-        before = np.searchsorted(number[rows], number[mine], side="right") - 1
-        maker = np.where(before >= 0, rows[np.maximum(before, 0)], -1)
-        other_step = (maker >= 0) & (step[maker] >= 0) & (step[mine] >= 0) & (step[maker] != step[mine])
-        made_by[mine] = np.where(other_step, -1, maker)
-    _by_flows(made_by, calls, is_node, flows)
+    made_by[nodes["row"]] = np.where((step >= 0) & (own_step >= 0) & (step != own_step), -1, maker)
+    # where numbers say nothing, what the recorder drew; of two flows to one call the first
+    forward, backward = starting_at(calls, flows, "forward")[::-1], starting_at(calls, flows, "backward")[::-1]
+    drawn = (forward >= 0) & (backward >= 0)
+    drawn[drawn] = is_node[backward[drawn]] & (made_by[backward[drawn]] < 0)
+    made_by[backward[drawn]] = forward[drawn]
     return made_by
 
 
@@ -202,8 +200,10 @@ def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operat
     columns = (place.parent, place.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
     parent, node, number, thread = map(one_by_one, columns)
     name, module = calls["name"].to_numpy(), place.module
+    frames = np.flatnonzero(made_by >= 0)
+    pairs = list(zip(frames.tolist(), made_by[frames].tolist(), strict=True))
     made = [0] * len(calls)
-    one_a_node = {(thread[at], number[at], maker): maker for at, maker in _pairs(made_by)}
+    one_a_node = {(thread[at], number[at], maker): maker for at, maker in pairs}
     for maker in one_a_node.values():
         while maker >= 0:
             made[maker] += 1
@@ -225,55 +225,5 @@ def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operat
             call, above = above, parent[above]
         outermost[maker] = call
     found = np.full(len(calls), -1, np.int64)
-    for at, maker in _pairs(made_by):
-        found[at] = outermost.get(maker, -1)
+    found[frames] = [outermost.get(maker, -1) for _, maker in pairs]
     return found
-
-
-def starting_at(calls: pd.DataFrame, process: Ints, thread: Ints, start_ns: Ints) -> Ints:
-    """Row of the innermost call that begins on a thread at a time; -1: none."""
-    names = ["process", "thread", "start_ns"]
-    last = calls.drop_duplicates(names, keep="last")
-    rows = np.flatnonzero(~calls.duplicated(names, keep="last").to_numpy())
-    at = pd.MultiIndex.from_frame(last[names]).get_indexer(pd.MultiIndex.from_arrays([process, thread, start_ns]))
-    found: Ints = np.where(at >= 0, rows[np.maximum(at, 0)], -1) if len(rows) else np.full(len(start_ns), -1)
-    return found
-
-
-def _last_of_each(rows: Ints, lane: Ints, number: Ints) -> dict[int, NDArray[np.int64]]:
-    """Of each thread the last call to begin with each number, in the order of numbers."""
-    order = np.lexsort((rows, number[rows], lane[rows]))
-    rows = rows[order]
-    if not len(rows):
-        return {}
-    last = np.append((lane[rows][1:] != lane[rows][:-1]) | (number[rows][1:] != number[rows][:-1]), True)
-    rows = rows[last]
-    return {int(at): rows[lane[rows] == at] for at in np.unique(lane[rows])}
-
-
-def forward_thread(numbers: Ints, candidates: dict[int, tuple[Ints, Ints]]) -> Ints | None:
-    """Of threads, (numbers, rows) each, the rows of the one that has most of the numbers; None: none has one."""
-    best, most = None, 0
-    for known, rows in candidates.values():
-        hits = int(np.isin(numbers, known).sum())
-        if hits > most:
-            best, most = rows, hits
-    return best
-
-
-def _by_flows(made_by: Ints, calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> None:
-    """Where numbers say nothing, what the recorder drew."""
-    if not len(flows):
-        return
-    ends = {
-        side: starting_at(calls, *(ints(flows, f"{side}_{name}") for name in ("process", "thread", "ns")))
-        for side in ("forward", "backward")
-    }
-    for forward, backward in zip(ends["forward"].tolist(), ends["backward"].tolist(), strict=True):
-        if forward >= 0 and backward >= 0 and is_node[backward] and made_by[backward] < 0:
-            made_by[backward] = forward
-
-
-def _pairs(made_by: Ints) -> list[tuple[int, int]]:
-    rows = np.flatnonzero(made_by >= 0)
-    return list(zip(rows.tolist(), made_by[rows].tolist(), strict=True))

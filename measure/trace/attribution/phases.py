@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.trace.operations import is_product
-from measure.trace.attribution.nesting import Flags, Ints, ints, lanes
-from measure.trace.attribution.recording import Recording
+from measure.trace.attribution.nesting import Flags, Ints, ints, lanes, latest
+from measure.trace.attribution.recording import Recording, ranges_in_order
 from results.records.rows import PHASES
 
 OWN = "flopledger."
@@ -49,43 +49,30 @@ def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     twice is one."""
     number = ranges["name"].map(lambda name: int(found[1]) if (found := STEP.match(name)) else -1).astype(np.int64)
     if (number >= 0).any():
-        found = _in_order(ranges.assign(step=number)[number >= 0])
+        found = ranges_in_order(ranges.assign(step=number)[number >= 0])
         return found.drop_duplicates(["process", "step", "start_ns"], ignore_index=True), "ProfilerStep"
-    own = _in_order(ranges[ranges["name"] == f"{OWN}step"])
+    own = ranges_in_order(ranges[ranges["name"] == f"{OWN}step"])
     if len(own):
         return own.assign(step=np.arange(len(own), dtype=np.int64)), "flopledger.step"
     return own.assign(step=-1), ""
 
 
-def within(spans: pd.DataFrame, column: str, process: Ints, at_ns: Ints, unknown: Any) -> NDArray[Any]:
+def within(spans: pd.DataFrame, column: str, points: pd.DataFrame, unknown: Any) -> NDArray[Any]:
     """`column` of the latest span of the same process around each point in time; `unknown` outside of all."""
-    found = np.full(len(at_ns), unknown, object if isinstance(unknown, str) else np.int64)
-    for number in spans["process"].unique():
-        of_process = _in_order(spans[spans["process"] == number])
-        start = of_process["start_ns"].to_numpy(np.int64)
-        end = start + of_process["time_ns"].to_numpy(np.int64)
-        mine = np.flatnonzero(process == number)
-        last = np.searchsorted(start, at_ns[mine], side="right") - 1
-        inside = (last >= 0) & (at_ns[mine] < end[np.maximum(last, 0)])
-        found[mine[inside]] = of_process[column].to_numpy()[last[inside]]
-    return found
+    spans = ranges_in_order(spans)
+    row = latest(points, spans, ["process"])
+    end = np.append(ints(spans, "start_ns") + ints(spans, "time_ns"), -1)[row]
+    values = np.append(spans[column].to_numpy(object), unknown)[row]
+    found = np.where(ints(points, "start_ns") < end, values, unknown)
+    return found if isinstance(unknown, str) else found.astype(np.int64)
 
 
 def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
     """Which points in time (process, thread, start_ns) lie in a range of such a name on their own thread."""
-    spans = ranges[_begins(ranges, prefix)]
-    lane_s, lane_p = lanes(spans, points)
-    found = np.zeros(len(points), bool)
-    at = points["start_ns"].to_numpy(np.int64)
-    start = spans["start_ns"].to_numpy(np.int64)
-    end = start + spans["time_ns"].to_numpy(np.int64)
-    for lane in np.unique(lane_s):
-        mine, of_lane = np.flatnonzero(lane_p == lane), np.flatnonzero(lane_s == lane)
-        of_lane = of_lane[np.argsort(start[of_lane], kind="stable")]
-        reach = np.maximum.accumulate(end[of_lane])
-        last = np.searchsorted(start[of_lane], at[mine], side="right") - 1
-        found[mine] = (last >= 0) & (at[mine] <= reach[np.maximum(last, 0)])
-    return found
+    spans, lane = ranges_in_order(ranges[_begins(ranges, prefix)]), ["process", "thread"]
+    reach = (spans["start_ns"] + spans["time_ns"]).groupby([spans[name] for name in lane]).cummax()
+    inside: Flags = ints(points, "start_ns") <= np.append(reach.to_numpy(np.int64), -1)[latest(points, spans, lane)]
+    return inside
 
 
 def phase_spans(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +85,7 @@ def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: 
     """The phase of every call."""
     spans = phase_spans(ranges)
     if len(spans):
-        found = within(spans, "phase", ints(calls, "process"), ints(calls, "start_ns"), "")
+        found = within(spans, "phase", calls, "")
     else:
         found = np.full(len(calls), "forward", object)
         found[on_thread(ranges, LOADER, calls)] = ""
@@ -130,10 +117,6 @@ def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
 
 def _begins(ranges: pd.DataFrame, prefix: str) -> Any:
     return ranges["name"].map(lambda name: str(name).startswith(prefix)).astype(bool)
-
-
-def _in_order(ranges: pd.DataFrame) -> pd.DataFrame:
-    return ranges.sort_values(["start_ns", "time_ns", "name"], kind="stable", ignore_index=True)
 
 
 OWN_STEP = f"{OWN}step"
