@@ -326,9 +326,7 @@ def evidence_of(path: Path) -> Evidence:
     """Everything that the gates ask of the run directory `path`. Raises ValueError if it holds no run, or none with a
     committed cell."""
     from cleaning.gates.evidence import Evidence, facts_or_fault
-    from results.records.answers import Utilization
     from results.store.reading import read_operations, read_run
-    from results.store.tables import read_records
 
     data = read_run(path)
     if not data.all_runs:
@@ -339,8 +337,6 @@ def evidence_of(path: Path) -> Evidence:
         data=data,
         facts={trace_id: facts_or_fault(read) for trace_id, read in traces.items()},
         rebuilt=built.utilization,
-        published=read_records(path / UTILIZATION, Utilization),
-        keeps_utilization=(path / UTILIZATION).is_file(),
         profile_counts=built.profile_counts,
         agreement=built.agreement,
         batch_laws=built.batch_laws,

@@ -1,7 +1,6 @@
 """Gates of the device: no stand-in, its self-test, the precision it computed in, its other users, clock and energy."""
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 from analysis.devices import telemetry
@@ -26,9 +25,6 @@ FALLEN_RATIO = 0.9
 """A mean clock below this share of the highest needs a reason that the device gave."""
 
 OVERCLOCKED = 1.01
-
-ENERGY_APART = 0.01
-"""What a row's energy may differ by from what its polls give: both are the same arithmetic."""
 
 ABOVE_LIMIT = 1.1
 """Mean power of a window ÷ the device's limit: beyond this the counter or the window is wrong."""
@@ -155,7 +151,7 @@ def _clock(evidence: Evidence) -> Iterator[Finding]:
 
 def _throttling(evidence: Evidence) -> Iterator[Finding]:
     """Each reason that lowered clocks is among the warnings of the cell's rows; a low clock has a reason."""
-    rows = evidence.published or evidence.rebuilt
+    rows = evidence.rebuilt
     for run in evidence.measured_cells:
         window, polls = _window(run), evidence.data.by_cell(Telemetry).get(key_of(run), [])
         shares = None if window is None else telemetry.event_shares(polls, *window)
@@ -172,7 +168,7 @@ def _throttling(evidence: Evidence) -> Iterator[Finding]:
 
 
 def energy(evidence: Evidence) -> Iterator[Finding]:
-    """The energy of each row against its own polls, the counter's steps, polled power and the power limit."""
+    """The counter's steps, polled power, and the power limit."""
     for run in evidence.measured_cells:
         window, polls = _window(run), evidence.data.by_cell(Telemetry).get(key_of(run), [])
         offered = any(poll.energy_j is not None or poll.power_w is not None for poll in polls)
@@ -199,13 +195,6 @@ def _energy_faults(
     again = telemetry.energy(polls, *window)
     if run.energy_j is None and again.joules is not None:
         yield f"no energy in its row, {again.joules:.4g} J by its polls"
-    elif run.energy_j is not None and not run.energy_method:
-        yield "an energy without its method"
-    if run.energy_j is not None and again.joules is not None:
-        if not math.isclose(run.energy_j, again.joules, rel_tol=ENERGY_APART):
-            yield f"{run.energy_j:.4g} J in its row, {again.joules:.4g} J by its polls"
-        elif run.energy_method and run.energy_method != again.method:
-            yield f"its row says {run.energy_method}, its polls allow {again.method}"
     if "counter says" in again.reason:
         yield again.reason
     sitting = evidence.sitting(run)

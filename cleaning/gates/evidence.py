@@ -64,15 +64,12 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
-    one that lies in the run's directory; keeps_utilization: whether there is one. self_test: the one in the directory;
-    in words, why it cannot be read; None: there is none."""
+    """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows. self_test: the
+    one in the directory; in words, why it cannot be read; None: there is none."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
     rebuilt: Sequence[Utilization] = ()
-    published: Sequence[Utilization] = ()
-    keeps_utilization: bool = False
     profile_counts: Sequence[ProfileCount] = ()
     agreement: Sequence[Agreement] = ()
     batch_laws: Sequence[BatchLaw] = ()
@@ -90,7 +87,6 @@ class Evidence:
             self,
             data=replace(self.data, runs=others(self.data.runs)),
             rebuilt=others(self.rebuilt),
-            published=others(self.published),
             profile_counts=others(self.profile_counts),
             agreement=others(self.agreement),
             batch_laws=others(self.batch_laws),

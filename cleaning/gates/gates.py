@@ -114,8 +114,8 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "ceiling_rate",
-        "a ceiling is the FLOP of its shape ÷ the median time of its calls, once a session; none is above the peak of "
-        "its unit, except convolutions whose kernels name a fast algorithm",
+        "a ceiling is its FLOP ÷ the median time of its calls; none is above the peak of its unit, except convolutions "
+        "whose kernels name a fast algorithm",
         ceilings.ceiling_rate,
         "a ceiling",
     ),
@@ -143,7 +143,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "converged",
-        "each interval is as narrow as requested, over enough blocks, recalculated from the raw samples",
+        "each interval is as narrow as requested, over enough blocks",
         gates_times.converged,
         "timed blocks",
         ("committed", "synchronised"),
@@ -171,7 +171,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "energy",
-        "the energy counter moved, agrees with polled power, and gives the energy of the row",
+        "the energy counter moved, agrees with polled power, and stays within the power limit",
         gates_device.energy,
         "an energy counter or polled power",
         ("committed",),
@@ -184,14 +184,6 @@ GATES: tuple[Gate, ...] = (
         "a datasheet's peak or the user's",
         ("one_machine",),
         on=("cuda",),
-    ),
-    Gate(
-        "rebuilt",
-        "the stored utilization.csv equals the one rebuilt from the raw rows",
-        integrity.rebuilt,
-        "a utilization.csv",
-        ("committed", "peak", "clock"),
-        on=(),
     ),
 )
 

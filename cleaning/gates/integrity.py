@@ -1,16 +1,13 @@
-"""Gates of what is kept: committed rows, one machine, dense peaks, and derived tables that are the raw rows' own."""
+"""Gates of what is kept: committed rows, one machine, dense peaks."""
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
 from cleaning.gates.evidence import RUN, Evidence, Finding, finding
-from results.records.answers import Utilization
 from results.records.cell import Run
-from results.records.rows import header
 from results.store.layout import by_cell, key_of
 from results.store.manifest import DIRTY, differing
 
@@ -51,7 +48,7 @@ def one_machine(evidence: Evidence) -> Iterator[Finding]:
 
 def peak(evidence: Evidence) -> Iterator[Finding]:
     """Each peak that was divided by, against the table of today and against what the multiprocessors could do."""
-    by_key = by_cell(evidence.published or evidence.rebuilt)
+    by_key = by_cell(evidence.rebuilt)
     for run in evidence.measured_cells:
         for row in by_key.get(key_of(run), ()):
             if row.denominator in ("datasheet", "user") and row.peak_flop_per_s is not None:
@@ -89,41 +86,3 @@ def _bound(environment: Mapping[str, Any], name: str, run: Run) -> float | None:
     rates = peaks.derived_upper_bound(capability, count, float(clock_hz), "geforce" in name.casefold())
     known = [rates[unit] for unit in units_of(run) if unit in rates]
     return max(known, default=None)
-
-
-ADDED = {
-    "attention": ("causal_flop", "mask_exact_flop", "causal_utilization_ratio", "mask_exact_utilization_ratio"),
-    "hardware_flop": (),
-}
-"""A column that tables of earlier versions lack, or have nothing in → others that they then lack, too."""
-
-
-def rebuilt(evidence: Evidence) -> Iterator[Finding]:
-    """Each row of the run's own utilization.csv beside what its raw rows give now, and rows that it lacks."""
-    now = {_place(row): row for row in evidence.rebuilt}
-    lacking = [name for name in ADDED if all(getattr(row, name) in (None, "") for row in evidence.published)]
-    left_out = {*lacking, *(other for name in lacking for other in ADDED[name])}
-    names = [name for name in header(Utilization) if name not in left_out]
-    there = {_place(row) for row in evidence.published}
-    for row in evidence.rebuilt if evidence.keeps_utilization else ():
-        if _place(row) not in there:
-            yield Finding(row.cell_id, False, f"{row.method} over {row.denominator}: the row is not there")
-    for row in evidence.published:
-        other = now.get(_place(row))
-        if other is None:
-            yield Finding(row.cell_id, False, f"{row.method} over {row.denominator}: the raw rows give no such row")
-            continue
-        changed = [name for name in names if not _same(getattr(row, name), getattr(other, name))]
-        words = ", ".join(f"{name} is {getattr(row, name)}, not {getattr(other, name)}" for name in changed)
-        difference = f"{row.method} over {row.denominator}: {words}" if changed else ""
-        yield Finding(row.cell_id, not changed, difference)
-
-
-def _place(row: Utilization) -> tuple[str, int, str, str, str]:
-    return row.cell_id, row.attempt, row.method, row.numerator_source, row.denominator
-
-
-def _same(first: object, second: object) -> bool:
-    if isinstance(first, (int, float)) and isinstance(second, (int, float)):
-        return math.isclose(first, second, rel_tol=SAME)
-    return first == second

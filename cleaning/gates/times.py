@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from analysis.devices import peaks
 from analysis.devices.ceilings import FAST_ALGORITHM
 from analysis.devices.precisions import TENSOR_UNITS
-from analysis.utilization.step_times import block_summary, paired_ceiling, whole_steps
+from analysis.utilization.step_times import whole_steps
 from cleaning.gates.evidence import Evidence, Finding, finding
 from cleaning.gates.integrity import units_of
 from results.records.cell import Run, Sample
@@ -117,38 +117,10 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
                 yield finding(run.cell_id, row.utilization_ratio <= 1 or (marked and not tensor), words)
 
 
-TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
-"""Half width of the 95 % interval ÷ mean at which measuring stops (docs/conventions.md)."""
-
-MIN_BLOCKS = {"cuda": 10, "cpu": 5}
-"""Blocks that are measured at least; of a quick cell a fifth."""
-
-QUICK = 5
-
-
 def converged(evidence: Evidence) -> Iterator[Finding]:
-    """The interval of the raw blocks, worked out again."""
+    """What became of the interval."""
     for run in evidence.measured_cells:
-        samples = evidence.data.by_cell(Sample).get(key_of(run), ())
-        if blocks := whole_steps(samples):
-            yield finding(run.cell_id, *narrowness(run, blocks, samples))
-
-
-def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample]) -> tuple[bool, str]:
-    """Whether the interval is as narrow as was asked for, from enough blocks; and that in words.
-
-    samples: all of this attempt. Where a ceiling was timed beside the blocks, it is the interval of the ratio, else
-    that of the blocks.
-    """
-    kind = "cuda" if run.device.startswith("cuda") else "cpu"
-    paired = paired_ceiling(samples, run.interval_rule) if run.paired_ceiling else None
-    width = block_summary(blocks, run.interval_rule).half_width_ratio if paired is None else paired.half_width_ratio
-    target = TARGET_CI_RATIO[kind] if run.target_ci_ratio is None else run.target_ci_ratio
-    fewest = max(2, math.ceil(MIN_BLOCKS[kind] / (QUICK if run.quick else 1)))
-    shown = "no interval" if width is None else f"±{100 * width:.2g} %"
-    of_what = "" if paired is None else " of the paired utilization"
-    words = f"{shown}{of_what} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
-    return width is not None and width <= target and len(blocks) >= fewest, words
+        yield finding(run.cell_id, run.status == "ok", run.reason)
 
 
 def losses(evidence: Evidence) -> Iterator[Finding]:

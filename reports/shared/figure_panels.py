@@ -59,9 +59,6 @@ _TWO_DECADES = 100.0
 _OPEN = 1e3
 """How many times its value an interval without an end is long: beyond any panel."""
 
-_WIDEST = 1.5
-"""An interval that ends below this many times the highest point ends inside of its panel."""
-
 
 def grid(
     panels: int,
@@ -146,8 +143,7 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
 
 def paged(base: str, things: Sequence[T], most: int, draw: Callable[[list[T]], Figure]) -> dict[str, Figure]:
     """`named` figures of so many things each, and none of nothing."""
-    every = pages(things, most) if things else []
-    return named(base, [("", functools.partial(draw, page)) for page in every])
+    return named(base, [("", functools.partial(draw, page)) for page in (pages(things, most) if things else [])])
 
 
 def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
@@ -215,64 +211,6 @@ def why(status: str, otherwise: str = "unknown") -> str:
     return STATUS_WORDS.get(status, otherwise if status in MEASURED else status)
 
 
-def percent_axes(panels: Sequence[Axes], points: pd.DataFrame, *, upwards: bool = False) -> None:
-    """Percent across or upwards, up to `percent_top`; a line at 100 % where it comes near."""
-    top = percent_top(points["value"], points["high"])
-    for axes in panels:
-        (axes.set_ylim if upwards else axes.set_xlim)(0, top)
-        if top > 85:
-            line = axes.axhline if upwards else axes.axvline
-            line(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-
-
-def percent_top(ratios: pd.Series[float], highs: pd.Series[float]) -> float:
-    """Where an axis from zero ends, in percent: a little above the largest interval. Intervals so wide that they would
-    press the points together leave the panel."""
-    best = 100 * ratios.max()
-    if not best > 0:
-        return 100.0
-    return float(1.08 * max(best, min(100 * highs.max(), _WIDEST * best) if highs.notna().any() else best))
-
-
-def ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Ratios in percent with their intervals, a row for each of `rows` and in it a lane for each series; words where
-    there is none, once where all of a row lack it for one reason.
-
-    points: columns row, series, value, low, high, status.
-    """
-    places = lanes(looks)
-    at = [rows.index(row) + places[series] for row, series in zip(points["row"], points["series"], strict=True)]
-    points = points.assign(y=at)
-    for series, look in looks.items():
-        dots(axes, _in_percent(points[points["series"] == series]), "value", "y", **look)
-    for row, same in groups(points, "row"):
-        gaps = same[same["value"].isna()]
-        words = [why(status, "no peak") for status in gaps["status"]]
-        if len(gaps) == len(same) and len(set(words)) == 1:
-            write_word(axes, words[0], 0, rows.index(row), fontsize=7)
-            continue
-        for gap, word in zip(records(gaps), words, strict=True):
-            write_word(axes, word, 0, gap["y"], looks[gap["series"]]["color"])
-    label_rows(axes, ["\n".join(fitting(line, ROW_LETTERS) for line in row.split("\n")) for row in rows])
-
-
-def ratio_lines(axes: Axes, points: pd.DataFrame, looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Ratios in percent over the batch size, a line for each series; words hang from the top where there is none."""
-    gaps: list[tuple[float, str, Any]] = []
-    for series, look in looks.items():
-        mine = points[points["series"] == series].sort_values("batch_size")
-        dots(axes, _in_percent(mine), "batch_size", "value", linestyle="-", linewidth=1, **look)
-        lost = records(mine[mine["value"].isna()])
-        gaps += [(float(row["batch_size"]), why(row["status"], "no peak"), look["color"]) for row in lost]
-    hang_words(axes, gaps, len(looks))
-
-
-def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
-    """The points that have a value, in percent."""
-    known = points.dropna(subset=["value"])
-    return known.assign(**{name: 100 * known[name] for name in ("value", "low", "high")})
-
-
 def write_word(axes: Axes, words: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:
     """A reason in the lane of a missing point, beginning at x."""
     at = {"va": "center_baseline", "color": colour, **WORDS, "fontsize": 5.5, **look}
@@ -317,6 +255,12 @@ def mark(label: str, **look: Any) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **{"linewidth": 0, "markersize": 4, **look})
+
+
+def marks_of(looks: figure_style.Looks, names: Mapping[str, str] | None = None) -> list[Any]:
+    """An entry for each series. names: what a series is called where that is not its own name."""
+    called = {name: (names or {}).get(name, name) for name in looks}
+    return [mark(called[name], color=colour, marker=marker) for name, (colour, marker) in looks.items()]
 
 
 def patch(label: str, **look: Any) -> Any:

@@ -108,9 +108,7 @@ def _why_no_ratio(rows: pd.DataFrame) -> str:
 
 def _marks(works: Sequence[str], *, exact: bool) -> list[Any]:
     """The works, what hollow and filled mean, and the lines."""
-    looks = figure_style.method_looks(works)
-    names = {"exact": "our own count"}
-    marks = [figure_panels.mark(names.get(work, work), color=c, marker=marker) for work, (c, marker) in looks.items()]
+    marks = figure_panels.marks_of(figure_style.method_looks(works), {"exact": "our own count"})
     marks.append(figure_panels.mark("hollow: as found", color=figure_panels.GREY, marker="o", **_HOLLOW))
     marks.append(figure_panels.mark("filled: cleaned", color=figure_panels.GREY, marker="o"))
     if exact:

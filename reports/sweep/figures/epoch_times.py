@@ -96,7 +96,7 @@ def _panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
 
 def _marks(looks: figure_style.Looks, points: pd.DataFrame) -> list[Any]:
     """A precision each, and what hollow marks and crosses are, if there are any."""
-    marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
+    marks = figure_panels.marks_of(looks)
     marker = next(iter(looks.values()))[1]
     for prefix, (words, look) in SERIES.items():
         if points[f"{prefix}time_s"].notna().any():

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from analysis.devices.peaks import STAND_IN_MARK
 from cleaning.reconcile.variants import RECORDED_METHODS
 from reports.shared import figure_style
-from reports.sweep.figures import backward_ratio, epoch_times, utilization
-from reports.sweep.figures import methods as figures_methods
-from reports.sweep.figures import profiles as figures_profiles
+from reports.sweep.figures import backward_ratio, epoch_times, profiles, utilization
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
 
 NO_HARDWARE = "on a stand-in device: no hardware was measured"
 
-_NAMES = ("model", "workload")
-"""Columns of names that somebody chose."""
-
 
 def figures(built: Built) -> dict[str, Figure]:
     """File name → figure, for whatever tables have rows. Draw and render inside `style.theme()`."""
@@ -37,11 +32,11 @@ def figures(built: Built) -> dict[str, Figure]:
     counts = _drawable(built.profile_counts, ProfileCount)
     variants, models = _column(fractions, "variant"), {**_column(counts, "model"), **_column(fractions, "model")}
     drawn = utilization.figures(fractions)
-    drawn |= figures_methods.by_method(fractions)
+    drawn |= utilization.by_method(fractions)
     if RECORDED_METHODS & set(of_the_post["method"]):
-        drawn |= figures_methods.by_method(of_the_post, post2021=True)
-    drawn |= figures_profiles.by_batch(counts, variants)
-    drawn |= figures_profiles.by_operation(_drawable(built.cleaned_operations, CleanedOperation), models)
+        drawn |= utilization.by_method(of_the_post, post2021=True)
+    drawn |= profiles.by_batch(counts, variants)
+    drawn |= profiles.by_operation(_drawable(built.cleaned_operations, CleanedOperation), models)
     drawn |= backward_ratio.ratios(_drawable(built.ratios, Ratio))
     drawn |= epoch_times.epoch_times(_drawable(built.work_times, WorkTime))
     if fractions["warnings"].str.contains(f'"{STAND_IN_MARK}:', regex=False).any():
@@ -51,10 +46,9 @@ def figures(built: Built) -> dict[str, Figure]:
 
 
 def _drawable(rows: Sequence[Record], record: type[Record]) -> pd.DataFrame:
-    """Rows as a table whose names are drawn as they stand."""
+    """Rows as a table in which names of models are drawn as they stand."""
     frame = table(record, rows)
-    named = [name for name in _NAMES if name in frame]
-    return frame.assign(**{name: frame[name].map(figure_style.label) for name in named})
+    return frame.assign(model=frame["model"].map(figure_style.label)) if "model" in frame else frame
 
 
 def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ cells are one mark, different ones are marks of their own, never a mean.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -132,23 +131,6 @@ def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
 # --- FLOP by operation ---------------------------------------------------------------------------------------------
 
 
-Bar = Counter[str]
-"""Verdict → FLOP of one product, or of several: what profiler and cleaning agree on (right), what cleaning added
-(under) and took out (over); what the profiler found where shapes give no count (unknown, even if that is 0)."""
-
-Pair = Mapping[str, Bar]
-"""Phase → bar."""
-
-
-def bar_of(found: int | None, cleaned: int | None) -> Bar:
-    """One product's FLOP as found and as cleaned; None: nothing was counted, or shapes give no count."""
-    counted = found or 0
-    if cleaned is None:
-        return Counter(unknown=counted)
-    both = min(counted, cleaned)
-    return +Counter(right=both, under=cleaned - both, over=counted - both)
-
-
 def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Figure]:
     """File name → figure: for each of up to three models, else for the one with the most wrong numbers.
 
@@ -156,17 +138,15 @@ def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Fi
     """
     rows = figure_panels.one_source(frame[frame["phase"].isin(PHASES)])
     rows = rows.assign(model=[models.get(cell, cell) for cell in rows["cell_id"]])
-    profiles = {str(model): _profile(mine) for model, mine in figure_panels.groups(rows, "model")}
+    profiles = {str(model): profile_of(own) for model, own in figure_panels.groups(rows, "model")}
     if len(profiles) > _MOST_FIGURES:
-        wrong = {model: int((mine["verdict"] != "right").sum()) for model, mine in profiles.items()}
-        worst = max(wrong, key=lambda model: wrong[model])
+        worst = max(profiles, key=lambda model: int((profiles[model]["verdict"] != "right").sum()))
         profiles = {worst: profiles[worst]}
-    return figure_panels.named(
-        BY_OPERATION, [(model, partial(_operation_figure, model, mine)) for model, mine in profiles.items()]
-    )
+    pages = [(model, partial(_operation_figure, model, own)) for model, own in profiles.items()]
+    return figure_panels.named(BY_OPERATION, pages)
 
 
-def _profile(rows: pd.DataFrame) -> pd.DataFrame:
+def profile_of(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of one profile of a model: of one sample where there is one, of the first cell that has it."""
     work = next(name for name in (*WORKS, *rows["work"]) if (rows["work"] == name).any())
     rows = rows[rows["work"] == work]
@@ -174,85 +154,83 @@ def _profile(rows: pd.DataFrame) -> pd.DataFrame:
     return first
 
 
+def bars_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """(name of the forward operation, phase) → FLOP by verdict, names in the order of execution.
+
+    Verdicts: what profiler and cleaning agree on (right), what cleaning added (under) and took out (over), and what the
+    profiler counted where shapes give no count (unknown); uncounted: products of the last kind, which may have 0 FLOP.
+    A backward operation is added to its forward operation; one without is a row of its own at the end.
+    """
+    forward = rows[rows["phase"] == "forward"].sort_values("index")
+    names = forward["module"].where(forward["module"] != "", forward["name"])
+    number = names.groupby(names).cumcount() + 1
+    names = names + (" #" + number.astype(str)).where(number > 1, "")
+    called = dict(zip(forward["index"], names, strict=True))
+    of = rows["index"].where(rows["phase"] == "forward", rows["forward_index"])
+    numbers = figure_panels.floats(rows, ("found_flop", "cleaned_flop"))
+    found, cleaned = numbers["found_flop"].fillna(0.0), numbers["cleaned_flop"]
+    flop = {"under": (cleaned - found).clip(lower=0), "over": (found - cleaned).clip(lower=0)}
+    flop |= {"right": found.where(found < cleaned, cleaned), "unknown": found.where(cleaned.isna(), 0.0)}
+    parts = rows.assign(
+        **flop, uncounted=cleaned.isna(), operation=of.map(called).fillna("without a forward operation")
+    )
+    order = {name: place for place, name in enumerate(names)}
+    sums = parts.groupby(["operation", "phase"])[[*VERDICTS, "uncounted"]].sum()
+    return sums.sort_index(
+        key=lambda level: level.map(order).fillna(len(order)), level="operation", sort_remaining=False
+    )
+
+
+def fitting_bars(bars: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+    """The names that fit on a page, in their order: of more than that the largest; and the bars left for words."""
+    size = bars[[*VERDICTS]].sum(axis="columns").groupby("operation", sort=False).sum()
+    most = _MOST_BARS - (len(size) > _MOST_BARS)
+    largest = set(size.sort_values(ascending=False, kind="stable").index[:most])
+    return [str(name) for name in size.index if name in largest], bars.drop(index=[*largest], level="operation")
+
+
 def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
-    bars, rest = _fitting(_bars(rows))
-    highest = max((bar.total() for pair in bars.values() for bar in pair.values()), default=0)
+    bars = bars_of(rows)
+    names, rest = fitting_bars(bars)
+    highest = float(bars.loc[names, [*VERDICTS]].sum(axis="columns").max())
     scale, prefix = scaled(10.0 * highest)
-    names = [*bars, *([f"{len(rest)} smaller operations"] if rest else [])]
-    figure, drawn, spare = figure_panels.grid(len(PHASES), len(PHASES), 0.4 + max(0.6, len(names) * _BAR_IN))
+    left_out = rest.index.get_level_values("operation").nunique()
+    labels = [fitting(name, 34) for name in (*names, *([f"{left_out} smaller operations"] if left_out else []))]
+    figure, drawn, spare = figure_panels.grid(len(PHASES), len(PHASES), 0.4 + max(0.6, len(labels) * _BAR_IN))
     for axes, phase in zip(drawn, PHASES, strict=True):
-        for y, pair in enumerate(bars.values()):
-            if phase in pair:
-                _bar(axes, y, pair[phase], scale)
-        together = _sum_pairs(rest)
-        if phase in together:
-            words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[phase].items())
-            figure_panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(bars))
+        _bars(axes, bars[bars.index.get_level_values("phase") == phase].droplevel("phase").reindex(names), scale)
+        together = rest[rest.index.get_level_values("phase") == phase][[*VERDICTS]].sum()
+        if together.sum():
+            words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[together > 0].items())
+            figure_panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(names))
         axes.set_title(f"{fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
-        figure_panels.label_rows(axes, [fitting(name, 34) for name in names], bars=True, fontsize=6.5)
+        figure_panels.label_rows(axes, labels, bars=True, fontsize=6.5)
         axes.set_xlim(0, highest / scale * 1.04 or 1.0)
     work = str(rows["work"].iloc[0])
     what = {"one": "one image", "batch": "a batch", "last": "the last batch of an epoch"}.get(work, work)
     below = f"{prefix}FLOP of {what}, found by {rows['source'].iloc[0]}; in order of execution"
-    return figure_panels.finish(figure, drawn, _verdict_marks(bars), below, spare=spare)
+    shown = {name for name in VERDICTS if bars.loc[names, name].any()}
+    shown |= {"unknown"} if bars["uncounted"].any() else set()
+    looks = {name: figure_style.bar_look(*look) for name, look in figure_style.verdict_looks().items() if name in shown}
+    marks = [figure_panels.patch(VERDICTS[name], **look) for name, look in looks.items()]
+    return figure_panels.finish(figure, drawn, marks, below, spare=spare)
 
 
-def _bars(rows: pd.DataFrame) -> dict[str, Pair]:
-    """Name of the forward operation → phase → bar, in the order of execution.
-
-    A backward operation is added to the bar of its forward operation; one without is a row of its own at the end.
-    """
-    forward = rows[rows["phase"] == "forward"].sort_values("index")
-    names: dict[int | None, str] = {}
-    for row in figure_panels.records(forward):
-        name, taken = row["module"] or row["name"], {*names.values()}
-        numbered = (f"{name} #{number}" for number in range(2, len(taken) + 3))
-        names[row["index"]] = next(each for each in (name, *numbered) if each not in taken)
-    found: dict[str, dict[str, Bar]] = {name: {} for name in names.values()}
-    for row in figure_panels.records(rows):
-        index = row["index"] if row["phase"] == "forward" else row["forward_index"]
-        name = names.get(index, "without a forward operation")
-        bar = bar_of(row["found_flop"], row["cleaned_flop"])
-        found.setdefault(name, {}).setdefault(row["phase"], Counter()).update(bar)
-    return dict(found)
+VERDICTS = {
+    "right": "right: found so",
+    "under": "under: added by cleaning",
+    "over": "over: taken out by cleaning",
+    "unknown": "unknown: no count to hold it against",
+}
+"""Verdict → its words in the legend."""
 
 
-def _fitting(bars: Mapping[str, Pair]) -> tuple[Mapping[str, Pair], list[Pair]]:
-    """The bars that fit on a page, in their order: of more than that the largest; and those left for words."""
-    size = {name: sum(bar.total() for bar in pair.values()) for name, pair in bars.items()}
-    kept = set(sorted(bars, key=lambda name: -size[name])[: _MOST_BARS - (len(bars) > _MOST_BARS)])
-    return {name: bars[name] for name in bars if name in kept}, [bars[name] for name in bars if name not in kept]
-
-
-def _sum_pairs(pairs: Sequence[Pair]) -> Pair:
-    """The sum of several, verdict by verdict: what is over in one never hides what is under in another."""
-    sums: dict[str, Bar] = {}
-    for pair in pairs:
-        for phase, bar in pair.items():
-            sums.setdefault(phase, Counter()).update(bar)
-    return sums
-
-
-def _bar(axes: Axes, y: int, bar: Bar, scale: float) -> None:
-    """The parts of one bar from left to right; words where there is nothing to compare the profiler's number with."""
-    start = 0.0
-    for verdict, (colour, hatch) in figure_style.verdict_looks().items():
-        flop = bar[verdict]
-        if not flop:
-            continue
-        axes.barh(y, flop / scale, left=start, height=0.72, **figure_style.bar_look(colour, hatch))
-        start += flop / scale
-    if "unknown" in bar:
-        figure_panels.write_word(axes, "shapes give no count", start, y)
-
-
-def _verdict_marks(bars: Mapping[str, Pair]) -> list[Any]:
-    words = {
-        "right": "right: found so",
-        "under": "under: added by cleaning",
-        "over": "over: taken out by cleaning",
-        "unknown": "unknown: no count to hold it against",
-    }
-    seen = {verdict for pair in bars.values() for bar in pair.values() for verdict in bar}
-    looks = figure_style.verdict_looks().items()
-    return [figure_panels.patch(words[name], **figure_style.bar_look(*look)) for name, look in looks if name in seen]
+def _bars(axes: Axes, bars: pd.DataFrame, scale: float) -> None:
+    """The parts of the bars from left to right; words where there is nothing to compare the profiler's number with."""
+    y, left = np.arange(len(bars)), np.zeros(len(bars))
+    for verdict, look in figure_style.verdict_looks().items():
+        width = bars[verdict].fillna(0.0).to_numpy() / scale
+        axes.barh(y[width > 0], width[width > 0], left=left[width > 0], height=0.72, **figure_style.bar_look(*look))
+        left += width
+    for place in y[(bars["uncounted"] > 0).to_numpy()]:
+        figure_panels.write_word(axes, "shapes give no count", left[place], place)

@@ -1,36 +1,44 @@
-"""Utilization by model, precision and batch size, drawn from utilization.csv alone.
+"""Utilization by model, precision and batch size, and by method of counting, drawn from utilization.csv alone.
 
 Points are cells, bars their 95 % intervals (of the step time; peaks have none; where a run repeats cells those of any
-window, see `with_ends`). Cells that were repeated are one point at their mean, the bar spanning all their intervals.
+window, see `points_of`). Cells that were repeated are one point at their mean, the bar spanning all their intervals.
 What could not be measured is written where its point would be, never left out and never drawn as zero. Cells that are
 divided by different measured ceilings are points of their own, never a mean; the legend has the range of the ceilings.
+
+By method: one row a model, one lane a method: three times a counter's forward pass (theory), the profiled sample, batch
+and epoch, and our own count, all over the same denominator, the first that is known. Of the counters the two that the
+post used are shown; if the table has neither, the first it has.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cleaning.reconcile.variants import HEADLINES, METHODS
 from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import OF_WHAT, ceiling_name, si
+from reports.shared.numbers import OF_WHAT, ceiling_name, fitting, si, variant_lines
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 POINT = ("model", "variant", "precision", "batch_size")
 """What sets the points of a figure apart."""
+
+BY_METHOD = "utilization_by_method"
+LANES = ("theory, fvcore", "theory, ptflops", "one", "batch", "epoch", "exact")
+MAIN_COUNTERS = ("fvcore", "ptflops")
 
 _MOST_ROWS_IN = 9.0
 """Height of the rows of one page."""
 
 _COLUMNS = 3
 _MOST_PANELS = 20
-Looks = dict[str, dict[str, Any]]
-"""Series → how matplotlib draws it: color and marker."""
+_MOST_LANES = 84
 
 
 def figures(frame: pd.DataFrame) -> dict[str, Figure]:
@@ -38,123 +46,228 @@ def figures(frame: pd.DataFrame) -> dict[str, Figure]:
 
     frame: rows of utilization.csv. Empty without cells. Draw and render inside `style.theme()`.
     """
-    points = chosen(frame)
-    if points.empty:
-        return {}
-    best = points.groupby("row", sort=False)["value"].max().fillna(-1.0)  # those without any last
-    rows = [str(row) for row in best.sort_values(ascending=False, kind="stable").index]
-    lines = max(row.count("\n") + 1 for row in rows)
-    # so that neither labels nor lanes cover their neighbours
-    row_in = max(0.22, 0.11 * points["series"].nunique(), figure_panels.LINE_IN * lines + 0.06)
-    most = max(1, int((_MOST_ROWS_IN / math.ceil(points["batch_size"].nunique() / _COLUMNS) - 0.35) / row_in))
-    kinds = {"utilization_by_model": (partial(by_model, points, row_in), most)}
-    if points.dropna(subset=["value"])["batch_size"].nunique() > 1:
-        kinds["utilization_by_batch"] = (partial(by_batch, points), _MOST_PANELS)
-    drawn: dict[str, Figure] = {}
-    for name, (draw, count) in kinds.items():
-        pages = figure_panels.pages(rows, count)
-        drawn |= figure_panels.named(name, [(f"from {page[0]}", partial(draw, page)) for page in pages])
-    return drawn
-
-
-def chosen(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a point, of the best method and over the first denominator that are known."""
     known = frame.dropna(subset=["utilization_ratio"])
     method = next((m for m in METHODS if (known["method"] == m).any()), "exact")
     rows = frame[frame["method"] == method] if (frame["method"] == method).any() else frame
     points = points_of(rows[rows["denominator"] == headline(rows)].drop_duplicates(subset="cell_id"), POINT)
-    return points.assign(row=figure_panels.labels(points), series=points["precision"])
+    if points.empty:
+        return {}
+    points = points.assign(row=figure_panels.labels(points), series=points["precision"])
+    names = _best_first(points)
+    lines = max(name.count("\n") + 1 for name in names)
+    # so that neither labels nor lanes cover their neighbours
+    row_in = max(0.22, 0.11 * points["series"].nunique(), figure_panels.LINE_IN * lines + 0.06)
+    most = max(1, int((_MOST_ROWS_IN / math.ceil(points["batch_size"].nunique() / _COLUMNS) - 0.35) / row_in))
+    looks = figure_style.looks(figure_panels.in_order(points["precision"].unique()))
+    peaks = {name: f"{name}{_peaks(points[points['precision'] == name])}" for name in looks}
+    marks = figure_panels.marks_of(looks, peaks)
+    numerator = "" if method == "exact" else f" by {method}"
+    below = f"utilization{numerator}, % of {_of(points)}; bars: 95 % interval"
+    draw = partial(_row_panels, points, looks, row_in, marks, [below])
+    drawn = figure_panels.paged("utilization_by_model", names, most, draw)
+    if points.dropna(subset=["value"])["batch_size"].nunique() > 1:
+        draw = partial(_batch_panels, points, looks, marks, below)
+        drawn |= figure_panels.paged("utilization_by_batch", names, _MOST_PANELS, draw)
+    return drawn
+
+
+def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figure]:
+    """File name → figure: one for each precision and variant, one panel a batch size; {} without cells.
+
+    frame: rows of utilization.csv, or with `post2021` of utilization_post2021.csv.
+    """
+    rows = frame.assign(series=_lanes(frame))
+    rows = rows[rows["series"] != ""]
+    rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
+    points = points_of(rows, (*POINT, "series"))
+    points = points.assign(row=points["model"])
+    pages = [(apart, partial(_method_figure, page, apart, post2021)) for apart, page in _pages(points)]
+    return figure_panels.named(f"{BY_METHOD}_post2021" if post2021 else BY_METHOD, pages)
 
 
 def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
-    """One row a point and ceiling; cells that were repeated are one at their mean. point: what sets points apart."""
-    rows = with_ends(rows.assign(ceiling=ceilings(rows)), [*point, "ceiling"])
-    return rows.groupby([*point, "ceiling"], sort=False, as_index=False).agg(
-        value=("utilization_ratio", "mean"),
-        low=("low", "min"),
-        high=("high", "max"),
-        peak=("peak_flop_per_s", "max"),
-        lowest_peak=("peak_flop_per_s", "min"),
-        status=("status", figure_panels.worst),
-        denominator=("denominator", "first"),
-        method=("method", "first"),
-    )
+    """One row a point and ceiling; cells that were repeated are one at their mean. point: what sets points apart.
 
-
-def with_ends(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
-    """The rows with `low` and `high`: the interval that is drawn of each.
-
-    Of a cell that was measured once it is that of any window of the run, where that is known; repeats of one point
-    show by their own intervals how far windows are apart. point: what sets points apart.
+    `low` and `high` are the interval that is drawn: of a cell that was measured once that of any window of the run,
+    where it is known; repeats of one point show by their own intervals how far windows are apart.
     """
-    repeated = rows.groupby(list(point), dropna=False)["cell_id"].transform("size") > 1
-    once = rows["windows_low_ratio"].notna() & ~repeated
-    return rows.assign(
-        low=rows["utilization_low_ratio"].mask(once, rows["windows_low_ratio"]),
-        high=rows["utilization_high_ratio"].mask(once, rows["windows_high_ratio"]),
-    )
-
-
-def ceilings(rows: pd.DataFrame) -> list[str]:
-    """The measured ceiling of each row, by name; "" where it is divided by anything else."""
     columns = (rows["denominator"], rows["peak_flop_per_s"], rows["peak_source"].fillna("").astype(str))
-    return [ceiling_name(*row) for row in zip(*columns, strict=True)]
+    rows = rows.assign(ceiling=[ceiling_name(*row) for row in zip(*columns, strict=True)])
+    point = [*point, "ceiling"]
+    repeated = rows.groupby(point, dropna=False)["cell_id"].transform("size") > 1
+    once = rows["windows_low_ratio"].notna() & ~repeated
+    ends = {end: rows[f"utilization_{end}_ratio"].mask(once, rows[f"windows_{end}_ratio"]) for end in ("low", "high")}
+    return (
+        rows.assign(**ends)
+        .groupby(point, sort=False, as_index=False)
+        .agg(
+            value=("utilization_ratio", "mean"),
+            low=("low", "min"),
+            high=("high", "max"),
+            peak=("peak_flop_per_s", "max"),
+            lowest_peak=("peak_flop_per_s", "min"),
+            status=("status", figure_panels.worst),
+            denominator=("denominator", "first"),
+        )
+    )
 
 
 def headline(rows: pd.DataFrame) -> str:
     """The first denominator that the most rows have a ratio over; where none has, the last that there are rows of."""
     known = rows.dropna(subset=["utilization_ratio"])["denominator"].value_counts()
-    found = [name for name in HEADLINES if name in known]
+    if divided := [name for name in HEADLINES if name in known]:
+        return max(divided, key=lambda name: int(known[name]))
     there = [name for name in HEADLINES if (rows["denominator"] == name).any()]
-    return max(found, key=lambda name: int(known[name])) if found else (there[-1:] or [HEADLINES[-1]])[0]
+    return (there or HEADLINES)[-1]
 
 
-def by_model(points: pd.DataFrame, row_in: float, rows: Sequence[str]) -> Figure:
+def _best_first(points: pd.DataFrame) -> list[str]:
+    """The rows of a figure; those without any utilization last."""
+    best = points.groupby("row", sort=False)["value"].max().fillna(-1.0)
+    return [str(name) for name in best.sort_values(ascending=False, kind="stable").index]
+
+
+def _lanes(frame: pd.DataFrame) -> list[str]:
+    """The lane of each row: its method, a theory with its counter; empty for what is not shown."""
+    sources = set(frame.loc[frame["method"] == "theory", "numerator_source"])
+    main = [name for name in MAIN_COUNTERS if name in sources] or sorted(sources)[:1]
+    named = {"theory": {source: f"theory, {source}" for source in main}, "theory_as_published": {}} if sources else {}
+    pairs = zip(frame["method"], frame["numerator_source"], strict=True)
+    return [named[method].get(source, "") if method in named else str(method) for method, source in pairs]
+
+
+def _pages(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(what sets it apart from the first, in words; its points) of a page for each precision and variant, and of more
+    where models or batch sizes do not fit on one."""
+    several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
+    for (precision, variant), own in figure_panels.groups(points, "precision", "variant"):
+        words = [precision] if several["precision"] else []
+        words += variant_lines(variant) if several["variant"] else []
+        models = _best_first(own)
+        batches = figure_panels.pages(sorted(int(batch) for batch in own["batch_size"].unique()), _COLUMNS)
+        for some in figure_panels.pages(models, _MOST_LANES // own["series"].nunique()):
+            for sizes in batches:
+                apart = [f"batch {sizes[0]} to {sizes[-1]}"] if len(batches) > 1 else []
+                apart += [f"from {some[0]}"] if len(some) < len(models) else []
+                here = own[own["model"].isin(some) & own["batch_size"].isin(sizes)]
+                yield ", ".join([*words, *apart]), here
+
+
+def _method_figure(points: pd.DataFrame, apart: str, post2021: bool) -> Figure:
+    looks = figure_style.method_looks(figure_panels.in_order(points["series"], LANES))
+    row_in = max(0.24, (len(looks) + 1) * figure_panels.LANE_IN)
+    precision, variant = (str(points[name].iloc[0]) for name in ("precision", "variant"))
+    trained = ", ".join([precision, *(variant_lines(variant) if apart else ())])
+    of, trained = f"{_of(points)}{_peaks(points, ', ')}", f"trained in {trained}; bars: 95 % interval"
+    below = [f"utilization, % of {of}", trained]
+    if post2021:
+        below = [
+            "utilization in the arithmetic of 2021: a multiply-add as 1, % of the fp32 peak",
+            f"here {of}; {trained}",
+        ]
+    return _row_panels(points, looks, row_in, figure_panels.marks_of(looks), below, _best_first(points))
+
+
+def _of(points: pd.DataFrame) -> str:
+    denominator = str(points["denominator"].iloc[0])
+    return OF_WHAT.get(denominator, denominator)
+
+
+def _peaks(points: pd.DataFrame, start: str = ", of ") -> str:
+    """The peak of these points, a range where those of cells differ; "" where none is known."""
+    peaks = (points["lowest_peak"].min(), points["peak"].max())
+    sizes = dict.fromkeys(si(peak, "FLOP/s") for peak in peaks if not math.isnan(peak))
+    return f"{start}{' to '.join(sizes)}" if sizes else ""
+
+
+def _row_panels(
+    points: pd.DataFrame,
+    looks: figure_style.Looks,
+    row_in: float,
+    marks: Sequence[Any],
+    below: Sequence[str],
+    rows: Sequence[str],
+) -> Figure:
     """One panel a batch size, one row a model, the series above one another; best model on top.
 
     rows: those of this page; axes and legend are those of all points.
     """
-    batches = sorted(points["batch_size"].unique())
-    looks = _looks(points)
-    here = points[points["row"].isin(rows)]
+    batches = sorted(int(batch) for batch in points["batch_size"].unique())
     figure, panels, spare = figure_panels.grid(len(batches), _COLUMNS, 0.35 + max(1.0, len(rows) * row_in))
+    here = points[points["row"].isin(rows)]
     for axes, batch in zip(panels, batches, strict=True):
-        figure_panels.ratio_rows(axes, here[here["batch_size"] == batch], rows, looks)
+        _ratio_rows(axes, here[here["batch_size"] == batch], rows, looks)
         axes.set_title(f"batch {batch}")
-    figure_panels.percent_axes(panels, points)
-    return figure_panels.finish(figure, panels, _marks(points, looks), _axis_label(points), spare=spare)
+    _percent_axes(panels, points)
+    return figure_panels.finish(figure, panels, marks, *below, spare=spare)
 
 
-def by_batch(points: pd.DataFrame, rows: Sequence[str]) -> Figure:
+def _batch_panels(
+    points: pd.DataFrame, looks: figure_style.Looks, marks: Sequence[Any], below: str, rows: Sequence[str]
+) -> Figure:
     """One panel a model, batch size across, one line a series. rows: those of this page."""
-    looks = _looks(points)
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
     figure, panels, spare = figure_panels.batch_panels(rows, batches, share_y=True)
     for axes, row in zip(panels, rows, strict=True):
-        figure_panels.ratio_lines(axes, points[points["row"] == row], looks)
-    figure_panels.percent_axes(panels, points, upwards=True)
-    below = ("batch size", _axis_label(points))
-    return figure_panels.finish(figure, panels, _marks(points, looks), *below, spare=spare, upwards="utilization, %")
+        _ratio_lines(axes, points[points["row"] == row], looks)
+    _percent_axes(panels, points, upwards=True)
+    lines = ("batch size", below)
+    return figure_panels.finish(figure, panels, marks, *lines, spare=spare, upwards="utilization, %")
 
 
-def _looks(points: pd.DataFrame) -> Looks:
-    looks = figure_style.looks(figure_panels.in_order(points["precision"].unique()))
-    return {precision: {"color": colour, "marker": marker} for precision, (colour, marker) in looks.items()}
+_WIDEST = 1.5
+"""An interval that ends below this many times the highest point ends inside of its panel."""
 
 
-def _marks(points: pd.DataFrame, looks: Looks) -> list[Any]:
-    """A precision each, and what its utilization is a fraction of; a range where the peaks of its cells differ."""
-    marks = []
-    for precision, look in looks.items():
-        mine = points[points["precision"] == precision]
-        sizes = [si(peak, "FLOP/s") for peak in (mine["lowest_peak"].min(), mine["peak"].max()) if not math.isnan(peak)]
-        of = f", of {' to '.join(dict.fromkeys(sizes))}" if sizes else ""
-        marks.append(figure_panels.mark(f"{precision}{of}", **look))
-    return marks
+def _percent_axes(panels: Sequence[Axes], points: pd.DataFrame, *, upwards: bool = False) -> None:
+    """Percent across or upwards, from zero to a little above the largest interval; a line at 100 % where it comes near.
+    Intervals so wide that they would press the points together leave the panel."""
+    best, widest = 100 * points["value"].max(), 100 * points["high"].max()
+    top = float(1.08 * max(best, min(widest, _WIDEST * best))) if best > 0 else 100.0
+    for axes in panels:
+        (axes.set_ylim if upwards else axes.set_xlim)(0, top)
+        if top > 85:
+            line = axes.axhline if upwards else axes.axvline
+            line(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
 
 
-def _axis_label(points: pd.DataFrame) -> str:
-    """What the ratio is of, and what the bars are."""
-    denominator = str(points["denominator"].iloc[0])
-    numerator = "" if points["method"].iloc[0] == "exact" else f" by {points['method'].iloc[0]}"
-    return f"utilization{numerator}, % of {OF_WHAT.get(denominator, denominator)}; bars: 95 % interval"
+def _ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: figure_style.Looks) -> None:
+    """Ratios in percent with their intervals, a row for each of `rows` and in it a lane for each series; words where
+    there is none, once where all of a row lack it for one reason.
+
+    points: columns row, series, value, low, high, status.
+    """
+    lanes = figure_panels.lanes(looks)
+    pairs = zip(points["row"], points["series"], strict=True)
+    points = points.assign(y=[rows.index(row) + lanes[series] for row, series in pairs])
+    for series, (colour, marker) in looks.items():
+        own = _in_percent(points[points["series"] == series])
+        figure_panels.dots(axes, own, "value", "y", color=colour, marker=marker)
+    for row, same in figure_panels.groups(points, "row"):
+        gaps = same[same["value"].isna()]
+        words = [figure_panels.why(status, "no peak") for status in gaps["status"]]
+        if len(gaps) == len(same) and len(set(words)) == 1:
+            figure_panels.write_word(axes, words[0], 0, rows.index(row), fontsize=7)
+            continue
+        for gap, word in zip(figure_panels.records(gaps), words, strict=True):
+            figure_panels.write_word(axes, word, 0, gap["y"], looks[gap["series"]][0])
+    short = ["\n".join(fitting(line, figure_panels.ROW_LETTERS) for line in row.split("\n")) for row in rows]
+    figure_panels.label_rows(axes, short)
+
+
+def _ratio_lines(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
+    """Ratios in percent over the batch size, a line for each series; words hang from the top where there is none."""
+    gaps: list[tuple[float, str, Any]] = []
+    for series, (colour, marker) in looks.items():
+        own = points[points["series"] == series].sort_values("batch_size")
+        look = {"color": colour, "marker": marker, "linestyle": "-", "linewidth": 1}
+        figure_panels.dots(axes, _in_percent(own), "batch_size", "value", **look)
+        for gap in figure_panels.records(own[own["value"].isna()]):
+            gaps.append((float(gap["batch_size"]), figure_panels.why(gap["status"], "no peak"), colour))
+    figure_panels.hang_words(axes, gaps, len(looks))
+
+
+def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
+    """The points that have a value, in percent."""
+    known = points.dropna(subset=["value"])
+    return known.assign(**{name: 100 * known[name] for name in ("value", "low", "high")})

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from analysis.utilization.numerators import Numerator
-from analysis.utilization.step_times import PairedCeiling, paired_ceiling, whole_steps
+from analysis.utilization.step_times import PairedCeiling, paired_ceiling
 from analysis.utilization.utilization import measurement, rows
-from cleaning.gates.times import narrowness
 from results.errors import Unavailable
 from results.records.cell import Run, Sample
 
@@ -126,26 +124,6 @@ def test_a_unit_without_a_kernel_and_another_work_are_rows_with_a_reason() -> No
     assert row.achieved_flop_per_s == 5 / 2
     (row,) = rows(measured, [Numerator("batch", "profiler", {"fp32": 5})], ())
     assert row.status == "unavailable"
-
-
-def test_a_cell_with_a_paired_ceiling_is_narrow_where_the_ratio_is():
-    calm, wide = [1.0] * 8, [0.01, 0.012] * 4
-    steady = interleaved(calm, [0.01] * 8)
-    assert narrowness(RUN, whole_steps(steady), steady) == (
-        True, "±0 % of the paired utilization from 8 blocks, asked for ±3 % from 5"
-    )  # fmt: skip
-    noisy = interleaved(calm, wide)
-    narrow, words = narrowness(RUN, whole_steps(noisy), noisy)
-    assert not narrow
-    width = paired(noisy).half_width_ratio
-    assert words == f"±{100 * width:.2g} % of the paired utilization from 8 blocks, asked for ±3 % from 5"
-    wandering = interleaved([1.0, 1.2] * 4, [0.01, 0.012] * 4)  # the machine: its kernels as its steps
-    assert narrowness(RUN, whole_steps(wandering), wandering)[0]
-    assert not narrowness(RUN, whole_steps(wandering), ())[0]
-    assert not narrowness(replace(RUN, paired_ceiling=False), whole_steps(wandering), wandering)[0]
-    assert not narrowness(RUN, whole_steps(steady)[:4], steady)[0], "four blocks"
-    assert narrowness(replace(RUN, paired_ceiling=False), whole_steps(noisy), noisy)[0], "nobody asked for a ratio"
-    assert narrowness(replace(RUN, target_ci_ratio=0.5), whole_steps(noisy), noisy)[0]
 
 
 def test_the_width_is_that_of_the_widest_unit():

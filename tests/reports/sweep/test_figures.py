@@ -1,7 +1,6 @@
 """Every figure, from rows by hand and of a published run: right numbers in the right place, words for gaps."""
 
 import random
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +19,7 @@ from cleaning.reconcile.run import build
 from cleaning.reconcile.variants import Built
 from reports.shared import figure_style
 from reports.shared.layout import to_csv
-from reports.sweep.figures import backward_ratio, epoch_times, gallery
-from reports.sweep.figures import methods as figures_methods
+from reports.sweep.figures import backward_ratio, epoch_times, gallery, utilization
 from reports.sweep.figures import profiles as figures_profiles
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
@@ -94,7 +92,7 @@ def fraction(ratio: float | None, method: str = "exact", **more: Any) -> Utiliza
 
 def test_each_method_has_a_lane_with_its_ratio_in_percent_and_its_interval(frame: Any) -> None:
     ratios = {"theory": 0.42, "one": 0.1, "batch": 0.41, "epoch": 0.39, "exact": 0.4}
-    (figure,) = figures_methods.by_method(frame(*[fraction(r, m) for m, r in ratios.items()])).values()
+    (figure,) = utilization.by_method(frame(*[fraction(r, m) for m, r in ratios.items()])).values()
     (axes,) = figure.axes
     looks = hexes(figure_style.method_looks(["theory, fvcore", "one", "batch", "epoch", "exact"]))
     at = {colour: (x, y) for x, y, colour in marks(axes)}
@@ -149,16 +147,17 @@ def test_a_sum_that_leaves_products_out_is_a_triangle_that_says_at_least(frame: 
 # --- FLOP by operation -------------------------------------------------------------------------------------------
 
 
-def test_a_bar_is_what_both_agree_on_and_what_cleaning_changed() -> None:
+def test_a_bar_is_what_both_agree_on_and_what_cleaning_changed(frame: Any) -> None:
     numbers = random.Random(3)
-    for _ in range(200):
-        found, cleaned = numbers.choice([None, 0, numbers.randrange(99)]), numbers.randrange(99)
-        bar = figures_profiles.bar_of(found, cleaned)
+    pairs = [(numbers.choice([None, 0, numbers.randrange(99)]), numbers.randrange(99)) for _ in range(200)]
+    products = [product(i, "forward", *pair, f"layer{i}") for i, pair in enumerate([*pairs, (7, None), (None, None)])]
+    *bars, some, nothing = figures_profiles.bars_of(frame(*products)).to_dict("records")
+    for (found, cleaned), bar in zip(pairs, bars, strict=True):
         assert bar["right"] + bar["under"] == cleaned
         assert bar["right"] + bar["over"] == (found or 0)
         assert not (bar["under"] and bar["over"])
-    assert figures_profiles.bar_of(7, None) == Counter(unknown=7)
-    assert "unknown" in figures_profiles.bar_of(None, None)
+    assert some == {"right": 0, "under": 0, "over": 0, "unknown": 7, "uncounted": 1}
+    assert nothing == {**some, "unknown": 0}
 
 
 def product(index: int, phase: str, found: int | None, cleaned: int | None, name: str) -> CleanedOperation:
@@ -174,10 +173,10 @@ def test_a_long_model_fits_on_a_page_and_no_flop_is_lost(frame: Any) -> None:
     """Of 156 operations the smallest are summed up."""
     rows = frame(*(product(index, "forward", 9 + index, 9 + index, f"layer{index}") for index in range(156)))
     (figure,) = figures_profiles.by_operation(rows, {}).values()
-    shown, rest = figures_profiles._fitting(figures_profiles._bars(figures_profiles._profile(rows)))
-    assert len(figure.axes[0].get_yticklabels()) == len(shown) + bool(rest) <= 54
-    drawn = [bar.total() for pair in [*shown.values(), *rest] for bar in pair.values()]
-    assert sum(drawn) == 156 * 9 + 155 * 156 // 2
+    bars = figures_profiles.bars_of(figures_profiles.profile_of(rows))
+    names, rest = figures_profiles.fitting_bars(bars)
+    assert len(figure.axes[0].get_yticklabels()) == len(names) + (len(rest) > 0) <= 54
+    assert bars.loc[names, "right"].sum() + rest["right"].sum() == 156 * 9 + 155 * 156 // 2
 
 
 # --- backward ÷ forward ------------------------------------------------------------------------------------------
@@ -276,6 +275,6 @@ def test_each_figure_of_a_stand_in_device_says_that_no_hardware_was_measured(bui
 
 
 def test_a_method_without_a_ratio_is_a_word_in_its_lane_and_never_zero(frame: Any) -> None:
-    (figure,) = figures_methods.by_method(frame(fraction(0.4), fraction(None, "one", status="timeout"))).values()
+    (figure,) = utilization.by_method(frame(fraction(0.4), fraction(None, "one", status="timeout"))).values()
     assert words(figure).count("ran past its limit") == 1
     assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([40])
