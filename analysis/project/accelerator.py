@@ -26,6 +26,7 @@ within: three terms, one after the other. The faster of that and of one ring thr
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -163,22 +164,15 @@ def sub_batches(
     def intensity(batch: int) -> float:
         return flop(batch) / moved_bytes(batch)
 
+    def first(holds: Callable[[int], bool]) -> int | None:
+        """The smallest number from 1 to `most` at which this holds, if it holds from there on."""
+        return 1 + bisect_left(range(1, most), True, key=holds) if holds(most) else None
+
     return SubBatches(
-        ridge=_first(lambda batch: intensity(batch) >= ridge, most),
-        fastest=_first(lambda batch: time_s(batch) / batch <= wanted, most),
-        saturated=_first(lambda batch: intensity(batch) >= limit, most),
+        ridge=first(lambda batch: intensity(batch) >= ridge),
+        fastest=first(lambda batch: time_s(batch) / batch <= wanted),
+        saturated=first(lambda batch: intensity(batch) >= limit),
     )
-
-
-def _first(holds: Callable[[int], bool], most: int) -> int | None:
-    """The smallest number from 1 to `most` at which this holds, if it holds from there on."""
-    if not holds(most):
-        return None
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 LINK_RATIO = 0.8

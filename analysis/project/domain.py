@@ -12,9 +12,18 @@ A file of ten lines is enough (five are in `analysis/project/domains/`; docs/pro
 
 Any number may be `[value, low, high]`. Nothing is projected here (`analysis/project/frontier.py`).
 
-Formulas of the five domains' models, read from frontier_formulas.csv, so that projecting them needs no torch.
+A learning curve has three regions (Hestness et al. 2017, arXiv:1712.00409; figure 6 of Hestness, Ardalani, Diamos:
+Beyond human-level accuracy, PPoPP 2019, from here on "the paper"): with little data a model guesses, then its error
+falls as a power of the data, and at last it comes near what cannot be avoided:
 
-The file is made by `python -m benchmarks.pages.frontier`, a row a quantity: exact formulas by Catamount's rules
+    error(m) = min(guess, alpha · m ** beta_g + floor)         equation 1 of the paper where floor is 0
+    parameters(m) = sigma · m ** beta_p                        equation 2
+
+Errors are in the units of the task, m in its samples (words, letters, images). Not claimed: that a curve holds beyond
+the data it was fitted to, nor that two tasks have the same.
+
+Formulas of the five domains' models are read from frontier_formulas.csv, so that projecting them needs no torch. The
+file is made by `python -m benchmarks.pages.frontier`, a row a quantity: exact formulas by Catamount's rules
 (docs/formula.md) and by our own. A test makes one model's rows again. Nothing is fitted here.
 """
 
@@ -29,12 +38,12 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from analysis.formula.algebra.evaluate import compiled
 from analysis.formula.algebra.expressions import names, parse, unknown_name
-from analysis.project import learning_curves
 
 FOLDER = Path(__file__).with_name("domains")
 ORDER = ("word_lm", "char_lm", "nmt", "speech", "image")
@@ -50,6 +59,10 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 WORDS = {"error": "error_unit", "data": "data_unit"}
 """Table → the name of its `unit`."""
 
+RANGES = {"beta_g": (-0.5, 0.0), "beta_p": (0.5, 1.0)}
+"""The exponents of a learning curve, of which 0 learns nothing, and of a model's size, of which 1 stores the data: from
+the first to below the second."""
+
 NEEDED = ("beta_g", "sigma", "beta_p", "error_target")
 
 DEFAULTS = {"floor": 0.0, "per_sample": 1.0, "guess": math.inf}
@@ -59,6 +72,22 @@ MOST_UNCERTAIN = 6
 
 Interval = tuple[float, float, float]
 """value, low, high."""
+
+
+def error_after(samples: float, alpha: float, beta_g: float, floor: float = 0.0, guess: float = math.inf) -> float:
+    """The error after training on so many samples."""
+    return float(min(guess, alpha * samples**beta_g + floor))
+
+
+def samples_for(error: Any, alpha: Any, beta_g: Any, floor: Any = 0.0) -> Any:
+    """The samples that an error takes, above the floor and below the guess; floats or arrays."""
+    return ((error - floor) / alpha) ** (1 / beta_g)
+
+
+def data_scale(now: Any, target: Any, beta_g: Any, floor: Any = 0.0) -> Any:
+    """How many times the data brings the error from `now` to `target`, whatever alpha is: the ratio of what is above
+    the floor, to the power 1 / beta_g; floats or arrays."""
+    return ((target - floor) / (now - floor)) ** (1 / beta_g)
 
 
 @dataclass(frozen=True)
@@ -196,13 +225,20 @@ def _check(domain: Domain) -> None:
     for key in ("sigma", "alpha", "error_now", "error_target", "data_now", "per_sample"):
         if key in domain.numbers and not domain.numbers[key][1] > 0:
             raise ValueError(f"{key}: expected a number above 0, got {domain.numbers[key][1]:g}")
-    for end in (1, 2):
-        learning_curves.check_beta_g(domain.numbers["beta_g"][end])
-        learning_curves.check_beta_p(domain.numbers["beta_p"][end])
-    target, floor = domain.numbers["error_target"], domain.numbers["floor"]
-    if target[1] <= floor[2]:
-        words = f"expected more than {floor[2]:g}, the irreducible error, got {target[1]:g}"
-        raise ValueError(f"error.target: {words}: no data reaches it")
+    for key, (least, beyond) in RANGES.items():
+        for number in domain.numbers[key][1:]:
+            if not least <= number < beyond:
+                raise ValueError(f"{key}: expected {least} to below {beyond:g}, got {number:g}")
+    floor, guess = domain.numbers["floor"], domain.numbers["guess"]
+    if not 0 <= floor[1] <= floor[2] < guess[1]:
+        raise ValueError(f"expected a floor from 0 to below the guess of {guess[1]:g}, got {floor[0]:g}")
+    for key in ("target", "now"):
+        error = domain.numbers.get(f"error_{key}", (math.inf,) * 3)
+        if error[1] <= floor[2]:
+            words = f"expected more than {floor[2]:g}, the irreducible error, got {error[1]:g}"
+            raise ValueError(f"error.{key}: {words}: no data reaches it")
+    if domain.numbers["error_target"][2] > guess[1]:
+        raise ValueError(f"error.target: expected at most {guess[1]:g}, the best guess")
 
 
 FILE = Path(__file__).with_name("frontier_formulas.csv")
@@ -251,42 +287,16 @@ class Formulas:
 @functools.cache
 def shipped_formulas(rules: str = RULES[0]) -> Mapping[str, Formulas]:
     """Model → its formulas by these rules."""
-    found: dict[str, dict[str, Any]] = {}
-    heads: dict[str, Mapping[str, str]] = {}
-    partial: dict[str, set[str]] = {}
     with FILE.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["rules"] != rules:
-                continue
-            quantity = row["quantity"].removeprefix(AT_LEAST)
-            found.setdefault(row["model"], {})[quantity] = row["formula"]
-            partial.setdefault(row["model"], set()).update({quantity} - {row["quantity"]})
-            heads[row["model"]] = row
-    return {
-        model: Formulas(
+        rows = [row for row in csv.DictReader(file) if row["rules"] == rules]
+    shipped = {}
+    for model, of_model in itertools.groupby(rows, itemgetter("model")):
+        texts = {row["quantity"]: row for row in of_model}
+        shipped[model] = Formulas(
             model,
-            heads[model]["rules"],
-            json.loads(heads[model]["sizes"]),
-            _Parsed(texts),
-            at_least=frozenset(partial[model]),
+            rules,
+            json.loads(next(iter(texts.values()))["sizes"]),
+            {name.removeprefix(AT_LEAST): parse(row["formula"]) for name, row in texts.items()},
+            at_least=frozenset(name.removeprefix(AT_LEAST) for name in texts if name.startswith(AT_LEAST)),
         )
-        for model, texts in found.items()
-    }
-
-
-class _Parsed(Mapping[str, Any]):
-    """Texts that are parsed when they are asked for."""
-
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts, self._parsed = texts, dict[str, Any]()
-
-    def __getitem__(self, quantity: str) -> Any:
-        if quantity not in self._parsed:
-            self._parsed[quantity] = parse(self._texts[quantity])
-        return self._parsed[quantity]
-
-    def __iter__(self) -> Any:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
+    return shipped

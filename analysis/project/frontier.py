@@ -3,40 +3,54 @@
     target → data (inverse learning curve) → parameters (model size) → width (inverse formula) → FLOP, bytes, footprint
            → step (roofline) → epoch
 
-Intervals are those of the box: every number with an interval goes to both ends, all combinations, and the least and the
-most of each result are reported. That is wider than a confidence interval and takes no correlation into account. Not
-claimed: what no input says, such as how many epochs it takes, or that a curve holds so far out.
+`spread` takes the box of intervals: every number with an interval goes to both ends, all combinations, and the least
+and the most of each result are reported. That is wider than a confidence interval and takes no correlation into account.
+`drawn` is the projection over thousands of draws at once: a step's costs are exact at sizes whose parameters are √2
+apart and read off between them, straight in logarithms; a number with ends is drawn between them
+(`analysis/stats/intervals.py`, `Ends`), independent of the others. Not claimed: what no input says, such as how many
+epochs it takes, or that a curve holds so far out; that a curve's numbers are independent of each other, which those of
+one fit are not.
 
 First-order laws of a training step in its parameters p and its sub-batch b, and their fit to exact formulas.
 
     FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p      section 4 of the paper
 
 so that the operational intensity is b·√p ÷ (lambda/gamma · √p + mu/gamma · b): the form of one matrix product of b rows
-by a square of side √p. A fit takes points of a sweep over widths, with equal weights
-(least squares of relative residuals). Not claimed: that the laws hold for small models, where embeddings weigh more;
-`Fit.worst_ratio` says how far the farthest point is.
-
-`fitted` and `asymptote` are of a domain's model: a fit over a sweep of widths, and the limits.
-The sweep goes from an eighth of the projected size to that size and from a quarter to four times the sub-batch. A limit
-is what the exact formula tends to as the model grows, at the domain's sub-batch; a fit lies below or above it as far as
-embeddings and activations still weigh.
+by a square of side √p. A fit takes points of a sweep over widths, with equal weights (least squares of relative
+residuals). The sweep goes from an eighth of the projected size to that size and from a quarter to four times the
+sub-batch. A limit is what the exact formula tends to as the model grows, at the domain's sub-batch; a fit lies below or
+above it as far as embeddings and activations still weigh. Not claimed: that the laws hold for small models;
+`FirstOrderFit.worst_ratio` says how far the farthest point is.
 """
 
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from analysis.formula.algebra.expressions import unknown_name
-from analysis.project import learning_curves
 from analysis.project.accelerator import Accelerator, SubBatches, sub_batches
-from analysis.project.domain import Domain, Formulas
+from analysis.project.domain import Domain, Formulas, data_scale, samples_for
+from analysis.stats.intervals import Ends, Input
 
 DAY_S = 86_400
+SECONDS_PER_HOUR = 3600
 
 MOST_BATCH = 2**20
 """Sub-batches are looked for up to here."""
 
 WIDEST = 2**40
+
+APART = math.sqrt(2)
+"""Parameters of neighbouring sizes whose costs are exact in `drawn`."""
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -72,16 +86,15 @@ class ProjectionRange:
     high: Mapping[str, float]
 
 
-def data_needed(numbers: Mapping[str, float]) -> tuple[float | None, float]:
+def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
     """(how many times today's data, the data) of the target. By today's error and data where they are known, else by
-    alpha. Raises ValueError where no data is enough."""
-    floor = numbers["floor"]
-    if "error_now" in numbers and "data_now" in numbers:
-        scale = learning_curves.data_scale(numbers["error_now"], numbers["error_target"], numbers["beta_g"], floor)
-        return scale, numbers["data_now"] * scale
-    curve = learning_curves.LearningCurve(numbers["alpha"], numbers["beta_g"], floor, numbers["guess"])
-    data = curve.samples(numbers["error_target"])
-    return (data / numbers["data_now"] if "data_now" in numbers else None), data
+    alpha; floats or arrays."""
+    target, beta_g, floor, now = numbers["error_target"], numbers["beta_g"], numbers["floor"], numbers.get("data_now")
+    if "error_now" in numbers and now is not None:
+        scale = data_scale(numbers["error_now"], target, beta_g, floor)
+        return scale, now * scale
+    data = samples_for(target, numbers["alpha"], beta_g, floor)
+    return (None if now is None else data / now), data
 
 
 def project(
@@ -90,7 +103,7 @@ def project(
     """The projection at these numbers (the domain's own). Raises ValueError for what cannot be."""
     numbers = domain.values() if numbers is None else numbers
     scale, data = data_needed(numbers)
-    parameters = learning_curves.ModelSize(numbers["sigma"], numbers["beta_p"]).parameters(data)
+    parameters = numbers["sigma"] * data ** numbers["beta_p"]
     grown = grown_for(domain, formulas, parameters)
     cost = cost_of(domain, formulas, target, grown)
     step = target.step(cost["flop"], cost["moved_bytes"])
@@ -116,9 +129,9 @@ def project(
 def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> ProjectionRange:
     """The projection with its intervals. Raises ValueError as `project` does, at any corner."""
     middle = project(domain, formulas, target)
-    found = [middle, *(project(domain, formulas, target, corner) for corner in domain.corners())]
-    kept = [name.name for name in fields(Projection) if isinstance(getattr(middle, name.name), int | float)]
-    columns = {name: [float(getattr(each, name)) for each in found] for name in kept}
+    every = [middle, *(project(domain, formulas, target, corner) for corner in domain.corners())]
+    names = [each.name for each in fields(Projection) if isinstance(getattr(middle, each.name), int | float)]
+    columns = {name: [float(getattr(each, name)) for each in every] for name in names}
     return ProjectionRange(
         middle,
         {name: min(values) for name, values in columns.items()},
@@ -133,12 +146,11 @@ def cost_of(
     at = {**domain.sizes_at(grown), "batch": batch or domain.sub_batch}
     share = target.element_bytes / formulas.element_bytes
     parameters = formulas.at("parameters", **at)
-    kept = formulas.at("kept_bytes", **at) * share
     return {
         "parameters": parameters,
         "flop": formulas.at("all_flop", **at),
         "moved_bytes": formulas.at("bytes_accessed", **at) * share,
-        "footprint_bytes": kept + parameters * target.element_bytes,
+        "footprint_bytes": formulas.at("kept_bytes", **at) * share + parameters * target.element_bytes,
     }
 
 
@@ -159,21 +171,14 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
             f"{formulas.model}: expected {count(least):,.0f} parameters or more, those at {domain.grows} {least}, "
             f"got {parameters:,.0f}"
         )
-    high = least * 2
-    while count(high) < parameters:
-        high *= 2
-        if high > WIDEST:
-            raise ValueError(f"{formulas.model}: {domain.grows} up to {WIDEST} gives no {parameters:,.0f} parameters")
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) <= parameters else (low, middle)
-    return low if parameters - count(low) <= count(high) - parameters else high
+    if count(WIDEST) < parameters:
+        raise ValueError(f"{formulas.model}: {domain.grows} up to {WIDEST} gives no {parameters:,.0f} parameters")
+    low = least + bisect(range(least + 1, WIDEST), parameters, key=count)
+    return low if parameters - count(low) <= count(low + 1) - parameters else low + 1
 
 
 def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> SubBatches:
-    """Sub-batches of interest at a size (`analysis/project/domain.py`), by the roofline of the whole
-    step."""
+    """Sub-batches of interest at a size, by the roofline of the whole step."""
 
     def of(quantity: str) -> Callable[[int], float]:
         return lambda batch: cost_of(domain, formulas, target, grown, batch)[quantity]
@@ -188,23 +193,91 @@ def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown
     """The largest sub-batch whose footprint the target's memory holds, 0 for none. Raises ValueError without memory."""
     if target.memory_bytes is None:
         raise ValueError(f"{target.name}: expected a memory, none is known")
-    memory = target.memory_bytes
 
-    def fits(batch: int) -> bool:
-        return cost_of(domain, formulas, target, grown, batch)["footprint_bytes"] <= memory
+    def held(batch: int) -> float:
+        return cost_of(domain, formulas, target, grown, batch)["footprint_bytes"]
 
-    low, high = 0, 1
-    while high <= MOST_BATCH and fits(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return bisect(range(1, MOST_BATCH + 1), target.memory_bytes, key=held)
 
 
 def accelerators_for(footprint_bytes: float, target: Accelerator) -> int | None:
     """How many of the target it takes to hold so much, evenly divided; None where its memory is not known."""
     return math.ceil(footprint_bytes / target.memory_bytes) if target.memory_bytes else None
+
+
+# --- over draws ------------------------------------------------------------------------------------------------------
+
+
+def domain_inputs(domain: Domain) -> dict[str, Input]:
+    """The domain's numbers that have an interval."""
+    return {name: Ends(*domain.numbers[name]) for name in domain.uncertain()}
+
+
+def drawn(
+    domain: Domain,
+    formulas: Formulas,
+    target: Accelerator,
+    devices: int = 1,
+    reduce_s: Callable[[float], float] = lambda _parameters: 0.0,
+) -> Callable[[Mapping[str, Array | float]], dict[str, Array]]:
+    """The projection as a function of draws: the quantities of `Projection` by name, flop_trained, gpu_hours.
+
+    devices: that train together, each with a sub-batch of its own. reduce_s: seconds that a step waits for the sum of
+    the gradients of so many parameters. With a utilization among the draws a step takes model FLOP ÷ (utilization ·
+    peak), else the roofline's time; the utilization_ratio is of model FLOP with it, else of all.
+    """
+    middle = domain.values()
+    start = middle["sigma"] * data_needed(middle)[1] ** middle["beta_p"]
+
+    @functools.cache
+    def exact(place: int) -> Mapping[str, float]:
+        grown = grown_for(domain, formulas, float(start * APART**place))
+        cost = {"grown": float(grown), **cost_of(domain, formulas, target, grown)}
+        cost["model_flop"] = formulas.at("model_flop", **domain.sizes_at(grown), batch=domain.sub_batch)
+        return cost
+
+    def read_off(parameters: Array) -> dict[str, Array]:
+        wanted = np.log(parameters / start) / math.log(APART)
+        places = range(math.floor(round(wanted.min(), 9)), math.ceil(round(wanted.max(), 9)) + 1)
+        points = [exact(place) for place in places]
+        costs = {name: np.interp(wanted, places, np.log([point[name] for point in points])) for name in points[0]}
+        waits = np.interp(wanted, places, [reduce_s(point["parameters"]) for point in points])
+        return {name: np.exp(cost) for name, cost in costs.items()} | {"reduce_s": waits}
+
+    def function(draws: Mapping[str, Array | float]) -> dict[str, Array]:
+        numbers: dict[str, Any] = {name: np.asarray(number) for name, number in {**middle, **draws}.items()}
+        scale, data = data_needed(numbers)
+        parameters = np.atleast_1d(numbers["sigma"] * data ** numbers["beta_p"])
+        cost = read_off(parameters)
+        counted = cost["model_flop" if "utilization" in draws else "flop"]
+        if "utilization" in draws:
+            own_s = counted / (numbers["utilization"] * target.peak_flop_per_s)
+        else:
+            own_s = np.maximum(counted / target.flop_per_s, cost["moved_bytes"] / target.bytes_per_s)
+        step_s = own_s + cost["reduce_s"]
+        steps = data / numbers["per_sample"] / (domain.sub_batch * devices)
+        results = {
+            "data": data,
+            "parameters": parameters,
+            "grown": np.round(cost["grown"]),
+            "flop": cost["flop"],
+            "moved_bytes": cost["moved_bytes"],
+            "intensity": cost["flop"] / cost["moved_bytes"],
+            "footprint_bytes": cost["footprint_bytes"],
+            "reduce_s": cost["reduce_s"],
+            "step_s": step_s,
+            "utilization_ratio": counted / step_s / target.peak_flop_per_s,
+            "steps": steps,
+            "epoch_s": steps * step_s,
+            "flop_trained": cost["model_flop"] * devices * steps,
+            "gpu_hours": devices * steps * step_s / SECONDS_PER_HOUR,
+        } | ({} if scale is None else {"data_scale": scale})
+        return dict(zip(results, np.broadcast_arrays(*results.values()), strict=True))
+
+    return function
+
+
+# --- first-order laws ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -251,47 +324,23 @@ class FirstOrderFit:
 
 
 def fit(points: Sequence[Point]) -> FirstOrderFit:
-    """The laws of these points. Raises ValueError for fewer than two, or a sweep of one size in one batch."""
-    if len(points) < 2 or len({(point.parameters, point.batch) for point in points}) < 2:
+    """The laws of these points, of which none takes anything away. Raises ValueError for fewer than two, or a sweep of
+    one size in one batch."""
+    if len({(point.parameters, point.batch) for point in points}) < 2:
         raise ValueError(f"expected a sweep of two sizes or more, got {len(points)}")
-    gamma = _one([p.parameters * p.batch / p.flop for p in points])
-    lambda_, mu = _two(
-        [(p.parameters / p.moved_bytes, p.batch * math.sqrt(p.parameters) / p.moved_bytes) for p in points]
-    )
-    held = [(p.parameters, p.footprint_bytes) for p in points if p.footprint_bytes is not None]
-    laws = Laws(gamma, lambda_, mu, _one([p / f for p, f in held]) if held else None)
-    return FirstOrderFit(laws, _residuals(laws, points), len(points))
-
-
-def _one(ratios: Sequence[float]) -> float:
-    """The c of least Σ(c·x/y - 1)²; ratios: x/y."""
-    return sum(ratios) / sum(ratio * ratio for ratio in ratios)
-
-
-def _two(ratios: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The (c, d) of least Σ(c·x/y + d·z/y - 1)²; ratios: (x/y, z/y). A sum cannot take away: neither is below 0."""
-    xx, xz, zz = (sum(r[i] * r[j] for r in ratios) for i, j in ((0, 0), (0, 1), (1, 1)))
-    x, z = (sum(r[i] for r in ratios) for i in (0, 1))
-    determinant = xx * zz - xz * xz
-    if determinant > 1e-12 * xx * zz:
-        first, second = (x * zz - z * xz) / determinant, (z * xx - x * xz) / determinant
-        if first >= 0 and second >= 0:
-            return first, second
-    return (x / xx, 0.0) if x * x * zz >= z * z * xx else (0.0, z / zz)
-
-
-def _residuals(laws: Laws, points: Sequence[Point]) -> dict[str, float]:
-    def worst(pairs: Sequence[tuple[float, float]]) -> float:
-        return max(abs(law / exact - 1) for law, exact in pairs)
-
-    found = {
-        "flop": worst([(laws.flop(p.parameters, p.batch), p.flop) for p in points]),
-        "bytes": worst([(laws.moved_bytes(p.parameters, p.batch), p.moved_bytes) for p in points]),
+    columns = {
+        "flop": [[p.parameters * p.batch / p.flop] for p in points],
+        "bytes": [[p.parameters / p.moved_bytes, p.batch * math.sqrt(p.parameters) / p.moved_bytes] for p in points],
+        "footprint": [[p.parameters / p.footprint_bytes] for p in points if p.footprint_bytes is not None],
     }
-    held = [(p.parameters, p.footprint_bytes) for p in points if p.footprint_bytes is not None]
-    if held and laws.delta is not None:
-        found["footprint"] = worst([(laws.delta * size, exact) for size, exact in held])
-    return found
+    solved, worst = {}, {}
+    for name, rows in columns.items():
+        if rows:
+            ratios = np.array(rows)
+            solved[name] = nnls(ratios, np.ones(len(rows)))[0].tolist()
+            worst[name] = float(abs(ratios @ solved[name] - 1).max())
+    laws = Laws(*solved["flop"], *solved["bytes"], *solved.get("footprint", []))
+    return FirstOrderFit(laws, worst, len(points))
 
 
 FAR = 2**70
@@ -305,20 +354,17 @@ BATCHES = (0.25, 1.0, 4.0)
 
 
 def fit_sweep(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> FirstOrderFit:
-    """The laws of the sweep up to this size."""
-    return fit(list(sweep(domain, formulas, target, grown)))
-
-
-def sweep(domain: Domain, formulas: Formulas, target: Accelerator, grown: int, widths: int = WIDTHS) -> Iterator[Point]:
-    """Exact steps at widths of equal ratio up to `grown`; the footprint at the sub-batch alone."""
+    """The laws of the sweep up to this size: widths of equal ratio; the footprint at the sub-batch alone."""
+    points = []
     own = max(1, grown // SPAN)
-    for step in range(widths):
-        width = round(own * (grown / own) ** (step / (widths - 1)))
+    for step in range(WIDTHS):
+        width = round(own * (grown / own) ** (step / (WIDTHS - 1)))
         for share in BATCHES:
             batch = max(1, round(domain.sub_batch * share))
             cost = cost_of(domain, formulas, target, width, batch)
             held = cost["footprint_bytes"] if batch == domain.sub_batch else None
-            yield Point(cost["parameters"], batch, cost["flop"], cost["moved_bytes"], held)
+            points.append(Point(cost["parameters"], batch, cost["flop"], cost["moved_bytes"], held))
+    return fit(points)
 
 
 def asymptote(domain: Domain, formulas: Formulas, element_bytes: int = 4) -> dict[str, float]:
@@ -327,18 +373,15 @@ def asymptote(domain: Domain, formulas: Formulas, element_bytes: int = 4) -> dic
     mu: the part of the bytes that grows with the batch, over √p. delta: of what is kept for the backward pass and of a
     gradient of each parameter. element_bytes: of a number in memory.
     """
-    share = element_bytes / formulas.element_bytes
+    share, batch = element_bytes / formulas.element_bytes, domain.sub_batch
 
-    def at(quantity: str, batch: int) -> float:
-        return float(formulas.exact(quantity, **{**domain.sizes_at(FAR), "batch": batch}))
+    def at(quantity: str, batch: int = batch) -> Any:
+        return formulas.exact(quantity, **{**domain.sizes_at(FAR), "batch": batch})
 
-    batch = domain.sub_batch
-    here = {**domain.sizes_at(FAR)}
-    size = at("parameters", batch)
-    one, two = (formulas.exact("bytes_accessed", **{**here, "batch": each}) for each in (batch, batch + 1))
+    size, moved = float(at("parameters")), at("bytes_accessed")
     return {
-        "gamma": at("all_flop", batch) / size / batch,
-        "lambda": share * float(one) / size,
-        "mu": share * float(two - one) / math.sqrt(size),
-        "delta": share * at("kept_bytes", batch) / size + element_bytes,
+        "gamma": float(at("all_flop")) / size / batch,
+        "lambda": share * float(moved) / size,
+        "mu": share * float(at("bytes_accessed", batch + 1) - moved) / math.sqrt(size),
+        "delta": share * float(at("kept_bytes")) / size + element_bytes,
     }

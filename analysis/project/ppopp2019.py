@@ -1,6 +1,6 @@
 """What follows from the inputs of "Beyond human-level accuracy" (PPoPP 2019): its tables 1 to 4 and section 5.
 
-    table 1: data and model scales             analysis/project/learning_curves.py
+    table 1: data and model scales             analysis/project/domain.py
     table 2: limits of our formulas            analysis/project/domain.py, under Catamount's rules
     table 3: parameters by table 1's sigma, the width that has them, its FLOP and bytes, the roofline of the step
 
@@ -18,13 +18,12 @@ does not follow). Results never feed `ours`: they are read last, and only to be 
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.project import learning_curves
 from analysis.project.accelerator import Accelerator, epoch_s
-from analysis.project.domain import Domain, Formulas
+from analysis.project.domain import Domain, Formulas, data_scale, error_after
 from analysis.project.frontier import DAY_S, asymptote, batches, cost_of, grown_for
 from analysis.stats.summary import Printed, amount, box
 
@@ -267,7 +266,8 @@ def sized(
     """A row of table 3 with its sub-batch, and the width that has its parameters."""
     domain = domain_of(row, int(given("Table 3", row.name, "sub-batch")))
     sigma = assumed[row.sigma] if row.sigma else given("Table 1", row.name, "sigma")
-    return domain, grown_for(domain, formulas[row.model], _parameters(row, given, sigma))
+    parameters = _model_size(given("Table 3", row.name, "data"), given("Table 1", row.name, "beta_p"), sigma)
+    return domain, grown_for(domain, formulas[row.model], parameters)
 
 
 def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
@@ -278,23 +278,24 @@ def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
     )
     data, beta_p = given.printed("Table 3", row.name, "data"), given.printed("Table 1", row.name, "beta_p")
 
-    def error(a: float, b: float, m: float) -> float:
-        return learning_curves.LearningCurve(a, b).error(m)
-
-    def scale(n: float, d: float, b: float) -> float:
-        return learning_curves.data_scale(n, d, b)
-
     def models(more: float, less: float, b: float) -> float:
-        return learning_curves.model_scale(more / less, b)
+        return (more / less) ** b
 
-    curve, wanted, sizes = (alpha, beta_g, samples), (now, desired, beta_g), (data, samples, beta_p)
-    more = scale(*(each.value for each in wanted))
-    low, high = box(scale, *wanted)
-    yield ("Table 1", row.name, "SOTA of alpha"), Ours(error(*(e.value for e in curve)), (), *box(error, *curve))
-    yield ("Table 1", row.name, "data scale"), Ours(more, (), low, high)
-    yield ("Table 1", row.name, "model scale"), Ours(models(*(e.value for e in sizes)), (), *box(models, *sizes))
+    more = _boxed(data_scale, now, desired, beta_g)
+    yield ("Table 1", row.name, "SOTA of alpha"), _boxed(error_after, samples, alpha, beta_g)
+    yield ("Table 1", row.name, "data scale"), more
+    yield ("Table 1", row.name, "model scale"), _boxed(models, data, samples, beta_p)
+    assert more.low is not None and more.high is not None  # noqa: PT018
     least, most = samples.ends
-    yield ("Table 3", row.name, "data of Table 1"), Ours(more * samples.value, (), low * least, high * most)
+    yield (
+        ("Table 3", row.name, "data of Table 1"),
+        Ours(more.value * samples.value, (), more.low * least, more.high * most),
+    )
+
+
+def _boxed(function: Callable[..., float], *printed: Printed) -> Ours:
+    """What follows from printed numbers, and over what they may have been rounded from."""
+    return Ours(function(*(each.value for each in printed)), (), *box(function, *printed))
 
 
 def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, Ours]]:
@@ -308,17 +309,18 @@ def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) 
         yield ("Table 2", row.name, name), Ours(value, ("depths",) if len(models) > 1 else ())
 
 
-def _parameters(row: PaperRow, given: Inputs, sigma: float) -> float:
-    """What the data of table 3 take. sigma: in millions."""
-    data, beta_p = given("Table 3", row.name, "data"), given("Table 1", row.name, "beta_p")
-    return learning_curves.ModelSize(sigma * MILLION, beta_p).parameters(data)
+def _model_size(data: float, beta_p: float, sigma: float) -> float:
+    """What the data take. sigma: in millions."""
+    return sigma * MILLION * data**beta_p
 
 
 def _requirements(
     row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
 ) -> Iterator[tuple[Key, Ours]]:
     """Table 3, and the years of section 5."""
-    yield ("Table 3", row.name, "parameters"), _by_sigma(row, given)
+    printed = (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
+    by_sigma = _boxed(_model_size, *(given.printed(table, row.name, column) for table, column in printed))
+    yield ("Table 3", row.name, "parameters"), by_sigma
     domain, grown = sized(row, given, assumed, formulas)
     cost = cost_of(domain, formulas[row.model], target, grown)
     its = (*((row.sigma,) if row.sigma else ()), *row.assumed)
@@ -341,16 +343,6 @@ def _requirements(
     if row.years:
         years = Ours(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS)
         yield ("Section 5", row.name, "years of an epoch"), years
-
-
-def _by_sigma(row: PaperRow, given: Inputs) -> Ours:
-    """The parameters by the printed sigma, and over what the inputs may have been rounded from."""
-    data, beta_p, sigma = (
-        given.printed(table, row.name, column)
-        for table, column in (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
-    )
-    ends = box(lambda m, b, s: learning_curves.ModelSize(s * MILLION, b).parameters(m), data, beta_p, sigma)
-    return Ours(_parameters(row, given, sigma.value), (), *ends)
 
 
 def samples_of(row: PaperRow, given: Inputs, assumed: Mapping[str, float]) -> float | None:

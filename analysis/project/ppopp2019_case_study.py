@@ -20,7 +20,7 @@ output.
 A product of (m × k) and (k × n) in tiles of side t reads each row panel once per tile column and each column panel once
 per tile row, and reads and writes its output: element bytes · (m·k·⌈n/t⌉ + k·n·⌈m/t⌉ + 2·m·n). The idea of tiling is
 Coleman and McKinley's (SIGPLAN Notices 30, 1995); section 6.1 of the paper
-(`analysis/project/learning_curves.py`) uses such a model and prints neither formula nor tile. The
+uses such a model and prints neither formula nor tile. The
 assumption `tile` is the side with which this one gives the paper's result, a calibration.
 """
 

@@ -135,7 +135,7 @@ def _run(options: Namespace) -> int:
 
 def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
     """The answers of the options on this device."""
-    from analysis.project.monte_carlo import SECONDS_PER_HOUR
+    from analysis.project.frontier import SECONDS_PER_HOUR
     from analysis.stats.intervals import Uncertain, answers
     from reports.project.text import GpuHoursAnswer
 

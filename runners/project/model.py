@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
-    from analysis.project import monte_carlo
+    from analysis.project import frontier
     from analysis.project.accelerator import all_reduce_s
     from analysis.stats.intervals import Uncertain, answers
     from reports.project.text import DrawnAnswers
@@ -35,9 +35,12 @@ def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formul
     reached, group = _utilization(options, target), _group(options)
     if reached is None and group is None:
         return None
-    inputs = {**monte_carlo.domain_inputs(domain), **({"utilization": reached.utilization} if reached else {})}
-    reduce_s = (lambda parameters: all_reduce_s(parameters * target.element_bytes, group)) if group else None
-    function = monte_carlo.projected(domain, formulas, target, options.devices, reduce_s)
+    inputs = {**frontier.domain_inputs(domain), **({"utilization": reached.utilization} if reached else {})}
+
+    def reduce_s(parameters: float) -> float:
+        return all_reduce_s(parameters * target.element_bytes, group) if group else 0.0
+
+    function = frontier.drawn(domain, formulas, target, options.devices, reduce_s)
     found = answers(function, inputs, options.confidence)
     if found["steps"].value < 1:
         batch = options.devices * domain.sub_batch

@@ -14,10 +14,9 @@ import pytest
 
 from analysis.devices.memory import Link, between, links, within
 from analysis.devices.peaks import lookup
-from analysis.project import accelerator, frontier, learning_curves
+from analysis.project import accelerator, domain, frontier
 from analysis.project.accelerator import Accelerator, Group, all_reduce_s, half_s
 from analysis.project.frontier import Laws, Point
-from analysis.project.learning_curves import LearningCurve, ModelSize
 from analysis.project.ppopp2019_case_study import Product, time_s
 
 FAST = Link("fast", "nvlink", 100.0, 2.0)
@@ -59,17 +58,6 @@ def test_links_of_known_nodes() -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: LearningCurve(1.0, 0.0), "beta_g: expected -0.5 to below 0, got 0"),
-        (lambda: LearningCurve(1.0, -0.51), "beta_g: expected -0.5"),
-        (lambda: LearningCurve(1.0, math.nan), "beta_g"),
-        (lambda: LearningCurve(0.0, -0.1), "alpha: expected a number above 0"),
-        (lambda: LearningCurve(1.0, -0.1, floor=2.0, guess=2.0), "expected a floor"),
-        (lambda: ModelSize(1.0, 1.0), "beta_p: expected 0.5 to below 1, got 1"),
-        (lambda: ModelSize(1.0, 0.4), "beta_p"),
-        (lambda: LearningCurve(1.0, -0.1, floor=0.2).samples(0.2), "expected an error above 0.2"),
-        (lambda: LearningCurve(1.0, -0.1, guess=3.0).samples(3.5), "at most 3, the best guess"),
-        (lambda: learning_curves.data_scale(0.3, 0.1, -0.2, 0.1), "above 0.1"),
-        (lambda: LearningCurve(1.0, -0.1).error(0), "samples: expected a number above 0"),
         (lambda: frontier.fit([Point(1, 1, 1, 1)]), "two sizes"),
     ],
 )
@@ -235,17 +223,10 @@ def test_what_is_divided_fills_the_emptiest_first() -> None:
 
 
 def test_an_error_and_its_data_are_inverse() -> None:
-    curve = LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
-    assert curve.error(1e6) == pytest.approx(60 * 10**-1.8 + 0.25)
+    curve = {"alpha": 60.0, "beta_g": -0.3, "floor": 0.25}
+    assert domain.error_after(1e6, **curve, guess=6.0) == pytest.approx(60 * 10**-1.8 + 0.25)
     for samples in (1e4, 1e6, 1e9):
-        assert curve.samples(curve.error(samples)) == pytest.approx(samples)
-
-
-def test_parameters_and_their_data_are_inverse() -> None:
-    size = ModelSize(sigma=940.0, beta_p=0.5)
-    assert size.parameters(1e10) == pytest.approx(940 * 1e5)
-    assert size.samples(size.parameters(123.0)) == pytest.approx(123)
-    assert learning_curves.model_scale(16.0, 0.75) == pytest.approx(8.0)
+        assert domain.samples_for(domain.error_after(samples, **curve), **curve) == pytest.approx(samples)
 
 
 def test_an_epoch_is_its_steps_on_each_worker() -> None:
@@ -261,9 +242,9 @@ def test_a_fit_takes_nothing_away() -> None:
 
 def test_a_data_scale_is_the_ratio_of_two_inverses_whatever_alpha_is() -> None:
     for alpha in (3.0, 40.0):
-        curve = LearningCurve(alpha, -0.2, floor=0.1)
-        assert learning_curves.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(curve.samples(0.3) / curve.samples(0.9))
-    assert learning_curves.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"
+        more, less = (domain.samples_for(error, alpha, -0.2, 0.1) for error in (0.3, 0.9))
+        assert domain.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(more / less)
+    assert domain.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"
 
 
 def test_an_intensity_has_its_limits() -> None:

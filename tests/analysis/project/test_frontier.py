@@ -180,6 +180,17 @@ def test_shipped_formulas_are_those_that_the_command_makes() -> None:
         ({"sizes": {"depth": 1.5}}, "sizes.depth: expected a whole number"),
         ({"error": {"now": 1.0, "target": math.inf}}, "error.target: expected a number"),
         ({"name": 3}, "name: expected words, got 3"),
+        ({"learning_curve": {"beta_g": math.nan}}, "learning_curve.beta_g: expected a number"),
+        ({"learning_curve": {"beta_g": -0.1, "alpha": 0.0}}, "alpha: expected a number above 0"),
+        (
+            {"learning_curve": {"beta_g": -0.1, "floor": 2.0, "guess": 2.0}},
+            "expected a floor from 0 to below the guess",
+        ),
+        ({"learning_curve": {"beta_g": -0.1, "guess": 0.1}}, "error.target: expected at most 0.1, the best guess"),
+        (
+            {"learning_curve": {"beta_g": -0.1, "floor": 0.15}, "error": {"now": 0.1, "target": 0.2}},
+            "error.now: expected",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any], words: str) -> None:
@@ -195,6 +206,13 @@ def test_the_five_domains_can_be_projected(name: str) -> None:
     assert frontier.project(domain, shipped_formulas()[domain.model], TARGET).epoch_s > 0
     assert domain.error_unit
     assert domain.data_unit
+
+
+def test_parameters_and_their_data_are_inverse() -> None:
+    """2 · √m parameters: those of four times the data are twice as many."""
+    one, four = (frontier.project(made(data={**TABLES["data"], "now": now}), SQUARE, TARGET) for now in (1e8, 4e8))
+    assert four.parameters == pytest.approx(2 * one.parameters)
+    assert (one.parameters / 2) ** 2 == pytest.approx(one.data)
 
 
 def test_too_many_intervals_are_refused() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from analysis.project import domain as domains
-from analysis.project import frontier, monte_carlo
+from analysis.project import frontier
 from analysis.project.accelerator import Accelerator, ring_all_reduce_s
 from analysis.project.domain import Formulas, shipped_formulas
 from analysis.stats.intervals import answers
@@ -243,7 +243,7 @@ def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
     """And at others, as near as reading between sizes that are √2 apart is."""
     domain = domains.shipped(name)
     formulas = shipped_formulas()[domain.model]
-    function = monte_carlo.projected(domain, formulas, TARGET)
+    function = frontier.drawn(domain, formulas, TARGET)
     for share, near in ((1.0, 1e-9), (1.07, 3e-3), (0.9, 3e-3)):
         numbers = {**domain.values(), "error_target": share * domain.values()["error_target"]}
         exact = frontier.project(domain, formulas, TARGET, numbers)
@@ -368,8 +368,8 @@ def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> Non
     domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
     formulas = shipped_formulas()[domain.model]
     domain_box = frontier.spread(domain, formulas, TARGET)
-    function = monte_carlo.projected(domain, formulas, TARGET)
-    found = answers(function, monte_carlo.domain_inputs(domain), 0.9)
+    function = frontier.drawn(domain, formulas, TARGET)
+    found = answers(function, frontier.domain_inputs(domain), 0.9)
     assert "data_scale" not in found
     assert found["data"].value == pytest.approx((0.2 / 15) ** (1 / -0.3))
     # 5 % of the draws of beta_g are beyond the tenth of the way from each end to the value
