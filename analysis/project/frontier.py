@@ -4,7 +4,7 @@
            → step (roofline) → epoch
 
 `spread` takes the box of intervals: every number with an interval goes to both ends, all combinations, and the least
-and the most of each result are reported. That is wider than a confidence interval and takes no correlation into account.
+and the most of each result are reported: wider than a confidence interval, and without correlations.
 `drawn` is the projection over thousands of draws at once: a step's costs are exact at sizes whose parameters are √2
 apart and read off between them, straight in logarithms; a number with ends is drawn between them
 (`analysis/stats/intervals.py`, `Ends`), independent of the others. Not claimed: what no input says, such as how many

@@ -74,19 +74,16 @@ class PaperCell:
     ours_high: float | None
 
 
-class Inputs:
+class Inputs(dict[Key, Printed]):
     """The inputs of a paper, by table, row and column."""
-
-    def __init__(self, numbers: Mapping[Key, Printed]) -> None:
-        self._numbers = numbers
 
     def printed(self, table: str, row: str, column: str) -> Printed:
         """The number as it is printed."""
-        return self._numbers[table, row, column]
+        return self[table, row, column]
 
     def __call__(self, table: str, row: str, column: str) -> float:
         """The number."""
-        return self.printed(table, row, column).value
+        return self[table, row, column].value
 
 
 def inputs(paper: str, folder: Path = FOLDER) -> Inputs:
@@ -107,7 +104,7 @@ def cells(paper: str, ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[P
         raise ValueError(f"expected results that are printed, got {sorted(strange)[0]}")
     words = {row["key"]: row["words"] for row in _rows(folder / paper / "assumptions.csv")}
     reasons = {_key(row): row["reason"] for row in _rows(folder / paper / "reasons.csv")}
-    return [_cell(row, ours.get(_key(row)), words, _reason(_key(row), reasons)) for row in rows]
+    return [_cell(_key(row), row, ours.get(_key(row)), words, reasons) for row in rows]
 
 
 def count(cells: Iterable[PaperCell]) -> dict[str, int]:
@@ -116,18 +113,20 @@ def count(cells: Iterable[PaperCell]) -> dict[str, int]:
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
 
-def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], reason: str) -> PaperCell:
+def _cell(
+    key: Key, row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], reasons: Mapping[Key, str]
+) -> PaperCell:
     printed = Printed(row["value"]) if row["value"] else None
-    deviation = ours.value / printed.value - 1 if ours and printed else None
-    verdict, rounding = _verdict(printed, ours, deviation, row["unit"])
+    verdict, rounding = _verdict(printed, ours, row["unit"])
     assumptions = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
+    table, domain, column = key
+    patterns = (key, (table, "*", column), (table, domain, "*"), (table, "*", "*"))
+    reason = next((reasons[pattern] for pattern in patterns if pattern in reasons), "")
     return PaperCell(
-        table=row["table"],
-        row=row["row"],
-        column=row["column"],
+        *key,
         paper=printed.value if printed else None,
         ours=ours.value if ours else None,
-        deviation_ratio=deviation,
+        deviation_ratio=ours.value / printed.value - 1 if ours and printed else None,
         verdict=verdict,
         assumption=BETWEEN.join([*assumptions, *rounding]),
         reason=reason if verdict == NOT else "",
@@ -137,13 +136,11 @@ def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], r
     )
 
 
-def _verdict(
-    printed: Printed | None, ours: Ours | None, deviation: float | None, unit: str
-) -> tuple[str, Sequence[str]]:
+def _verdict(printed: Printed | None, ours: Ours | None, unit: str) -> tuple[str, Sequence[str]]:
     """The verdict, and what it assumes of digits: both sides are known only to what they may have been rounded from."""
-    if printed is None or ours is None or deviation is None:
+    if printed is None or ours is None:
         return NOT, ()
-    if abs(deviation) <= TOLERANCE:
+    if abs(ours.value / printed.value - 1) <= TOLERANCE:
         return (ASSUMED if ours.assumptions else REPRODUCED), ()
     least, most = printed.ends
     if least * (1 - TOLERANCE) <= ours.value <= most * (1 + TOLERANCE):
@@ -153,12 +150,6 @@ def _verdict(
     if ours.low is not None and ours.high is not None and ours.low <= most and least <= ours.high:
         return ASSUMED, (f"the printed inputs are rounded, and {amount(ours.low)} to {amount(ours.high, unit)} follow",)
     return NOT, ()
-
-
-def _reason(key: Key, reasons: Mapping[Key, str]) -> str:
-    table, row, column = key
-    patterns = (key, (table, "*", column), (table, row, "*"), (table, "*", "*"))
-    return next((reasons[pattern] for pattern in patterns if pattern in reasons), "")
 
 
 def _key(row: Mapping[str, str]) -> Key:
@@ -278,19 +269,16 @@ def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
     )
     data, beta_p = given.printed("Table 3", row.name, "data"), given.printed("Table 1", row.name, "beta_p")
 
-    def models(more: float, less: float, b: float) -> float:
-        return (more / less) ** b
+    def data_of(now: float, desired: float, beta_g: float, samples: float) -> float:
+        return float(data_scale(now, desired, beta_g) * samples)
 
-    more = _boxed(data_scale, now, desired, beta_g)
+    def models(more: float, less: float, b: float) -> float:
+        return float((more / less) ** b)
+
     yield ("Table 1", row.name, "SOTA of alpha"), _boxed(error_after, samples, alpha, beta_g)
-    yield ("Table 1", row.name, "data scale"), more
+    yield ("Table 1", row.name, "data scale"), _boxed(data_scale, now, desired, beta_g)
     yield ("Table 1", row.name, "model scale"), _boxed(models, data, samples, beta_p)
-    assert more.low is not None and more.high is not None  # noqa: PT018
-    least, most = samples.ends
-    yield (
-        ("Table 3", row.name, "data of Table 1"),
-        Ours(more.value * samples.value, (), more.low * least, more.high * most),
-    )
+    yield ("Table 3", row.name, "data of Table 1"), _boxed(data_of, now, desired, beta_g, samples)
 
 
 def _boxed(function: Callable[..., float], *printed: Printed) -> Ours:
@@ -311,7 +299,7 @@ def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) 
 
 def _model_size(data: float, beta_p: float, sigma: float) -> float:
     """What the data take. sigma: in millions."""
-    return sigma * MILLION * data**beta_p
+    return float(sigma * MILLION * data**beta_p)
 
 
 def _requirements(
