@@ -11,7 +11,7 @@ beside those of another.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from analysis.profile.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, places, time_by_bound
@@ -76,7 +76,7 @@ class ModuleNode:
 
     def unknowns(self, *passes: str) -> int:
         """Operations of these passes that no rule counts; of all but what is calculated again if none is named."""
-        return sum(self.unknown_calls.get(each, 0) for each in passes or ("forward", "backward", OPTIMIZER))
+        return sum(self.unknown_calls.get(side, 0) for side in passes or ("forward", "backward", OPTIMIZER))
 
     def at_least(self, *passes: str) -> str:
         """What stands before the FLOP of these passes where they are not all."""
@@ -104,10 +104,7 @@ class ModuleNode:
     @property
     def time_s(self) -> float | None:
         """Of all its operations."""
-        known = [
-            each for each in (self.forward_time_s, self.backward_time_s, self.optimizer_time_s) if each is not None
-        ]
-        return sum(known) if known else None
+        return _known_sum((self.forward_time_s, self.backward_time_s, self.optimizer_time_s))
 
     @property
     def flop_per_s(self) -> float | None:
@@ -154,23 +151,27 @@ def tree(profile: StepProfile) -> dict[str, ModuleNode]:
     if all(module.module for module in modules):
         modules = (StepModule(module="", type=profile.model, parameters=profile.parameters), *modules)
     known = {module.module for module in modules}
-    mine: dict[str, list[int]] = defaultdict(list)
+    positions: dict[str, list[int]] = defaultdict(list)
     for position, operation in enumerate(profile.operations):
         for path in above(nearest(operation.module, known), known):
-            mine[path].append(position)
-    own: dict[str, int] = defaultdict(int)
+            positions[path].append(position)
+    counted: Counter[str] = Counter()
     children: dict[str, list[str]] = defaultdict(list)
+    chains = {module.module: above(module.module, known) for module in modules}
     for module in modules:
-        chain = above(module.module, known)
-        for path in chain:
-            own[path] += module.own_parameters
+        for path in chains[module.module]:
+            counted[path] += module.own_parameters
         if module.module:
-            children[chain[1]].append(module.module)
-    found, machine = places(profile), profile.machine or Machine()
-    return {
-        module.module: _node(module, known, children, own, profile, found, mine[module.module], machine)
-        for module in modules
-    }
+            children[chains[module.module][1]].append(module.module)
+    under_roof, machine = places(profile), profile.machine or Machine()
+    nodes = {}
+    for module in modules:
+        path = module.module
+        own = [(profile.operations[position], under_roof[position]) for position in positions[path]]
+        node = _node(module, own, machine)
+        depth, below = len(chains[path]) - 1, tuple(children.get(path, ()))
+        nodes[path] = replace(node, depth=depth, children=below, counted_parameters=counted[path])
+    return nodes
 
 
 def nearest(path: str, known: Iterable[str]) -> str:
@@ -191,50 +192,32 @@ def above(path: str, known: Iterable[str]) -> list[str]:
 
 def conservation(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Conservation:
     """Whether the tree is the step: its operations added up anew, without the tree."""
-    timed = [operation.time_s for operation in profile.operations if operation.time_s is not None]
-    own: dict[str, int] = {module.module: module.own_parameters for module in profile.modules}
+    own = [module.own_parameters for module in profile.modules]
     root = nodes[""]
     return Conservation(
-        attributed_s=sum(timed) if timed else None,
+        attributed_s=_known_sum(operation.time_s for operation in profile.operations),
         between_s=sum(profile.between_s.values()),
         step_s=fmean(profile.step_times_s) if profile.step_times_s else None,
         tree_flop=root.model_flop,
         step_flop=sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE),
-        tree_parameters=sum(own.values()) if own else profile.parameters,
+        tree_parameters=sum(own) if own else profile.parameters,
         parameters=profile.parameters,
     )
 
 
-def _node(
-    module: StepModule,
-    known: set[str],
-    children: Mapping[str, Sequence[str]],
-    own: Mapping[str, int],
-    profile: StepProfile,
-    places: Sequence[RoofPlace],
-    positions: Sequence[int],
-    machine: Machine,
-) -> ModuleNode:
-    operations = [profile.operations[position] for position in positions]
-    times = _times(operations)
-    flop: dict[str, int] = defaultdict(int)
+def _node(module: StepModule, own: Sequence[tuple[StepOperation, RoofPlace]], machine: Machine) -> ModuleNode:
+    operations = [operation for operation, _ in own]
+    flop: Counter[str] = Counter()
     for operation in operations:
         flop[operation.phase] += operation.at_least_flop
-    by_bound = time_by_bound(
-        operations,
-        [places[position] for position in positions],
-        (operation.waited_s or 0.0 for operation in operations),
-    )
-    kernels = [operation.kernels for operation in operations if operation.kernels is not None]
-    waits = [operation.waited_s for operation in operations if operation.waited_s is not None]
+    waits_s = [operation.waited_s or 0.0 for operation in operations]
+    by_bound = time_by_bound(operations, [under_roof for _, under_roof in own], waits_s)
+    unknown, untimed = ([o for o in operations if not o.understood], [o for o in operations if o.time_s is None])
     return ModuleNode(
         module=module.module,
         type=module.type,
         settings=module.settings,
-        depth=len(above(module.module, known)) - 1,
-        children=tuple(children.get(module.module, ())),
         parameters=module.parameters,
-        counted_parameters=own[module.module],
         operations=len(operations),
         forward_flop=flop["forward"] + flop["loss"],
         backward_flop=flop["backward"],
@@ -242,48 +225,37 @@ def _node(
         recompute_flop=flop[RECOMPUTE],
         other_flop=sum(operation.other_flop or 0 for operation in operations),
         moved_bytes=sum(moved_bytes(operation) for operation in operations),
-        kernels=sum(kernels) if kernels else None,
-        waited_s=sum(waits) if waits else None,
+        kernels=_known_sum(operation.kernels for operation in operations),
+        forward_time_s=_known_sum(o.time_s for o in operations if _side(o) == "forward"),
+        backward_time_s=_known_sum(o.time_s for o in operations if _side(o) == "backward"),
+        optimizer_time_s=_known_sum(o.time_s for o in operations if _side(o) == OPTIMIZER),
+        waited_s=_known_sum(operation.waited_s for operation in operations),
         utilization_ratio=_utilization(operations, machine),
         bound=main_bound(by_bound),
         time_by_bound_s=by_bound,
-        unknown_calls=Counter(
-            operation.phase if operation.phase == RECOMPUTE else SIDES.get(operation.phase, OPTIMIZER)
-            for operation in operations
-            if not operation.understood
-        ),
-        untimed_flop=sum(o.at_least_flop for o in operations if o.time_s is None and o.phase != RECOMPUTE),
-        untimed_calls=Counter(SIDES.get(o.phase, OPTIMIZER) for o in operations if o.time_s is None),
-        unknown_time_s=_time_of([operation for operation in operations if not operation.understood]),
-        **{f"{side}_time_s": time_s for side, time_s in times.items()},
+        unknown_calls=Counter(o.phase if o.phase == RECOMPUTE else _side(o) for o in unknown),
+        untimed_flop=sum(o.at_least_flop for o in untimed if o.phase != RECOMPUTE),
+        untimed_calls=Counter(map(_side, untimed)),
+        unknown_time_s=None if any(o.time_s is None for o in unknown) else sum(o.time_s or 0.0 for o in unknown),
     )
 
 
-def _time_of(operations: Sequence[StepOperation]) -> float | None:
-    times = [operation.time_s for operation in operations if operation.time_s is not None]
-    return sum(times) if len(times) == len(operations) else None
+def _side(operation: StepOperation) -> str:
+    return SIDES.get(operation.phase, OPTIMIZER)
 
 
-def _times(operations: Iterable[StepOperation]) -> dict[str, float | None]:
-    """Pass → seconds; None for one without a timed operation."""
-    times: dict[str, float | None] = {"forward": None, "backward": None, OPTIMIZER: None}
-    for operation in operations:
-        if operation.time_s is not None:
-            side = SIDES.get(operation.phase, OPTIMIZER)
-            times[side] = (times[side] or 0.0) + operation.time_s
-    return times
+def _known_sum(values: Iterable[float | None]) -> float | None:
+    """None where no value is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _utilization(operations: Sequence[StepOperation], machine: Machine) -> float | None:
-    """None without a time, or where the peak of a unit or the FLOP of an operation is not known."""
-    products = [operation for operation in operations if operation.model_flop and operation.phase != RECOMPUTE]
-    if any(not machine.peak_by_unit.get(operation.unit) for operation in products):
-        return None
-    if any(not operation.understood and operation.phase != RECOMPUTE for operation in operations):
-        return None
-    if any(operation.time_s is None for operation in products):  # work of which nobody knows the time
-        return None
+    """None without a time, or where the peak of a unit, the FLOP or the time of a product is not known."""
+    counting = [operation for operation in operations if operation.phase != RECOMPUTE]
+    products = [operation for operation in counting if operation.model_flop]
+    known = all(machine.peak_by_unit.get(o.unit) and o.time_s is not None for o in products)
     taken_s = sum((o.time_s or 0.0) + (o.waited_s or 0.0) for o in operations if o.time_s is not None)
-    if not taken_s or not machine.peak_by_unit:
+    if not known or not all(o.understood for o in counting) or not taken_s or not machine.peak_by_unit:
         return None
     return sum(float(o.at_least_flop / machine.peak_by_unit[o.unit]) for o in products) / taken_s

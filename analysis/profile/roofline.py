@@ -22,7 +22,7 @@ operations: what it would be if nothing were fused, no bound. Recomputation take
 Not claimed: a roof is what was measured or printed, not what a kernel of this shape can reach; bytes are counted from
 shapes, not read from the device; arithmetic, memory and launches are taken to overlap perfectly.
 
-The limits that a step is compared with, made of rows of ceilings.csv: of one device, with the source of each figure.
+The limits that a step is compared with are made of rows of ceilings.csv: of one device, with the source of each figure.
 
 Rows may come from a sweep or from `runners.ceiling`. The rate of memory is the best of copy and triad with operands
 beyond the last cache; a launch costs the least that was seen. Not claimed: that the rows are of this very card; a row
@@ -30,7 +30,7 @@ that names another device is left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from analysis.devices.ceilings import ABOVE_SHEET, impossible_bandwidth
@@ -54,17 +54,14 @@ RECOMPUTE = "recompute"
 class RoofPlace:
     """One operation under the roof. Unknown is None; bound is one of BOUNDS, or empty.
 
-    intensity: all FLOP per byte; model_intensity: model FLOP per byte; both None for one that moves nothing, or that
-    has no count.
-    unit: whose rate is its roof. roof_flop_per_s: what its unit and memory allow at this intensity, counting `flop`.
+    intensity: all FLOP per byte; None for one that moves nothing, or that has no count. unit: whose rate is its roof.
+    roof_flop_per_s: what its unit and memory allow at this intensity, counting `flop`.
     """
 
-    index: int
     unit: str
     flop: int | None  # that its unit runs
     moved_bytes: int
     intensity: float | None
-    model_intensity: float | None
     arithmetic_s: float | None
     memory_s: float | None
     launch_s: float | None
@@ -94,12 +91,11 @@ class Against:
 class StepRoof:
     """A step under the roof. step_s: mean of unprofiled steps, of profiled ones where there are no others.
 
-    time_by_bound_s: seconds of the profiled step by bound, by UNKNOWN and by BETWEEN; they add up to profiled_s but for
-    what the recording lost. share_by_bound: the same ÷ their sum.
+    time_by_bound_s: seconds of the profiled step by bound, by UNKNOWN and by BETWEEN; they add up to it but for what
+    the recording lost. share_by_bound: the same ÷ their sum.
     """
 
     step_s: float | None
-    profiled_s: float | None
     ceiling: Against
     datasheet: Against
     time_by_bound_s: Mapping[str, float]
@@ -110,17 +106,16 @@ def place(operation: StepOperation, machine: Machine) -> RoofPlace:
     """One operation compared with a machine."""
     unit, flop = unit_and_flop(operation)
     moved, taken_s = moved_bytes(operation), operation.time_s
-    launch_s = _product(operation.kernels, machine.launch_s)
+    all_flop = None if flop is None or operation.other_flop is None else operation.at_least_flop + operation.other_flop
+    launch_s = _over(operation.kernels, 1 / machine.launch_s if machine.launch_s else None)
     times_s = (_over(flop, machine.peak_by_unit.get(unit)), _over(moved, machine.bytes_per_s))
     sheet_s = (_over(flop, machine.datasheet_by_unit.get(unit)), _over(moved, machine.datasheet_bytes_per_s))
     least_s, sheet_least_s = _largest(times_s), _largest(sheet_s)
     return RoofPlace(
-        index=operation.index,
         unit=unit,
         flop=flop,
         moved_bytes=moved,
-        intensity=_ratio(_all_flop(operation), moved),
-        model_intensity=_ratio(operation.model_flop, moved),
+        intensity=_ratio(all_flop, moved),
         arithmetic_s=times_s[0],
         memory_s=times_s[1],
         launch_s=launch_s,
@@ -137,12 +132,6 @@ def places(profile: StepProfile) -> tuple[RoofPlace, ...]:
     """Every operation of a step, in its order."""
     machine = profile.machine or Machine()
     return tuple(place(operation, machine) for operation in profile.operations)
-
-
-def _all_flop(operation: StepOperation) -> int | None:
-    if operation.model_flop is None or operation.other_flop is None:
-        return None
-    return operation.model_flop + operation.other_flop
 
 
 def unit_and_flop(operation: StepOperation) -> tuple[str, int | None]:
@@ -169,8 +158,8 @@ def time_by_bound(
     between_s: of a step by phase, of a module the `waited_s` of its operations.
     """
     times = dict.fromkeys((*BOUNDS, UNKNOWN, BETWEEN), 0.0)
-    for operation, its in zip(operations, places, strict=True):
-        times[its.bound] += operation.time_s or 0.0
+    for operation, under_roof in zip(operations, places, strict=True):
+        times[under_roof.bound] += operation.time_s or 0.0
     times[BETWEEN] += sum(between_s)
     return times
 
@@ -191,21 +180,15 @@ def step_roof(profile: StepProfile) -> StepRoof:
     machine = profile.machine or Machine()
     times = time_by_bound(profile.operations, places(profile), profile.between_s.values())
     whole_s = sum(times.values())
-    step_s = step_time(profile)
+    times_s = profile.unprofiled_times_s or profile.step_times_s
+    step_s = fmean(times_s) if times_s else None
     return StepRoof(
         step_s=step_s,
-        profiled_s=fmean(profile.step_times_s) if profile.step_times_s else None,
         ceiling=against(profile.operations, step_s, machine.peak_by_unit, machine.bytes_per_s),
         datasheet=against(profile.operations, step_s, machine.datasheet_by_unit, machine.datasheet_bytes_per_s),
         time_by_bound_s=times,
         share_by_bound={bound: time_s / whole_s for bound, time_s in times.items()} if whole_s else {},
     )
-
-
-def step_time(profile: StepProfile) -> float | None:
-    """Mean seconds of a step: of those without the profiler, where some were timed."""
-    times_s = profile.unprofiled_times_s or profile.step_times_s
-    return fmean(times_s) if times_s else None
 
 
 def against(
@@ -224,24 +207,20 @@ def against(
         return Against(reason=f"no peak of {', '.join(missing)}")
     needed = {op.index: op.at_least_flop / peak_by_unit[op.unit] if op.model_flop else 0.0 for op in operations}
     model_s = sum(needed[op.index] for op in products if op.phase != RECOMPUTE)
-    utilization = model_s / step_s if step_s else None
-    reason = "" if step_s else "no step was timed"
+    ratios = Against(utilization_ratio=model_s / step_s if step_s else None)
     if not bytes_per_s:
-        return Against(utilization_ratio=utilization, reason="no bandwidth of memory is known")
+        return replace(ratios, reason="no bandwidth of memory is known")
     unfused_s = sum(max(needed[op.index], moved_bytes(op) / bytes_per_s) for op in operations)
-    unfused = model_s / unfused_s
+    ratios = replace(ratios, unfused_estimate_ratio=model_s / unfused_s)
     if any(op.group is None and moved_bytes(op) for op in operations):
-        return Against(
-            utilization_ratio=utilization, unfused_estimate_ratio=unfused, reason="operations are not grouped"
-        )
+        return replace(ratios, reason="operations are not grouped")
     fused_s = sum(max(sum(needed[m] for m in members), nbytes / bytes_per_s) for members, nbytes in groups(operations))
-    attainable = model_s / fused_s
-    return Against(
-        utilization_ratio=utilization,
-        attainable_ratio=max(attainable, utilization or 0.0),
-        unfused_estimate_ratio=unfused,
-        raised=utilization is not None and utilization > attainable,
-        reason=reason,
+    used, attainable = ratios.utilization_ratio or 0.0, model_s / fused_s
+    return replace(
+        ratios,
+        attainable_ratio=max(attainable, used),
+        raised=used > attainable,
+        reason="" if step_s else "no step was timed",
     )
 
 
@@ -266,10 +245,8 @@ def _bound(operation: StepOperation, times_s: tuple[float | None, ...]) -> str:
         return UNKNOWN
     if waited_s is not None and waited_s > taken_s:
         return "host"
-    known = [time_s for time_s in times_s if time_s is not None]
-    if len(known) < len(times_s) or max(known) == 0:
-        return UNKNOWN
-    return BOUNDS[known.index(max(known))]
+    largest = _largest(times_s)
+    return BOUNDS[times_s.index(largest)] if largest else UNKNOWN
 
 
 def _over(amount: float | None, rate: float | None) -> float | None:
@@ -279,20 +256,10 @@ def _over(amount: float | None, rate: float | None) -> float | None:
     return amount / rate if amount and rate else None
 
 
-def _product(count: float | None, each: float | None) -> float | None:
-    if count == 0:
-        return 0.0
-    return None if count is None or each is None else count * each
-
-
-def _largest(times_s: Iterable[float | None]) -> float | None:
+def _largest(times_s: Sequence[float | None]) -> float | None:
     """None where one of them is not known."""
-    known: list[float] = []
-    for time_s in times_s:
-        if time_s is None:
-            return None
-        known.append(time_s)
-    return max(known)
+    known = [time_s for time_s in times_s if time_s is not None]
+    return max(known) if len(known) == len(times_s) else None
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
@@ -302,8 +269,6 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 MOVES = ("copy", "triad")
 LAUNCHES = {"cuda": "launch", "cpu": "call"}
 """Kind of device → the operation that says what starting work costs."""
-
-IN_MEMORY = "memory"
 
 
 def machine_of(
@@ -320,11 +285,11 @@ def machine_of(
     reports them (analysis.devices.peaks); highest_hz: its highest SM clock. Sources are by unit for the ceiling,
     "datasheet UNIT" for the sheet, and by field; of a rate that cannot be, why.
     """
-    mine = rows_of(rows, device, device_name, threads)
+    rows = rows_of(rows, device, device_name, threads)
     sheet = denominators.datasheet(device_name, device, multiprocessors)
     known = sheet.device
-    ceiling = denominators.ceiling_of(mine, known, highest_hz)
-    memory, launch = bandwidth(mine), launch_cost(mine, device)
+    ceiling = denominators.ceiling_of(rows, known, highest_hz)
+    memory, launch = bandwidth(rows), launch_cost(rows, device)
     sources = {**ceiling.sources, **{unit: f"{ABOVE_SHEET}: {why}" for unit, why in ceiling.refused.items()}}
     sources |= {f"datasheet {unit}": words for unit, words in sheet.sources.items()}
     if above := impossible_bandwidth(memory, known):
@@ -361,15 +326,15 @@ def rows_of(rows: Iterable[Ceiling], device: str, device_name: str, threads: int
 
 def bandwidth(rows: Iterable[Ceiling]) -> Ceiling | None:
     """The fastest copy or triad beyond the last cache."""
-    found = [row for row in rows if row.operation in MOVES and row.family == IN_MEMORY and row.bytes_per_s is not None]
-    return max(found, key=lambda row: row.bytes_per_s or 0.0, default=None)
+    moves = [row for row in rows if row.operation in MOVES and row.family == "memory" and row.bytes_per_s is not None]
+    return max(moves, key=lambda row: row.bytes_per_s or 0.0, default=None)
 
 
 def launch_cost(rows: Iterable[Ceiling], device: str) -> Ceiling | None:
     """The cheapest launch on a device, call on a CPU."""
     wanted = LAUNCHES.get(_kind(device))
-    found = [row for row in rows if row.operation == wanted and row.best_s is not None]
-    return min(found, key=lambda row: row.best_s or 0.0, default=None)
+    launches = [row for row in rows if row.operation == wanted and row.best_s is not None]
+    return min(launches, key=lambda row: row.best_s or 0.0, default=None)
 
 
 def _kind(device: str) -> str:
