@@ -1,18 +1,14 @@
-"""What the answer of `runners.characterize` is worked out of, and how its numbers look in text.
-
-`look` works shares, likeness, steadiness, inference, parallelism and cost out of the recorded rows; `sections.py` says
-them. Prints nothing and knows no file.
-
-A characterization as data: the JSON document of `python -m runners.characterize`, and its derived tables as CSV.
+"""A characterization worked out of its recorded rows (`look`), and as data: the JSON document of
+`python -m runners.characterize`, and its derived tables as CSV. `sections.py` says it in text.
 
 Ratios run from 0 to 1; unknown is null, or an empty field. Every table's columns are the keys of its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.characterize.fathom_groups import GROUPS
 from analysis.characterize.operation_mix import Merge, Mix, pictures, types_for
@@ -31,43 +27,7 @@ from analysis.characterize.summary import (
     training_against_inference,
 )
 from reports.shared.layout import csv_of
-from reports.shared.numbers import DASH, digits, percent, si_time
 from results.records.characterization import Characterization, WorkloadRecording
-
-if TYPE_CHECKING:
-    pass
-
-
-def whole(ratio: float) -> str:
-    """Per cent as the paper has them, without a sign: 0.4 is "<1"."""
-    return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
-
-
-def ratio(value: float | None) -> str:
-    return DASH if value is None else percent(value)
-
-
-def in_range(low: float | None, high: float | None, signed: bool = False) -> str:
-    if low is None or high is None:
-        return DASH
-    if signed:
-        return f"{100 * low:+.0f} to {100 * high:+.0f} %"
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
-
-
-def times(ratio: float | None) -> str:
-    return DASH if ratio is None else digits(ratio, 2)
-
-
-def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
-    """A time; where only a part of it is known, that it is at least so much."""
-    if time_s is not None:
-        return si_time(time_s)
-    return f"≥ {si_time(at_least_s)}" if at_least_s else DASH
-
-
-SUFFICIENT = 0.9
-"""The part of the time in operations that "types for 90 %" is about."""
 
 
 @dataclass(frozen=True)
@@ -99,21 +59,21 @@ def look(
     peaks: Mapping[str, float] | None = None,
 ) -> CharacterizeAnswer:
     """Work it all out. reproduce: "fathom" to tell the paper's numbers beside ours; peaks: unit → FLOP/s."""
-    found = mixes(data)
-    chosen = comparable_mixes(found)
-    varied = pictures(chosen)
+    every = mixes(data)
+    compared = comparable_mixes(every)
+    tails = ((mix, tail([c.time_s for c in data.calls if c.recording == mix.recording.recording])) for mix in compared)
     return CharacterizeAnswer(
         data=data,
-        mixes=tuple(found),
-        compared=tuple(chosen),
-        linkage=tuple(linkage(chosen)),
-        pictures={variant: tuple(linkage(mine)) for variant, mine in varied.items()},
+        mixes=tuple(every),
+        compared=tuple(compared),
+        linkage=tuple(linkage(compared)),
+        pictures={variant: tuple(linkage(shown)) for variant, shown in pictures(compared).items()},
         steadiness=tuple(steadiness(data)),
         against=tuple(training_against_inference(data)),
         parallelism=tuple(parallelism(data)),
         over_batch=tuple(over_batch(data)),
         costs=tuple(group_costs(data)),
-        tails=tuple(_tails(data, chosen)),
+        tails=tuple((mix, laws) for mix, laws in tails if laws is not None),
         reconstructed=tuple(reconstructed(data)),
         peaks=dict(peaks or {}),
         notes=tuple(notes),
@@ -121,17 +81,10 @@ def look(
     )
 
 
-def _tails(data: Characterization, chosen: Sequence[Mix]) -> Iterator[tuple[Mix, Tail]]:
-    for each in chosen:
-        found = tail([call.time_s for call in data.calls if call.recording == each.recording.recording])
-        if found is not None:
-            yield each, found
-
-
 def shown_types(mix: Mix) -> int | None:
     """How many operation types make 90 % of the time in operations; None where none has any."""
     shares = [each.share_ratio for each in mix.operations]
-    return types_for(shares, SUFFICIENT) if any(shares) else None
+    return types_for(shares) if any(shares) else None
 
 
 def paper_name(mix: Mix) -> str:
@@ -150,39 +103,23 @@ Row = dict[str, Any]
 
 def document(seen: CharacterizeAnswer) -> dict[str, Any]:
     """The JSON document. A workload that was not recorded is there with its name and nulls."""
-    known = [_workload(each) for each in seen.compared]
-    names = {each.recording.workload for each in seen.compared}
-    failed = {each.workload: each for each in seen.data.recordings if each.workload not in names}
-    return {
-        "workloads": known
-        + [
-            {
-                "name": each.workload,
-                "variant": each.variant or None,
-                "parameters": each.parameters,
-                "step_time_s": None,
-                "profiled_step_time_s": None,
-                "groups": dict.fromkeys(GROUPS),
-                "unclassified_ratio": None,
-                "types_for_90_percent": None,
-            }
-            for each in failed.values()
-        ],
-        "linkage": [_merge(merge) for merge in seen.linkage],
-    }
+    names = {mix.recording.workload for mix in seen.compared}
+    lost = {recording.workload: recording for recording in seen.data.recordings if recording.workload not in names}
+    workloads = [_workload(mix.recording, mix) for mix in seen.compared]
+    workloads += [_workload(recording, None) for recording in lost.values()]
+    return {"workloads": workloads, "linkage": [_merge(merge) for merge in seen.linkage]}
 
 
-def _workload(mix: Mix) -> Row:
-    recording = mix.recording
+def _workload(recording: WorkloadRecording, mix: Mix | None) -> Row:
     return {
         "name": recording.workload,
         "variant": recording.variant or None,
         "parameters": recording.parameters,
-        "step_time_s": mix.step_s,
-        "profiled_step_time_s": mix.profiled_s,
-        "groups": {group: mix.groups[group].ratio for group in GROUPS},
-        "unclassified_ratio": mix.unclassified_ratio,
-        "types_for_90_percent": shown_types(mix),
+        "step_time_s": mix and mix.step_s,
+        "profiled_step_time_s": mix and mix.profiled_s,
+        "groups": {group: mix and mix.groups[group].ratio for group in GROUPS},
+        "unclassified_ratio": mix and mix.unclassified_ratio,
+        "types_for_90_percent": mix and shown_types(mix),
     }
 
 
@@ -286,23 +223,21 @@ def _identity(mix: Mix) -> Row:
 
 
 def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
-    rows = []
-    for each in seen.parallelism:
-        law = each.law
-        for threads, time_s in each.times_s.items():
-            rows.append(
-                {
-                    "workload": each.workload,
-                    "type": each.name,
-                    "group": each.group,
-                    "threads": threads,
-                    "time_s": time_s,
-                    "fitted_s": None if law is None else law.time_s(threads),
-                    "serial_ratio": None if law is None else law.serial_ratio,
-                    "serial_low_ratio": None if law is None else law.serial_low,
-                    "serial_high_ratio": None if law is None else law.serial_high,
-                    "karp_flatt_ratio": None if law is None else law.karp_flatt.get(threads),
-                    "lack_of_fit": None if law is None else law.lack_of_fit,
-                }
-            )
-    return rows
+    return [
+        {
+            "workload": scaling.workload,
+            "type": scaling.name,
+            "group": scaling.group,
+            "threads": threads,
+            "time_s": time_s,
+            "fitted_s": law and law.time_s(threads),
+            "serial_ratio": law and law.serial_ratio,
+            "serial_low_ratio": law and law.serial_low,
+            "serial_high_ratio": law and law.serial_high,
+            "karp_flatt_ratio": law and law.karp_flatt.get(threads),
+            "lack_of_fit": law and law.lack_of_fit,
+        }
+        for scaling in seen.parallelism
+        for law in (scaling.law,)
+        for threads, time_s in scaling.times_s.items()
+    ]

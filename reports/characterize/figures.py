@@ -1,4 +1,4 @@
-"""A characterization drawn, from what was worked out of its rows: shares, types, skew, likeness, steps, modes, threads.
+"""A characterization drawn, from what was worked out of its rows: types, skew, likeness, steps.
 
 The likeness of variants stands beside the paper's own Figure 3 where it is reproduced: same workloads, other operation
 types. Draw and render inside `style.theme()`.
@@ -7,18 +7,17 @@ types. Draw and render inside `style.theme()`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from analysis.characterize.fathom_groups import GROUPS, figure3
 from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, cumulative, matrix, steps_of
-from analysis.characterize.parallelism import Scaling
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import fitting, si_time
 from results.records.characterization import MODES, PLAIN
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from reports.characterize.answer import CharacterizeAnswer
@@ -26,20 +25,10 @@ if TYPE_CHECKING:
 LEAST_RATIO = 0.01
 """Shares below are not drawn, as in the paper's Figure 3; of types, those below in every workload."""
 
-HIGHEST_RATIO = 0.90
-
-_CELL_IN = 0.23
 _LETTERS = 26
 _MOST_TYPES = 44
-_MOST_SCALED = 6
 _MOST_PANELS = 12
-_BAR_IN = 0.13
 _MOST_TIMES = 4.0
-_WHITE = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.85}
-_TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
-_LINES = ("-", "--", "-.", ":")
-_COLOURS = (0, 1, 2, 3, 4, 5, 6, 7, 9)
-"""Indices of the palette: all but its yellow."""
 
 
 def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
@@ -50,8 +39,6 @@ def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
         "likeness": _likeness,
         "likeness_variants": _likeness_variants,
         "steps": _steps,
-        "training_inference": _training_inference,
-        "parallelism": _parallelism,
     }
     drawn = {name: draw(seen) for name, draw in drawers.items()}
     return {name: figure for name, figure in drawn.items() if figure is not None}
@@ -68,12 +55,11 @@ def _types(seen: CharacterizeAnswer) -> Figure | None:
     columns = columns_of(mixes)
     if not columns:
         return None
-    shares = [{(one.group, one.name): one.share_ratio for one in each.types} for each in mixes]
+    shares = [{(share.group, share.name): share.share_ratio for share in mix.types} for mix in mixes]
     values = np.array([[row.get(column, 0.0) for column in columns] for row in shares])
-    height_in = 1.5 + _CELL_IN * len(mixes)
-    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.PAGE_IN + 1.4)
+    figure, (axes,), _ = figure_panels.grid(1, 1, 1.5 + 0.23 * len(mixes), width_in=figure_style.PAGE_IN + 1.4)
     sns.heatmap(
-        values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", cbar=False, ax=axes,
+        values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, 0.90), cmap="YlGnBu", cbar=False, ax=axes,
         annot=100 * values, fmt=".0f", annot_kws={"fontsize": 6}, linewidths=1.2,
         xticklabels=[fitting(name, _LETTERS) for _, name in columns],
         yticklabels=[fitting(each.label, _LETTERS) for each in mixes],
@@ -93,25 +79,25 @@ def _types(seen: CharacterizeAnswer) -> Figure | None:
 
 def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
     """(group, type) of those types that are something anywhere, by group, the largest first; the paper's columns."""
-    most: dict[tuple[str, str], float] = {}
-    for each in mixes:
-        for one in each.types:
-            key = (one.group, one.name)
-            most[key] = max(most.get(key, 0.0), one.share_ratio)
-    kept = sorted(most, key=lambda key: -most[key])
-    kept = [key for key in kept if most[key] >= LEAST_RATIO][:_MOST_TYPES]
+    most: dict[tuple[str, str], float] = defaultdict(float)
+    for share in (share for mix in mixes for share in mix.types):
+        most[share.group, share.name] = max(most[share.group, share.name], share.share_ratio)
+    largest = sorted((key for key in most if most[key] >= LEAST_RATIO), key=lambda key: -most[key])[:_MOST_TYPES]
     order = [*GROUPS, ""]
-    return sorted(kept, key=lambda key: (order.index(key[0]), -most[key]))
+    return sorted(largest, key=lambda key: (order.index(key[0]), -most[key]))
 
 
 def _skew(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 2: how much of the time in operations the largest types make."""
-    curves = {each.label: cumulative(one.share_ratio for one in each.operations) for each in seen.compared}
-    curves = {label: curve for label, curve in curves.items() if curve}
+    shares = {mix.label: [share.share_ratio for share in mix.operations] for mix in seen.compared}
+    curves = {label: cumulative(ratios) for label, ratios in shares.items() if any(ratios)}
     if not curves:
         return None
     figure, (axes,), _ = figure_panels.grid(1, 1, 2.6, width_in=figure_style.COLUMN_IN * 1.5)
-    marks, looks = [], itertools.cycle(itertools.product(_LINES, _COLOURS))
+    marks, looks = (
+        [],
+        itertools.cycle(itertools.product(("-", "--", "-.", ":"), (0, 1, 2, 3, 4, 5, 6, 7, 9))),
+    )  # no yellow
     for (label, curve), (line, colour) in zip(curves.items(), looks, strict=False):
         look = {"color": figure_style.colour(colour), "linestyle": line}
         axes.plot(range(1, len(curve) + 1), [100 * part for part in curve], marker=".", markersize=3, **look)
@@ -156,7 +142,8 @@ def _dendrograms(trees: Mapping[str, Sequence[Merge]]) -> Figure:
         axes.grid(axis="y", visible=False)
         axes.spines["left"].set_visible(False)
         axes.set_xlim(furthest * 1.08, 0)
-        figure_panels.title(axes, _TITLES.get(name, name), len(trees))
+        title = {"as_coded": "as coded", "as_paper": "as in the paper"}.get(name, name)
+        figure_panels.title(axes, title, len(trees))
     below = "cosine distance of the shares by operation type; clusters by their centroids"
     return figure_panels.finish(figure, drawn, [], below)
 
@@ -190,7 +177,7 @@ def _steps(seen: CharacterizeAnswer) -> Figure | None:
                     textcoords="offset points",
                     ha="center",
                     fontsize=6,
-                    bbox=_WHITE,
+                    bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.85},
                 )
         figure_panels.title(axes, recording.workload, len(shown))
         p = "" if each.p_value is None else f", p {each.p_value:.2g}"
@@ -208,75 +195,3 @@ def _steps(seen: CharacterizeAnswer) -> Figure | None:
     )
     below = "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)"
     return figure_panels.finish(figure, drawn, marks, below, spare=spare)
-
-
-def _training_inference(seen: CharacterizeAnswer) -> Figure | None:
-    """The paper's Figure 5: a step in each mode on each device, ÷ training on the CPU, or in ms without one."""
-    ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
-    if len(ways) < 2:
-        return None
-    normal = all(each.ratio is not None for each in seen.against)
-    workloads = list(dict.fromkeys(each.workload for each in seen.against))
-    height_in = 0.5 + _BAR_IN * len(workloads) * (len(ways) + 0.6)
-    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.7)
-    marks = []
-    for lane, way in enumerate(ways):
-        look: dict[str, Any] = {"facecolor": "#de8f05" if way[0] == "cpu" else "#0173b2", "edgecolor": "white"}
-        look["hatch"] = "////" if way[1] == "inference" else ""
-        for place, workload in enumerate(workloads):
-            mine = [one for one in seen.against if (one.workload, one.device, one.mode) == (workload, *way)]
-            for each in mine[:1]:
-                value = each.ratio if normal and each.ratio is not None else each.step_s * 1e3
-                y = place + (lane - (len(ways) - 1) / 2) * 0.8 / len(ways)
-                axes.barh(y, value, 0.8 / len(ways), linewidth=0, **look)
-                axes.annotate(
-                    si_time(each.step_s), (value, y), (2, 0), textcoords="offset points", va="center", fontsize=5.5
-                )
-        marks.append(figure_panels.patch(f"{way[1]}, {way[0]}", **look))
-    figure_panels.label_rows(axes, [fitting(name, _LETTERS) for name in workloads], bars=True, fontsize=7)
-    if normal:
-        axes.set_xlim(0, 1.18 * max(1.0, *(each.ratio or 0.0 for each in seen.against)))
-    below = "time of a step ÷ that of training on the CPU" if normal else "ms a step"
-    return figure_panels.finish(figure, [axes], marks, below)
-
-
-def _parallelism(seen: CharacterizeAnswer) -> Figure | None:
-    """The paper's Figure 6: absolute time of the largest operation types at each number of threads."""
-    workloads = list(dict.fromkeys(each.workload for each in seen.parallelism))[:_MOST_PANELS]
-    if not workloads:
-        return None
-    figure, drawn, spare = figure_panels.grid(len(workloads), 3, 1.75, share_x=False, share_y=False)
-    counts = sorted({count for each in seen.parallelism for count in each.times_s})
-    for axes, workload in zip(drawn, workloads, strict=True):
-        mine = [each for each in seen.parallelism if each.workload == workload and each.name != "step"]
-        _threads(axes, mine[:_MOST_SCALED], counts)
-        figure_panels.title(axes, workload, len(workloads))
-    marks = [figure_panels.patch(f"{n} thread{'s' * (n > 1)}", facecolor=_shade(counts, n)) for n in counts]
-    below = (
-        "ms a step of the largest operation types, under the profiler; below each its group, in brackets its serial "
-        "share (Amdahl)"
-    )
-    return figure_panels.finish(figure, drawn, marks, below, spare=spare)
-
-
-def _shade(counts: list[int], count: int) -> str:
-    low, high = 0.75, 0.15
-    return f"{low + (high - low) * counts.index(count) / max(1, len(counts) - 1):.2f}"
-
-
-def _threads(axes: Axes, scalings: Iterable[Scaling], counts: list[int]) -> None:
-    names = []
-    for place, each in enumerate(scalings):
-        for lane, count in enumerate(counts):
-            if count in each.times_s:
-                y = place + (lane - (len(counts) - 1) / 2) * 0.8 / len(counts)
-                axes.barh(y, each.times_s[count] * 1e3, 0.8 / len(counts), color=_shade(counts, count), linewidth=0)
-        share = (
-            ""
-            if each.law is None
-            else " (slower)"
-            if each.law.serial_ratio > 1
-            else f" ({100 * each.law.serial_ratio:.0f} %)"
-        )
-        names.append(f"{fitting(each.name, 22)}\n{each.group}{share}")
-    figure_panels.label_rows(axes, names, bars=True, fontsize=5.5)

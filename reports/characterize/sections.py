@@ -13,18 +13,13 @@ from analysis.characterize.operation_mix import Merge, inverted
 from analysis.characterize.parallelism import Amdahl
 from reports.characterize.answer import (
     CharacterizeAnswer,
-    at_least_time,
-    in_range,
     paper_label,
     paper_name,
-    ratio,
     shown_types,
-    times,
-    whole,
 )
 from reports.shared.layout import WIDTH, Part, page, table_of
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
-from results.records.characterization import WARM_UP, Characterization
+from results.records.characterization import WARM_UP
 
 
 def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) -> str:
@@ -44,6 +39,26 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
         _lost(seen),
     )
     return page([part for section in sections for part in ("", *section)], width, colour)
+
+
+def whole(ratio: float) -> str:
+    """Per cent as the paper has them, without a sign: 0.4 is "<1"."""
+    return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
+
+
+def in_range(low: float | None, high: float | None, sign: str = "") -> str:
+    return DASH if low is None or high is None else f"{100 * low:{sign}.0f} to {100 * high:{sign}.0f} %"
+
+
+def times(ratio: float | None) -> str:
+    return DASH if ratio is None else digits(ratio, 2)
+
+
+def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
+    """A time; where only a part of it is known, that it is at least so much."""
+    if time_s is not None:
+        return si_time(time_s)
+    return f"≥ {si_time(at_least_s)}" if at_least_s else DASH
 
 
 def _table(
@@ -106,20 +121,15 @@ def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
     paper = figure3_groups()
     yield "Ours beside the paper's (Adolf et al. 2016, Figure 3: a CPU of eight threads, TensorFlow 0.8), per cent"
     rows = [["workload", "", *OPERATIONS, "H", "largest"]]
-    missing = list(paper)
-    for each in seen.compared:
-        name = paper_name(each)
-        if name not in paper:
-            continue
-        missing = [one for one in missing if one != name]
-        ours = {group: each.groups[group].ratio for group in GROUPS}
-        theirs = {group: cell / 100 for group, cell in paper[name].items()}
-        largest = max(theirs, key=lambda group: theirs[group])
-        same = "same" if largest == each.dominant else "another"
-        rows.append([paper_label(each), "ours", *(whole(ours[group]) for group in GROUPS), f"{each.dominant}, {same}"])
-        rows.append(["", "paper", *(whole(theirs[group]) for group in OPERATIONS), "", largest])
+    shown = [mix for mix in seen.compared if paper_name(mix) in paper]
+    for mix in shown:
+        printed = {group: cell / 100 for group, cell in paper[paper_name(mix)].items()}
+        largest = max(printed, key=lambda group: printed[group])
+        verdict = f"{mix.dominant}, {'same' if largest == mix.dominant else 'another'}"
+        rows.append([paper_label(mix), "ours", *(whole(mix.groups[group].ratio) for group in GROUPS), verdict])
+        rows.append(["", "paper", *(whole(printed[group]) for group in OPERATIONS), "", largest])
     yield table_of(rows, words=(0, 1, 10), wraps=(0, 1, 10))
-    if missing:
+    if missing := [name for name in paper if name not in map(paper_name, shown)]:
         yield f"note: not recorded here: {', '.join(missing)}"
     yield "note: the paper's rows sum to 94 to 99; our H, and what PyTorch does as a view, is in none of its columns"
     yield "note: the work of F and H does not grow with the batch: at small sizes both are larger than in the paper"
@@ -127,20 +137,17 @@ def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
     level, trend = list[list[str]](), list[list[str]]()
+    firsts = {step.recording: step.time_s for step in seen.data.steps if (step.part, step.step) == (WARM_UP, 0)}
     for recording, each in seen.steadiness:
-        who = [recording.workload, recording.mode]
+        who, first_s = [recording.workload, recording.mode], firsts.get(recording.recording)
+        first = DASH if first_s is None else si_time(first_s)
         low, high = (None if end_s is None else end_s / each.median_s - 1 for end_s in (each.low_s, each.high_s))
-        around = in_range(low, high, signed=True)
-        spread = [ratio(each.spread_ratio), in_range(each.spread_low, each.spread_high)]
-        times = [
-            s.time_s for s in seen.data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)
-        ]
-        level.append([*who, str(each.n), si_time(times[0]) if times else DASH, si_time(each.median_s), around, *spread])
-        slope = [
-            (DASH if each.trend_ratio is None else f"{100 * each.trend_ratio:+.0f} %"),
-            in_range(each.trend_low, each.trend_high, signed=True),
-        ]
-        trend.append([*who, *slope, DASH if each.p_value is None else f"{each.p_value:.2g}", each.verdict])
+        spread = [DASH if each.spread_ratio is None else percent(each.spread_ratio)]
+        spread.append(in_range(each.spread_low, each.spread_high))
+        level.append([*who, str(each.n), first, si_time(each.median_s), in_range(low, high, "+"), *spread])
+        slope = DASH if each.trend_ratio is None else f"{100 * each.trend_ratio:+.0f} %"
+        p = DASH if each.p_value is None else f"{each.p_value:.2g}"
+        trend.append([*who, slope, in_range(each.trend_low, each.trend_high, "+"), p, each.verdict])
     heads = ["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %"]
     yield from _table("Steps one after another, without the profiler: level and spread", heads, level, (0, 1))
     heads = ["workload", "mode", "trend", "95 %", "p", "verdict"]
@@ -148,17 +155,16 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
-    if len({(each.mode, each.device) for each in seen.against}) < 2:
-        return
     ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
+    if len(ways) < 2:
+        return
     rows = []
     for workload in dict.fromkeys(each.workload for each in seen.against):
-        mine = {(each.device, each.mode): each for each in seen.against if each.workload == workload}
-        cells = []
-        for way in ways:
-            each = mine.get(way)
-            cells += [DASH, DASH] if each is None else [si_time(each.step_s), times(each.ratio)]
-        rows.append([workload, *cells])
+        steps = {(each.device, each.mode): each for each in seen.against if each.workload == workload}
+        cells = [
+            [si_time(steps[way].step_s), times(steps[way].ratio)] if way in steps else [DASH, DASH] for way in ways
+        ]
+        rows.append([workload, *itertools.chain(*cells)])
     heads = ["workload", *(text for device, mode in ways for text in (f"{mode}, {device}", "÷"))]
     yield from _table("Training against inference: a step, and ÷ training on the CPU", heads, rows)
 
@@ -172,20 +178,11 @@ def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
     if profiled and max(profiled) > 1.1:
         few, most = f"{min(profiled):.2f}", f"{max(profiled):.2f}"
         yield f"note: under the profiler steps took {few if few == most else f'{few} to {most}'} times as long"
-    yield from _cost(seen.data)
+    torches = {(each.torch_version, each.device, each.device_name) for each in seen.data.recordings}
+    for version, device, name in sorted(torches):
+        if version:
+            yield f"note: recorded with PyTorch {version} on {device}{f' ({name})' if name else ''}"
     yield from (f"note: {note}" for note in seen.notes)
-
-
-def _cost(data: Characterization) -> Iterator[Part]:
-    """Where this was recorded, and what it took."""
-    of = {(each.torch_version, each.device, each.device_name) for each in data.recordings if each.torch_version}
-    for version, device, name in sorted(of):
-        yield f"note: recorded with PyTorch {version} on {device}{f' ({name})' if name else ''}"
-    took = [each.took_s for each in data.recordings if each.took_s is not None]
-    held = [each.peak_memory_bytes for each in data.recordings if each.peak_memory_bytes and each.device == "cpu"]
-    if took:
-        memory = f", each in at most {si(max(held), 'B')} of memory" if held else ""
-        yield f"note: {len(took)} recordings of {si_time(sum(took))} together{memory}, one after the other"
 
 
 NO_GROUP = "none"
@@ -249,7 +246,11 @@ def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
             at_least_time(each.time_s, each.at_least_time_s),
             DASH if each.flop_per_s is None else si(each.flop_per_s, ""),
             DASH if each.bytes_per_s is None else si(each.bytes_per_s, "B"),
-            *([ratio(each.utilization_ratio(seen.peaks))] if seen.peaks else []),
+            *(
+                [DASH if (share := each.utilization_ratio(seen.peaks)) is None else percent(share)]
+                if seen.peaks
+                else []
+            ),
         ]
         for workload, mine in itertools.groupby(seen.costs, key=operator.attrgetter("workload"))
         for number, each in enumerate(mine)
