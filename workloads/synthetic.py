@@ -1,13 +1,11 @@
 """Workloads whose answer is known beforehand, to calibrate the harness with: FLOP, time or bytes.
 
-What each one's forward and backward pass must count is written here by hand and not through
-`analysis.operators.products`, so that the two can be compared with each other. They learn nothing, and say nothing
-about real models.
+What each one's forward and backward pass must count, sleep or move is written at its builder. They learn nothing, and
+say nothing about real models.
 """
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -15,49 +13,6 @@ from torch.nn.functional import mse_loss
 
 from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import entry, hyper_of
-
-
-@dataclass(frozen=True)
-class KnownAnswer:
-    """What one training step of a synthetic workload is known to do; None where nothing is claimed.
-
-    forward_flop, backward_flop: convolutions and matrix products, a multiply-add being 2, taps on zero padding
-    counted, bias not. sleep_s: what the forward pass sleeps. copied_bytes: read and as many written again.
-    """
-
-    forward_flop: int | None = None
-    backward_flop: int | None = None
-    sleep_s: float | None = None
-    copied_bytes: int | None = None
-
-
-def matmul_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
-    """Each layer multiplies size × w by w × w: size·w² multiply-adds forward.
-
-    Backward does the same once for each weight, and once more for each layer's input but the first's, which needs no
-    gradient: 2·depth − 1 products.
-    """
-    product = 2 * size * hyper["width"] ** 2
-    return KnownAnswer(forward_flop=hyper["depth"] * product, backward_flop=(2 * hyper["depth"] - 1) * product)
-
-
-def convolution_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
-    """A 3 × 3 convolution of c to c channels that keeps S × S positions: 9·c² multiply-adds at each.
-
-    Its input needs no gradient, so that backward does the weight's alone: as many again.
-    """
-    product = 2 * size * hyper["image_size"] ** 2 * 9 * hyper["channels"] ** 2
-    return KnownAnswer(forward_flop=product, backward_flop=product)
-
-
-def sleep_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
-    """No product at all, and a host that sleeps; a step cannot be shorter."""
-    return KnownAnswer(forward_flop=0, backward_flop=0, sleep_s=hyper["sleep_us"] / 1e6)
-
-
-def copy_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
-    """size × width float32 elements of 4 bytes, read once and written once by the forward pass."""
-    return KnownAnswer(forward_flop=0, backward_flop=0, copied_bytes=4 * size * hyper["width"])
 
 
 class Sleep(torch.nn.Module):
@@ -85,22 +40,29 @@ class Copy(torch.nn.Module):
 
 
 def build_matmul(width: int, depth: int) -> torch.nn.Module:
-    """`depth` linear layers of width × width without bias."""
+    """`depth` linear layers of width × width without bias.
+
+    Each multiplies size × w by w × w: size·w² multiply-adds forward. Backward does the same once for each weight, and
+    once more for each layer's input but the first's, which needs no gradient: 2·depth − 1 products.
+    """
     return torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(depth)))
 
 
 def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
-    """One 3 × 3 convolution without bias that keeps the image's size."""
+    """One 3 × 3 convolution of c to c channels without bias that keeps S × S positions: 9·c² multiply-adds at each.
+
+    Its input needs no gradient, so that backward does the weight's alone: as many again.
+    """
     return torch.nn.Conv2d(channels, channels, kernel_size=3, padding=1, bias=False)
 
 
 def build_sleep(sleep_us: int) -> torch.nn.Module:
-    """sleep_us: microseconds of each forward pass."""
+    """sleep_us: microseconds of each forward pass; a step cannot be shorter."""
     return Sleep(sleep_us / 1e6)
 
 
 def build_copy(width: int) -> torch.nn.Module:
-    """width: float32 elements of one sample."""
+    """width: float32 elements of one sample, read once and written once by the forward pass."""
     return Copy()
 
 
@@ -122,17 +84,12 @@ def _batch(
     return Batch((sample,), target)
 
 
-def _items(hyper: Mapping[str, int], size: int) -> int:
-    return size
-
-
-BUILDERS: Mapping[str, tuple[Callable[..., torch.nn.Module], Callable[[Mapping[str, int], int], KnownAnswer]]] = {
-    "synthetic_matmul": (build_matmul, matmul_answer),
-    "synthetic_convolution": (build_convolution, convolution_answer),
-    "synthetic_sleep": (build_sleep, sleep_answer),
-    "synthetic_copy": (build_copy, copy_answer),
+BUILDERS: Mapping[str, Callable[..., torch.nn.Module]] = {
+    "synthetic_matmul": build_matmul,
+    "synthetic_convolution": build_convolution,
+    "synthetic_sleep": build_sleep,
+    "synthetic_copy": build_copy,
 }
-"""Name → builder of the model, and what is known of it."""
 
 
 def get(name: str, /, **hyper: int) -> Workload:
@@ -144,15 +101,10 @@ def get(name: str, /, **hyper: int) -> Workload:
         name=name,
         task=known.task,
         hyper=hyper_of(name, **hyper),
-        build=BUILDERS[name][0],
+        build=BUILDERS[name],
         batch=partial(_batch, name),
         loss=mse_loss,
-        items=_items,
+        items=lambda _hyper, size: size,
         item="sample",
         source=known.source,
     )
-
-
-def answer(name: str, hyper: Mapping[str, int], size: int) -> KnownAnswer:
-    """What one step of this workload does at a batch of `size`, derived by hand."""
-    return BUILDERS[name][1](hyper, size)

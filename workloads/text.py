@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy
 from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import reason_not_trainable
 from workloads.catalogue.entries import Entry
-from workloads.training.building import without_values
 
 IGNORED = -100
 """A label that no loss is taken of."""
@@ -161,5 +160,4 @@ def family_workload(name: str, family: Family, known: Entry, sizes: Mapping[str,
 
 def build(family: Family, /, **hyper: int) -> torch.nn.Module:
     """The model in training mode with random weights, on the current default device; without weights on meta."""
-    with without_values():
-        return family.model(**hyper).train()
+    return family.model(**hyper).train()

@@ -21,8 +21,7 @@ from runners.cli.exits import as_mistake
 from runners.workers.any_model import hyper_of_cell
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catalogue.entries import Entry
-from workloads.catalogue.files import model_digest
-from workloads.catalogue.model_names import CODE, Spec, check, parse_shapes
+from workloads.catalogue.model_names import CODE, Spec, check, model_digest, parse_shapes
 
 
 def catalogue_entry(model: str) -> Entry | None:

@@ -268,7 +268,7 @@ def parser() -> Parser:
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     """What can be checked without a device. Raises ValueError."""
-    from workloads.catalogue.files import directory_of
+    from workloads.catalogue.model_names import directory_of
 
     for model in _models(options, stored):
         with as_mistake(ValueError, about="--models: "):

@@ -24,7 +24,7 @@ from runners.sweep.models import catalogue_entry, digests
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.pool import Stopwatch
 from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
-from workloads.catalogue.files import CLASSES
+from workloads.catalogue.model_names import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""

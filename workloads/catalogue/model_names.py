@@ -18,14 +18,20 @@ A model has one of five forms:
 
 It reads sources and configs and runs none of them, so that it answers in milliseconds; what it lets through may still
 fail to build. Names of timm and of transformers' types are known to those libraries alone, and are checked there.
+
+`model_digest` is a checksum of the files that a model is made of: of a function's file the file and the modules and
+packages beside it that it imports, by name, at any depth; of `hf:` the configuration. Nothing is run. Not covered:
+packages that are installed, and what code reads or imports by names that it computes. `directory_of` is where
+`--data cifar10:DIR` points; whether the files hold what they should, torchvision checks when they are read.
 """
 
 import ast
 import difflib
+import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,16 +209,16 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
 def _check_kernels(spec: Spec, config: Mapping[str, Any]) -> None:
     """Raises ValueError where a configuration, or a part of it, names an implementation that is no part of
     transformers: it would be a kernel of the hub, which is code."""
-    parts: list[Any] = [config]
-    while parts:
-        for name, value in parts.pop().items():
-            if _IMPLEMENTATION.search(name):
-                kinds = value.values() if isinstance(value, dict) else [value]
-                if strange := next((each for each in kinds if each is not None and each not in IMPLEMENTATIONS), None):
+    for name, value in config.items():
+        if _IMPLEMENTATION.search(name):
+            for kind in value.values() if isinstance(value, dict) else [value]:
+                if kind is not None and kind not in IMPLEMENTATIONS:
                     expected = ", ".join(IMPLEMENTATIONS)
-                    raise ValueError(f"{spec.text}: {name}: expected one of {expected}, got {str(strange)[:60]!r}")
-            elif isinstance(value, (dict, list)):
-                parts += [each for each in ([value] if isinstance(value, dict) else value) if isinstance(each, dict)]
+                    raise ValueError(f"{spec.text}: {name}: expected one of {expected}, got {str(kind)[:60]!r}")
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, dict):
+                _check_kernels(spec, part)
 
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
@@ -224,21 +230,18 @@ _IMPLEMENTATION = re.compile(r"_implementation(_internal)?$")
 def _check_counts(spec: Spec, config: Mapping[str, Any]) -> None:
     """Raises ValueError for more layers or experts than the limits, in any part of a configuration: each is a module
     that takes time and memory to build, whatever its size."""
-    parts: list[Any] = [config]
-    while parts:
-        here = parts.pop()
-        parts += [each for each in here.values() if isinstance(each, dict)]
-        product = 1
-        for name, value in here.items():
-            if not _COUNTED.search(name) or _SIZED.search(name):
-                continue
-            counts = [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
-            count = max(sum(counts), len(value) if isinstance(value, list) else 0)
+    product = 1
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _check_counts(spec, value)
+        elif _COUNTED.search(name) and not _SIZED.search(name):
+            values = value if isinstance(value, list) else [value]
+            count = max(sum(n for n in values if type(n) is int), len(values))
             if count > limit("config_layers"):
                 raise ValueError(f"{spec.text}: {beyond(f'{name} is {count}', 'config_layers')}")
             product *= max(count, 1) if _MULTIPLIED.search(name) else 1
-        if product > limit("config_modules"):
-            raise ValueError(f"{spec.text}: {beyond(f'its layers and experts are {product}', 'config_modules')}")
+    if product > limit("config_modules"):
+        raise ValueError(f"{spec.text}: {beyond(f'its layers and experts are {product}', 'config_modules')}")
 
 
 _COUNTED = re.compile(r"layer|block|depth|expert|stage|stack|branch|codebook|quantizer")
@@ -262,18 +265,17 @@ def _check_bare(spec: Spec) -> None:
 
 
 def functions_in(source: str, path: str) -> set[str] | None:
-    """Names that a source defines at its top level; None if it imports everything of another module.
+    """Names that a source defines; None if it imports everything of another module.
 
     Raises ValueError if it is no Python.
     """
     try:
-        body = ast.parse(source).body
+        nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError) as fault:
         raise ValueError(f"{path} is no Python: {fault}") from fault
-    names: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement) if isinstance(statement, (ast.If, ast.Try, ast.With)) else [statement]:
-            names |= _bound(node)
+    names = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    names |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
     return None if "*" in names else names
 
 
@@ -285,16 +287,6 @@ def _modules_in(path: Path) -> list[str]:
         return []
     bases = {node.name: [ast.unparse(base) for base in node.bases] for node in body if isinstance(node, ast.ClassDef)}
     return [name for name, of_class in bases.items() if any(base.split(".")[-1] == "Module" for base in of_class)]
-
-
-def _bound(node: ast.AST) -> set[str]:
-    """The names that one statement binds."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return {node.name}
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return {name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)}
 
 
 def _check_function(spec: Spec, source: str, path: str) -> None:
@@ -335,3 +327,122 @@ _CHECKS = {
     "module": _check_module,
     "file": _check_file,
 }
+
+
+DIGITS = 16
+
+
+def model_digest(text: str) -> str:
+    """16 hex digits of SHA-256 over a model's files, each with its name; "" for a model that has none of its own (of
+    the catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read."""
+    spec = parse(text)
+    files = sorted(_files(spec), key=lambda path: path.as_posix())
+    if not files:
+        return ""
+    whole = hashlib.sha256()
+    for path in files:
+        content = path.read_bytes()
+        whole.update(f"{path.name} {len(content)}\n".encode())
+        whole.update(content)
+    return whole.hexdigest()[:DIGITS]
+
+
+def _files(spec: Spec) -> set[Path]:
+    path = Path(spec.target).expanduser()
+    if spec.form == "hf":
+        config = path / "config.json" if path.is_dir() else path
+        return {config} if config.is_file() else set()
+    if spec.form == "file":
+        return _with_imports(path.resolve())
+    origin = _module_file(spec.target) if spec.form == "module" else None
+    return _with_imports(origin) if origin is not None else set()
+
+
+def _module_file(name: str) -> Path | None:
+    """The file of a module, found without importing the packages that it is in; None where there is none."""
+    top, *rest = name.split(".")
+    package = importlib.util.find_spec(top)
+    path = Path(package.origin) if package is not None and package.origin else None
+    for part in rest:
+        path = _beside(path.parent, part) if path is not None else None
+    return path if path is not None and path.is_file() else None
+
+
+def _with_imports(first: Path) -> set[Path]:
+    """A Python file and what it imports from its own directory, which may import more."""
+    found: set[Path] = set()
+    waiting = [first.resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        if path.name == "__init__.py":  # any module of a package may be what the name stands for
+            waiting += [each.resolve() for each in path.parent.rglob("*.py")]
+        names = _imported(path)
+        waiting += [each.resolve() for name in names if (each := _beside(first.parent, name)) is not None]
+    return found
+
+
+def _beside(directory: Path, name: str) -> Path | None:
+    for candidate in (directory / f"{name}.py", directory / name / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The first part of each name that a file imports; of a file that is no Python none."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module:
+                yield node.module.partition(".")[0]
+            else:
+                yield from (alias.name for alias in node.names)
+
+
+CLASSES = 10
+FOLDER = "cifar-10-batches-py"
+FILES = (
+    "data_batch_1",
+    "data_batch_2",
+    "data_batch_3",
+    "data_batch_4",
+    "data_batch_5",
+    "test_batch",
+    "batches.meta",
+)
+"""What the published archive cifar-10-python.tar.gz unpacks to."""
+
+_CIFAR = "cifar10:"
+
+
+def directory_of(data: str) -> Path | None:
+    """The directory of `--data cifar10:DIR`; None for synthetic data.
+
+    Raises ValueError, one line, for another word or a directory without the files.
+    """
+    if data == "synthetic":
+        return None
+    if not data.startswith(_CIFAR) or data == _CIFAR:
+        raise ValueError(f"--data: expected synthetic or cifar10:DIR, got {data!r}")
+    directory = Path(data.removeprefix(_CIFAR))
+    check_cifar(directory, FILES)
+    return directory
+
+
+def check_cifar(directory: Path, files: tuple[str, ...]) -> None:
+    """Raises ValueError, one line, unless directory/cifar-10-batches-py holds these files."""
+    folder = directory / FOLDER
+    try:
+        missing = [name for name in files if not (folder / name).is_file()]
+    except OSError as fault:
+        raise ValueError(f"--data cifar10:{directory}: cannot read {folder}: {fault.strerror}") from fault
+    if missing:
+        raise ValueError(f"--data cifar10:{directory}: expected {folder}/ with {', '.join(files)}; no {missing[0]}")

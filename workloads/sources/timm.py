@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, nearest, require
-from workloads.training.building import building, draw, without_values
+from workloads.training.building import building, draw
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
@@ -86,7 +86,7 @@ def _build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.
     if config.fixed_input_size and size[1:] != tuple(config.input_size)[1:]:
         options["img_size"] = size[1:]
     what = f"timm:{name} for images of {'x'.join(map(str, size))}"
-    with building(what), warnings.catch_warnings(), without_values():
+    with building(what), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names that timm has renamed
         return timm.create_model(name, **options).train().to(torch.get_default_device())
 

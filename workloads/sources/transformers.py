@@ -19,7 +19,7 @@ import torch
 
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
-from workloads.training.building import building, draw, positional, takes, without_values
+from workloads.training.building import building, draw, positional, takes
 
 Feed = Callable[[int | None], Sequence[Shape]]
 """Length of a text, or None for the default → the inputs."""
@@ -105,7 +105,7 @@ def _named(spec: Spec, name: str) -> Any:
 
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:
     """In training mode, on the current default device."""
-    with building(text), warnings.catch_warnings(), without_values():
+    with building(text), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
         return model_class(config).train().to(torch.get_default_device())  # type: ignore[no-any-return]
 

@@ -29,7 +29,7 @@ import torch
 
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
-from workloads.training.building import building, draw, fault_text, positional, resized, split, takes, without_values
+from workloads.training.building import building, draw, fault_text, positional, resized, split, takes
 
 BASE = "LightningModule"
 """The name of Lightning's class, in both of its packages."""
@@ -235,7 +235,7 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
 
 
 def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
-    with building(spec.text), without_values():
+    with building(spec.text):
         return function(**sizes)
 
 

@@ -3,13 +3,6 @@
 `building` runs the code of others. It closes the name look-up of this process while it is entered, the hub's own
 switch included; it does not stop another process, and does not keep anybody from reading what was downloaded before.
 
-On meta a model has sizes and no values, so nothing is computed that would only set values. Inside `without_values`
-the functions of `torch.nn.init`, and the methods of a tensor that draw values, return a tensor of the meta device as
-it is, and what they would refuse they do not refuse. Tensors of other devices are initialised as ever, in other
-threads too. Random numbers are drawn as without it: for meta tensors, none. One model is built so at a time in a
-process: the next one waits. Code that took a function of torch.nn.init by its name before (`from torch.nn.init import
-normal_`) keeps its own.
-
 Inputs are random tensors by their shapes, examples brought to a batch size, names put in order. The harness calls
 `model(*inputs)`, as counters do. Inputs that have names are bound to the positions that `forward` gives them, its
 defaults between; what can only be passed by name is refused, never wrapped: a wrapper would change the paths of the
@@ -21,13 +14,11 @@ nothing of the backward pass.
 """
 
 import contextlib
-import functools
 import inspect
 import os
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import extract_tb
 from typing import Any, NoReturn
 
@@ -96,78 +87,6 @@ def offline(what: str) -> Iterator[None]:
         yield
     finally:
         socket.getaddrinfo = original
-
-
-INITIALISERS = (
-    "uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_", "xavier_uniform_",
-    "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_",
-)  # fmt: skip
-"""Functions of torch.nn.init that set the values of their first argument and return it."""
-
-DRAWS = ("normal_", "uniform_", "erfinv_", "clamp_")
-"""Methods of a tensor with which initialisers of other libraries set values (timm's own truncated normal)."""
-
-_one_at_a_time = threading.RLock()
-
-
-@contextlib.contextmanager
-def without_values(reading: Sequence[tuple[type, str]] = ()) -> Iterator[None]:
-    """See the module; without effect where the default device is another one than meta.
-
-    reading: class methods (class, name) that read values of tensors which they make: those are made on the CPU.
-    """
-    if torch.get_default_device().type != "meta":
-        yield
-        return
-    with _one_at_a_time, contextlib.ExitStack() as undo:
-        for name in INITIALISERS:
-            undo.enter_context(_exchanged(torch.nn.init, name, _skip_meta(getattr(torch.nn.init, name))))
-        for name in DRAWS:
-            undo.enter_context(_added(torch.Tensor, name, _skip_meta(getattr(torch.Tensor, name))))
-        for owner, name in reading:
-            undo.enter_context(_exchanged(owner, name, classmethod(_with_values(vars(owner)[name].__func__))))
-        yield
-
-
-@contextlib.contextmanager
-def _exchanged(where: Any, name: str, instead: Any) -> Iterator[None]:
-    original = vars(where)[name]
-    setattr(where, name, instead)
-    try:
-        yield
-    finally:
-        setattr(where, name, original)
-
-
-@contextlib.contextmanager
-def _added(where: type, name: str, instead: Any) -> Iterator[None]:
-    """An attribute in place of one that the class inherits, or of its own where a context around has added one."""
-    own = vars(where).get(name)
-    setattr(where, name, instead)
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(where, name)
-        else:
-            setattr(where, name, own)
-
-
-def _skip_meta(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def initialise(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return tensor if tensor.is_meta else original(tensor, *args, **kwargs)
-
-    return initialise
-
-
-def _with_values(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def read(*args: Any, **kwargs: Any) -> Any:
-        with torch.device("cpu"):
-            return original(*args, **kwargs)
-
-    return read
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -254,8 +173,8 @@ def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
 def resized(example: Any, size: int, device: torch.device) -> Any:
     """The example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it is.
 
-    Whether a tensor needs a gradient, is a leaf, has hooks, how it lies in memory, and which comes twice is as in the
-    example. Raises ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
+    Whether a tensor needs a gradient, how it lies in memory, and which comes twice is as in the example. Raises
+    ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
     """
     for leaf in tree_leaves(example):
         check_dense(leaf)
@@ -272,7 +191,7 @@ def resized(example: Any, size: int, device: torch.device) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if id(leaf) not in fitted:
-            fitted[id(leaf)] = _given_again(leaf, _of_size(leaf.detach().to(device), size))
+            fitted[id(leaf)] = _of_size(leaf.detach().to(device), size).requires_grad_(leaf.requires_grad)
         return fitted[id(leaf)]
 
     return tree_map(fit, example)
@@ -299,19 +218,6 @@ def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
     order = sorted(range(example.dim()), key=lambda dimension: -example.stride()[dimension])
     made = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
     return made.copy_(chosen)
-
-
-def _given_again(example: torch.Tensor, fitted: torch.Tensor) -> torch.Tensor:
-    """The fitted tensor, to be used as the example would be."""
-    if not example.requires_grad:
-        return fitted
-    fitted = fitted.requires_grad_()
-    if not example.is_leaf:
-        with torch.enable_grad():
-            fitted = fitted.clone(memory_format=torch.preserve_format)
-    for hook in (example._backward_hooks or {}).values():
-        fitted.register_hook(hook)
-    return fitted
 
 
 def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:

@@ -16,7 +16,7 @@ from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from workloads.catalogue.base import Batch
-from workloads.catalogue.files import CLASSES, check
+from workloads.catalogue.model_names import CLASSES, check_cifar
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STANDARD_DEVIATION = (0.2470, 0.2435, 0.2616)
@@ -30,7 +30,7 @@ def dataset(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10) -> 
     directory that cannot be read, lacks a file, or holds one that is not what its checksum says.
     """
     files = tuple(name for name, _ in (*kind.train_list, *kind.test_list)) + (kind.meta["filename"],)
-    check(directory, files)
+    check_cifar(directory, files)
     steps = Compose([Resize((image_size, image_size)), ToTensor(), Normalize(MEAN, STANDARD_DEVIATION)])
     try:
         return kind(root=str(directory), train=True, transform=steps, download=False)

@@ -15,6 +15,7 @@ power and clocks higher than training does. Nothing here resembles photographs.
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -25,7 +26,6 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import entry, hyper_of, reason_not_trainable
-from workloads.training.building import without_values
 
 GOOGLENET_AUXILIARY = 0.3
 """Weight of each auxiliary classifier: Szegedy et al. 2014, arXiv:1409.4842, section 5."""
@@ -227,9 +227,6 @@ _LOSSES = {
 
 _OWN_LOSSES = {"googlenet": googlenet_loss, "inception_v3": inception_loss}
 
-_READING = ((BlockParams, "from_init_params"),)
-"""RegNets compute the widths of their blocks with tensors, and read them."""
-
 
 def get(name: str, /, **hyper: int) -> Workload:
     """The workload of one torchvision model, at its own sizes or at those in `hyper`.
@@ -259,12 +256,16 @@ def get(name: str, /, **hyper: int) -> Workload:
 
 def build(name: str, /, **hyper: int) -> torch.nn.Module:
     """The model in training mode with random weights, on the current default device; without weights on meta."""
-    with without_values(reading=_READING):
-        if hyper.get("width", WIDTH) != WIDTH:
-            made: torch.nn.Module = ResNetOfWidth(name, hyper["width"], hyper["num_classes"])
-        else:
-            made = get_model(name, **_options(name, hyper))
-        return made.train()
+    if hyper.get("width", WIDTH) != WIDTH:
+        return ResNetOfWidth(name, hyper["width"], hyper["num_classes"]).train()  # type: ignore[no-any-return]
+    widths = BlockParams.from_init_params
+
+    def widths_on_cpu(*arguments: Any, **named: Any) -> Any:
+        with torch.device("cpu"):
+            return widths(*arguments, **named)
+
+    with mock.patch.object(BlockParams, "from_init_params", widths_on_cpu):  # RegNets read what they compute there
+        return get_model(name, **_options(name, hyper)).train()  # type: ignore[no-any-return]
 
 
 def _options(name: str, hyper: Mapping[str, int]) -> dict[str, object]:

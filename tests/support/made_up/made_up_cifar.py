@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 from torchvision.datasets import CIFAR10
 
-from workloads.catalogue.files import FILES, FOLDER
+from workloads.catalogue.model_names import FILES, FOLDER
 
 IMAGES = 4  # in each of five files
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.catalogue.files import model_digest
-from workloads.catalogue.model_names import Shape, parse, parse_shapes, read_config
+from workloads.catalogue.model_names import Shape, model_digest, parse, parse_shapes, read_config
 from workloads.training.building import draw
 
 CPU = torch.device("cpu")

@@ -43,18 +43,8 @@ def test_each_trains_and_its_random_data_repeat(name):
     assert workload.items(workload.hyper, 4) == 4
 
 
-def test_the_answers_by_hand():
-    """3 layers of 6 × 6 at a batch of 4: 144 MAC each; 3 forward, 3 + 2 backward. 100 positions × 16·9 = 14,400 MAC."""
-    matmul = synthetic.answer("synthetic_matmul", TINY["synthetic_matmul"], 4)
-    assert (matmul.forward_flop, matmul.backward_flop) == (3 * 288, 5 * 288)
-    convolution = synthetic.answer("synthetic_convolution", TINY["synthetic_convolution"], 4)
-    assert (convolution.forward_flop, convolution.backward_flop) == (28_800, 28_800)
-    assert synthetic.answer("synthetic_copy", TINY["synthetic_copy"], 4).copied_bytes == 800
-    assert synthetic.answer("synthetic_sleep", TINY["synthetic_sleep"], 4).sleep_s == pytest.approx(1e-3)
-
-
 def test_the_forward_pass_sleeps_as_long_as_it_says():
-    workload, model, batch = made("synthetic_sleep", 1, sleep_us=50_000)
+    _workload, model, batch = made("synthetic_sleep", 1, sleep_us=50_000)
     start_s = time.perf_counter()
     model(*batch.inputs)
-    assert time.perf_counter() - start_s >= synthetic.answer("synthetic_sleep", workload.hyper, 1).sleep_s == 0.05
+    assert time.perf_counter() - start_s >= 0.05

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.made_up.made_up_cifar import IMAGES, made, write
-from workloads.catalogue.files import FOLDER, directory_of
+from workloads.catalogue.model_names import FOLDER, directory_of
 from workloads.vision import cifar
 
 
