@@ -46,77 +46,65 @@ def match_collectives(timelines: Mapping[int, Timeline]) -> tuple[pd.DataFrame, 
 
     Columns: rank, group, ranks, step, place (its number within the step), kind, nbytes, start_ns, end_ns.
     """
-    rows = pd.concat([_placed(each) for each in timelines.values()], ignore_index=True)
+    parts = []
+    for timeline in timelines.values():
+        calls = timeline.collectives.sort_values("start_ns", kind="stable").assign(rank=timeline.rank)
+        # what was recorded before the first step need not be on all ranks
+        parts.append(calls[calls["step"] >= 0] if len(timeline.steps) else calls)
+    rows = pd.concat(parts, ignore_index=True)
+    rows = rows[~rows["kind"].isin(POINT_TO_POINT)]
+    rows = rows.assign(place=rows.groupby(["rank", "group", "ranks", "step"]).cumcount())
     problems: list[str] = []
-    kept = [_agreeing(key, same, problems) for key, same in rows.groupby(["group", "ranks", "step"], sort=True)]
-    kept = [each for each in kept if len(each)]
-    return (pd.concat(kept, ignore_index=True) if kept else rows.iloc[:0]), problems
-
-
-def _placed(timeline: Timeline) -> pd.DataFrame:
-    rows = timeline.collectives
-    rows = rows[~rows["kind"].isin(POINT_TO_POINT)].sort_values("start_ns", kind="stable")
-    if len(timeline.steps):
-        rows = rows[rows["step"] >= 0]  # what was recorded before the first step need not be on all ranks
-    place = rows.groupby(["group", "ranks", "step"]).cumcount()
-    return rows.assign(place=place, rank=timeline.rank)
+    groups = rows.groupby(["group", "ranks", "step"], sort=True)
+    return pd.concat(
+        [rows.iloc[:0], *(_agreeing(key, same, problems) for key, same in groups)], ignore_index=True
+    ), problems
 
 
 def _agreeing(key: tuple[object, ...], same: pd.DataFrame, problems: list[str]) -> pd.DataFrame:
     """The collectives of a group in a step; none, and a line, where the ranks do not agree."""
     where = f"step {key[2]}" if isinstance(key[2], int) and key[2] >= 0 else "the recordings"
-    counts = same.groupby("rank").size()
+    group, counts = f"group {key[0] or 'of no name'}", same.groupby("rank").size()
     if len(counts) < 2:
         return same.iloc[:0]
     if counts.nunique() > 1:
-        problems.append(f"{where}: {_named(key)} has {_different(counts)} collectives, so none is matched")
+        problems.append(f"{where}: {group} has {_different(counts)} collectives, so none is matched")
         return same.iloc[:0]
-    for place, calls in same.groupby("place"):
+    for place, calls in same.set_index("rank").groupby("place"):
+        kind, line = str(calls["kind"].iloc[0]), ""
         if calls["kind"].nunique() > 1:
-            problems.append(
-                f"{where}: collective {place} of {_named(key)} is {_different(calls.set_index('rank')['kind'])}"
-            )
-            return same[same["place"] < place]
-        kind = str(calls["kind"].iloc[0])
-        if kind in SIZED_ALIKE and calls["nbytes"].nunique() > 1:
-            sizes = _different(calls.set_index("rank")["nbytes"])
-            problems.append(f"{where}: {kind} {place} of {_named(key)} is of {sizes} bytes")
+            line = f"collective {place} of {group} is {_different(calls['kind'])}"
+        elif kind in SIZED_ALIKE and calls["nbytes"].nunique() > 1:
+            line = f"{kind} {place} of {group} is of {_different(calls['nbytes'])} bytes"
+        if line:
+            problems.append(f"{where}: {line}")
             return same[same["place"] < place]
     return same
 
 
-def _named(key: tuple[object, ...]) -> str:
-    return f"group {key[0] or 'of no name'}"
-
-
 def _different(values: pd.Series) -> str:
-    """Values that differ, each with the first rank that has it: "3 (rank 0) and 4 (rank 2)"."""
-    first = {value: rank for rank, value in reversed(list(values.items()))}
-    return " and ".join(
-        f"{value} (rank {rank})" for value, rank in sorted(first.items(), key=lambda item: int(item[1]))
-    )
+    """Values by rank that differ, each with the first rank that has it: "3 (rank 0) and 4 (rank 2)"."""
+    return " and ".join(f"{value} (rank {rank})" for rank, value in values.sort_index().drop_duplicates().items())
 
 
 def totals_of(timelines: Iterable[Timeline]) -> list[CollectiveTotal]:
     """What each rank's collectives of each kind come to in a step, those between two ranks among them."""
-    found = []
-    for each in timelines:
-        inside = each.collectives[each.collectives["step"] >= 0] if len(each.steps) else each.collectives
-        steps = max(len(each.steps), 1)
-        for kind, rows in inside.groupby("kind", sort=True):
+    totals = []
+    for timeline in timelines:
+        calls, steps = timeline.collectives, max(len(timeline.steps), 1)
+        for kind, rows in (calls[calls["step"] >= 0] if len(timeline.steps) else calls).groupby("kind", sort=True):
             sizes = rows["group_size"].unique()
-            known = (rows["nbytes"] >= 0).all()
-            found.append(
+            totals.append(
                 CollectiveTotal(
-                    rank=each.rank,
+                    rank=timeline.rank,
                     kind=str(kind),
                     group_size=int(sizes[0]) if len(sizes) == 1 and sizes[0] > 0 else None,
                     calls=len(rows) / steps,
-                    nbytes=float(rows["nbytes"].sum()) / steps if known else None,
+                    nbytes=float(rows["nbytes"].sum()) / steps if (rows["nbytes"] >= 0).all() else None,
                     time_s=length(spans(rows)) / 1e9 / steps,
                 )
             )
-    return found
+    return totals
 
 
 @dataclass(frozen=True)
@@ -141,54 +129,38 @@ class Straggler:
     since: int | None
 
 
-def last_to_enter(matched: pd.DataFrame) -> pd.DataFrame:
-    """The rows of collectives that all enter before one leaves, each with the last rank to enter and when: for_rank,
-    entered_ns."""
+def _waits(matched: pd.DataFrame) -> pd.DataFrame:
+    """A row for each rank of each collective that all enter before one leaves, but for the last to enter: step, rank,
+    for_rank, wait_ns."""
     rows = matched[matched["kind"].isin(TOGETHER)]
-    if not len(rows):
-        return rows.assign(for_rank=0, entered_ns=0)
     latest = rows.loc[rows.groupby(list(KEY))["start_ns"].idxmax(), [*KEY, "rank", "start_ns"]]
-    return rows.merge(latest.rename(columns={"rank": "for_rank", "start_ns": "entered_ns"}), on=list(KEY))
-
-
-def waits_in(matched: pd.DataFrame) -> pd.DataFrame:
-    """A row for each rank of each collective, but for the last to enter: step, rank, for_rank, wait_ns, entered_ns."""
-    both = last_to_enter(matched)
+    both = rows.merge(latest.rename(columns={"rank": "for_rank", "start_ns": "entered_ns"}), on=list(KEY))
     waited = np.minimum(both["entered_ns"], both["end_ns"]) - both["start_ns"]
     return both.assign(wait_ns=waited)[both["rank"] != both["for_rank"]]
 
 
 def waits_of(matched: pd.DataFrame, steps: int) -> list[Wait]:
     """Of each pair of ranks, the longest first. steps: how many there are, to divide by."""
-    rows = waits_in(matched)
-    sums = rows.groupby(["rank", "for_rank"], as_index=False).agg(total=("wait_ns", "sum"), calls=("wait_ns", "size"))
-    columns = (sums[name].tolist() for name in ("rank", "for_rank", "total", "calls"))
-    found = [
-        Wait(rank, for_rank, total / 1e9 / max(steps, 1), calls / max(steps, 1))
-        for rank, for_rank, total, calls in zip(*columns, strict=True)
+    sums = _waits(matched).groupby(["rank", "for_rank"])["wait_ns"].agg(["sum", "size"])
+    sums = sums.sort_values("sum", ascending=False, kind="stable").reset_index()
+    return [
+        Wait(int(rank), int(for_rank), float(ns) / 1e9 / steps, int(calls) / steps)
+        for rank, for_rank, ns, calls in sums.itertuples(index=False)
     ]
-    return sorted(found, key=lambda wait: -wait.wait_s)
 
 
 def straggler_of(matched: pd.DataFrame) -> Straggler | None:
     """None where nobody waited."""
-    rows = waits_in(matched)
-    sums = rows.groupby(["step", "for_rank"], as_index=False)["wait_ns"].sum()
-    total = dict.fromkeys(sums["for_rank"].tolist(), 0)
-    for rank, wait in zip(sums["for_rank"].tolist(), sums["wait_ns"].tolist(), strict=True):
-        total[rank] += wait
-    if not sum(total.values()):
+    sums = _waits(matched).groupby(["step", "for_rank"], as_index=False)["wait_ns"].sum()
+    total = sums.groupby("for_rank")["wait_ns"].sum()
+    if not total.sum():
         return None
-    rank = max(total, key=lambda each: total[each])
-    longest = sums.loc[sums.groupby("step")["wait_ns"].idxmax()]
-    worst: Sequence[tuple[int, int]] = list(zip(longest["step"].tolist(), longest["for_rank"].tolist(), strict=True))
-    since = None
-    for step, other in reversed(worst):
-        if other != rank:
-            break
-        since = step
-    share = total[rank] / sum(total.values())
-    return Straggler(rank, share, sum(other == rank for _, other in worst), len(worst), since)
+    rank = int(total.idxmax())
+    worst = sums.loc[sums.groupby("step")["wait_ns"].idxmax()]
+    is_rank = worst["for_rank"] == rank
+    last_steps = worst["step"][is_rank[::-1].cummin()[::-1]].tolist()
+    share = float(total[rank] / total.sum())
+    return Straggler(rank, share, int(is_rank.sum()), len(worst), last_steps[0] if last_steps else None)
 
 
 def late_from(times_s: Sequence[float], wait_s: float, late_s: float) -> int | None:

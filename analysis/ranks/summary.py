@@ -5,7 +5,7 @@ system utilization = FLOP of all ranks in a step ÷ (time of the slowest rank's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,31 +105,28 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
     matched, problems = match_collectives(timelines)
     moved, shifts = shifted(timelines, matched)
     matched, _ = match_collectives(moved)
-    numbers = [set(each.steps["number"].tolist()) for each in moved.values()]
+    numbers = [set(timeline.steps["number"].tolist()) for timeline in moved.values()]
     common = sorted(set.intersection(*numbers))
-    sizes = {each.world_size for each in timelines.values()} - {None}
+    sizes = sorted({timeline.world_size for timeline in timelines.values() if timeline.world_size is not None})
     if len(sizes) > 1:
-        problems = [
-            *problems,
-            f"the recordings are of {' and '.join(map(str, sorted(map(int, map(str, sizes)))))} ranks",
-        ]
+        problems.append(f"the recordings are of {' and '.join(map(str, sizes))} ranks")
     if common != sorted(set.union(*numbers)):
-        problems = [*problems, f"not all ranks recorded the same steps; {len(common)} are common to all"]
-    if any(each.own_clock and (each.collectives["ranks"] == "").any() for each in timelines.values()):
-        problems = [*problems, OF_ALL]
+        problems.append(f"not all ranks recorded the same steps; {len(common)} are common to all")
+    if any(timeline.own_clock and (timeline.collectives["ranks"] == "").any() for timeline in timelines.values()):
+        problems.append(OF_ALL)
     problems += [
-        f"rank {rank}: {each.untimed} of its kernels and copies have no usable duration; their steps are left out"
-        for rank, each in timelines.items()
-        if each.untimed
+        f"rank {rank}: {timeline.untimed} of its kernels and copies have no usable duration; their steps are left out"
+        for rank, timeline in timelines.items()
+        if timeline.untimed
     ]
-    if any(each.process >= 0 for each in timelines.values()):
-        problems = [*problems, BY_DEVICE]
+    if any(timeline.process >= 0 for timeline in timelines.values()):
+        problems.append(BY_DEVICE)
     return RanksReport(
-        ranks=[_row(each, flop.get(rank, StepFlop(None, "not counted"))) for rank, each in moved.items()],
-        world_size=sizes.pop() if len(sizes) == 1 else None,
+        ranks=[_row(timeline, flop.get(rank, StepFlop(None, "not counted"))) for rank, timeline in moved.items()],
+        world_size=sizes[0] if len(sizes) == 1 else None,
         steps=common,
         shifts=shifts,
-        waits=waits_of(matched, max(1, *(len(each.steps) for each in timelines.values()))),
+        waits=waits_of(matched, max(1, *(len(timeline.steps) for timeline in timelines.values()))),
         straggler=straggler_of(matched),
         collectives=totals_of(moved.values()),
         problems=problems,
@@ -140,19 +137,10 @@ def _row(timeline: Timeline, flop: StepFlop) -> RankRow:
     windows = [(int(start), int(end)) for start, end in spans(timeline.steps)] or [timeline.window]
     if sum(end - start for start, end in windows) <= 0:
         raise ValueError(f"{timeline.path}: expected steps that take time, got none that does")
-    parts = [breakdown_of(timeline, start, end) for start, end in windows]
-    names = vars(parts[0])
-    mean = Breakdown(**{name: sum(getattr(part, name) for part in parts) / len(parts) for name in names})
-    return RankRow(
-        timeline.rank,
-        timeline.path,
-        timeline.host,
-        timeline.device_name,
-        timeline.device,
-        len(timeline.steps),
-        mean,
-        flop,
-    )
+    parts = [vars(breakdown_of(timeline, start, end)) for start, end in windows]
+    mean = Breakdown(**{name: sum(part[name] for part in parts) / len(parts) for name in parts[0]})
+    device, steps = timeline.device, len(timeline.steps)
+    return RankRow(timeline.rank, timeline.path, timeline.host, timeline.device_name, device, steps, mean, flop)
 
 
 @dataclass(frozen=True)
@@ -177,35 +165,30 @@ def shifted(timelines: Mapping[int, Timeline], matched: pd.DataFrame) -> tuple[d
     within a recording of some seconds. `spread_s` has what the ends still differ by.
     """
     together = matched[matched["kind"].isin(TOGETHER)]
-    ends = together.pivot_table(index=list(KEY), columns="rank", values="end_ns", aggfunc="first")
-    starts = together.pivot_table(index=list(KEY), columns="rank", values="start_ns", aggfunc="first")
+    starts, ends = (
+        together.pivot_table(index=list(KEY), columns="rank", values=name, aggfunc="first")
+        for name in ("start_ns", "end_ns")
+    )
     first = next(iter(timelines))
     shifts = {first: Shift(first, 0.0, None, 0, None)}
-    for rank, by, differences in _chain(first, ends):
-        own = -float(np.median(differences))
-        spread = float(np.median(np.abs(differences + own)))
-        a, b = timelines[rank], timelines[by]
-        of_file = a.process >= 0 and a.path == b.path
-        of_host = bool(a.host) and a.host == b.host and not (a.own_clock or b.own_clock)
-        if (of_file or of_host) and bool(((ends[rank] < starts[by]) | (ends[by] < starts[rank])).sum() == 0):
-            own, spread = 0.0, float(np.median(np.abs(differences)))
-        shift_s = shifts[by].shift_s + own / 1e9
-        shifts[rank] = Shift(rank, shift_s, by, len(differences), spread / 1e9)
-    for rank in timelines:
-        shifts.setdefault(rank, Shift(rank, 0.0, None, 0, None))
-    moved = {rank: each.later(round(shifts[rank].shift_s * 1e9)) for rank, each in timelines.items()}
-    return moved, [shifts[rank] for rank in timelines]
-
-
-def _chain(first: int, ends: pd.DataFrame) -> Iterator[tuple[int, int, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
-    """Each rank that shares collectives with one that was reached before: (it, that one, its ends less that one's)."""
-    reached, waiting = [first], [int(rank) for rank in ends.columns if int(rank) != first]
+    waiting = [int(rank) for rank in ends.columns if int(rank) != first]
+    reached = [first] if first in ends.columns else []
     for by in reached:
         for rank in list(waiting):
-            if by not in ends.columns:
-                break
             differences = (ends[rank] - ends[by]).dropna().to_numpy(np.float64)
-            if len(differences):
-                waiting.remove(rank)
-                reached.append(rank)
-                yield rank, by, differences
+            if not len(differences):
+                continue
+            waiting.remove(rank)
+            reached.append(rank)
+            own = -float(np.median(differences))
+            a, b = timelines[rank], timelines[by]
+            of_file = a.process >= 0 and a.path == b.path
+            of_host = bool(a.host) and a.host == b.host and not (a.own_clock or b.own_clock)
+            if (of_file or of_host) and not ((ends[rank] < starts[by]) | (ends[by] < starts[rank])).any():
+                own = 0.0
+            spread = float(np.median(np.abs(differences + own)))
+            shifts[rank] = Shift(rank, shifts[by].shift_s + own / 1e9, by, len(differences), spread / 1e9)
+    for rank in timelines:
+        shifts.setdefault(rank, Shift(rank, 0.0, None, 0, None))
+    moved = {rank: timeline.later(round(shifts[rank].shift_s * 1e9)) for rank, timeline in timelines.items()}
+    return moved, [shifts[rank] for rank in timelines]

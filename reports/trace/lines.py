@@ -4,11 +4,9 @@ A rate is of the calls that have a count, over the time of their own kernels, an
 speaks. Nothing is printed here.
 """
 
-from collections.abc import Sequence
-
 from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
-from cleaning.trace.totals import WITHOUT_COUNT, Outside, PhaseTotal
+from cleaning.trace.totals import WITHOUT_COUNT
 from reports.shared.numbers import fitting, percent, si, si_time
 from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, rates, time_ratios, utilization
 from reports.trace.timeline import Timeline, Trace, kernel_counts
@@ -20,47 +18,6 @@ _LEAST_UNNAMED = 0.001
 """Share of time from which kernels whose names say nothing are listed in the text; the document has any."""
 
 
-NUMBERED = "of the calls recorded; they are numbered, and none is missing up to the last one"
-"""What a total is where each missing call would leave a gap."""
-
-LACKING = "of the calls recorded; some are missing"
-"""What a total is where gaps or other signs say that calls are missing."""
-
-UNSEEN = "of the calls recorded; they are not numbered, so that a missing call may not be noticed"
-"""What a total is where a missing call leaves no gap."""
-
-
-def completeness(trace: Trace) -> str:
-    """What the totals are of, and whether calls that were taken out of the recording would be noticed."""
-    if trace.cleaned.missing:
-        return LACKING
-    if not trace.numbered:
-        return UNSEEN
-    after = "" if trace.after_last_s is None else f", which ends {si_time(trace.after_last_s)} before the recording"
-    return f"{NUMBERED}{after}"
-
-
-def partial_lines(trace: Trace) -> list[str]:
-    """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
-    sentences: dict[str, str] = {}
-    lost = [f"{_lacking(each.phase)}: {each.reason}" for each in trace.cleaned.missing]
-    for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
-        for name, total in totals.items():
-            if total.unknown_calls:
-                sentences.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
-    lines = [*dict.fromkeys(lost), *sentences.values()]
-    if calls := trace.cleaned.assumed_gradients:
-        many = f"the recording does not say which gradients {counted(calls, 'backward call')} were asked for"
-        lines.append(f"assumed: no layer is frozen, and all that fused kernels compute is needed; {many}")
-    return lines
-
-
-def _lacking(phase: str) -> str:
-    """How it is said that calls of a recorded phase are missing."""
-    total = "forward" if phase == "loss" else phase
-    return f"{total} has no total" if total in TOTALS else f"calls are missing {OUTSIDE.get(phase or 'none', phase)}"
-
-
 TOTALS = ("forward", "backward", "recompute")
 """Phases that have a total."""
 
@@ -68,28 +25,52 @@ OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
 """What products belong to that are in no phase's total → how it is said."""
 
 
+def completeness(trace: Trace) -> str:
+    """What the totals are of, and whether calls that were taken out of the recording would be noticed."""
+    if trace.cleaned.missing:
+        return "of the calls recorded; some are missing"
+    if not trace.numbered:
+        return "of the calls recorded; they are not numbered, so that a missing call may not be noticed"
+    after = "" if trace.after_last_s is None else f", which ends {si_time(trace.after_last_s)} before the recording"
+    return f"of the calls recorded; they are numbered, and none is missing up to the last one{after}"
+
+
+def partial_lines(trace: Trace) -> list[str]:
+    """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
+    lines: dict[str, None] = {}
+    for each in trace.cleaned.missing:
+        phase = "forward" if each.phase == "loss" else each.phase
+        where = f"calls are missing {OUTSIDE.get(phase or 'none', phase)}"
+        lines[f"{f'{phase} has no total' if phase in TOTALS else where}: {each.reason}"] = None
+    sentences: dict[str, str] = {}
+    for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
+        for name, total in totals.items():
+            if total.unknown_calls:
+                calls = "1 call has" if total.unknown_calls == 1 else f"{total.unknown_calls} calls have"
+                ratio = total.unknown_time_ratio
+                time = "of unknown time" if ratio is None else f"{percent(ratio)} of its time"
+                where = "" if state == "repaired" else f" as {state}"
+                no_total = f"{name.removesuffix('_flop')} has no total{where}"
+                sentences.setdefault(name, f"{no_total}: {calls} no count, {time}")
+    assumed = []
+    if gradients := trace.cleaned.assumed_gradients:
+        many = f"the recording does not say which gradients {counted(gradients, 'backward call')} were asked for"
+        assumed = [f"assumed: no layer is frozen, and all that fused kernels compute is needed; {many}"]
+    return [*lines, *sentences.values(), *assumed]
+
+
 def outside_lines(trace: Trace) -> list[str]:
     """Products that are in no phase's total: how many, what they count, how long they ran."""
-    found = trace.cleaned.outside_phases
-    return [f"{OUTSIDE[name]}: {_outside(each)}; in no total" for name, each in found.items() if each.calls]
-
-
-def _outside(outside: Outside) -> str:
-    total = outside.totals["repaired"]
-    time = "of unknown time" if outside.time_s is None else si_time(outside.time_s)
-    if total.flop is not None:
-        return f"{counted(outside.calls, 'product')}, {si(total.flop, 'FLOP')}, {time}"
-    lacking = "1 has" if total.unknown_calls == 1 else f"{total.unknown_calls} have"
-    return (
-        f"{counted(outside.calls, 'product')}, at least {si(total.at_least or 0, 'FLOP')} ({lacking} no count), {time}"
-    )
-
-
-def _without_count(total: PhaseTotal, state: str, phase: str) -> str:
-    calls = "1 call has" if total.unknown_calls == 1 else f"{total.unknown_calls} calls have"
-    time = "of unknown time" if total.unknown_time_ratio is None else f"{percent(total.unknown_time_ratio)} of its time"
-    where = "" if state == "repaired" else f" as {state}"
-    return f"{phase} has no total{where}: {calls} no count, {time}"
+    lines = []
+    for name, outside in trace.cleaned.outside_phases.items():
+        if outside.calls:
+            total, products = outside.totals["repaired"], counted(outside.calls, "product")
+            time = "of unknown time" if outside.time_s is None else si_time(outside.time_s)
+            lacking = "1 has" if total.unknown_calls == 1 else f"{total.unknown_calls} have"
+            at_least = f"at least {si(total.at_least or 0, 'FLOP')} ({lacking} no count)"
+            flop = at_least if total.flop is None else si(total.flop, "FLOP")
+            lines.append(f"{OUTSIDE[name]}: {products}, {flop}, {time}; in no total")
+    return lines
 
 
 def without_count(instance: OperationInstance) -> bool:
@@ -112,7 +93,13 @@ def unexplained_lines(trace: Trace) -> list[str]:
         names = list(dict.fromkeys(lost))
         listed = f"{', '.join(names[:3])}{', …' * (len(names) > 3)}"
         lines.append(f"no count from sizes: {counted(len(lost), 'operation')} ({listed})")
-    return lines + _unnamed_lines(trace)
+    unnamed = cleaned.unnamed
+    if unnamed.time_ratio and unnamed.time_ratio >= _LEAST_UNNAMED:
+        share = f"{percent(unnamed.time_ratio)} of the time of kernels"
+        lines.append(f"names that do not say whether they make products: {share}; the longest:")
+        for name, time_s in unnamed.longest:
+            lines.append(f"  {fitting(name.removeprefix('void '), _KERNEL_LETTERS)} {si_time(time_s)}")
+    return lines
 
 
 def names_without_count(trace: Trace) -> list[str]:
@@ -122,18 +109,6 @@ def names_without_count(trace: Trace) -> list[str]:
         *(i.name for i in cleaned.instances if without_count(i)),
         *(call.name for call in cleaned.unknown_calls if call.instance < 0),
     ]
-
-
-def _unnamed_lines(trace: Trace) -> list[str]:
-    """Kernels whose names do not tell what they do, where they take a share of time that can be seen."""
-    found = trace.cleaned.unnamed
-    if not found.time_ratio or found.time_ratio < _LEAST_UNNAMED:
-        return []
-    longest = [
-        f"{fitting(name.removeprefix('void '), _KERNEL_LETTERS)} {si_time(time_s)}" for name, time_s in found.longest
-    ]
-    head = f"names that do not say whether they make products: {percent(found.time_ratio)} of the time of kernels"
-    return [f"{head}; the longest:", *(f"  {line}" for line in longest)]
 
 
 def verdict(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
@@ -179,19 +154,16 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     share = overall_ratio(found)
     if share is None:
         return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
-    lines = [f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})"]
-    lines.append(_speaks_for(trace, found))
-    lost = kernel_counts(cleaned.kernels)["unattributed"]
-    return lines + [_rate_line(rate, lost) for rate in found]
-
-
-def _speaks_for(trace: Trace, rates: Sequence[Rate]) -> str:
-    """Which share of the time the rate is of: of kernels that make products, and of all."""
     whats = ("of the time of kernels that make products", "of all kernels' time")
-    ratios = zip(time_ratios(rates, trace.cleaned), whats, strict=True)
+    ratios = zip(time_ratios(found, cleaned), whats, strict=True)
     parts = [f"{percent(ratio)} {what}" for ratio, what in ratios if ratio is not None]
-    untimed = ", those without a usable duration aside" if (trace.cleaned.kernels["untimed"] > 0).any() else ""
-    return f"it is of {', '.join(parts)}{untimed}; of the rest it says nothing"
+    untimed = ", those without a usable duration aside" if (cleaned.kernels["untimed"] > 0).any() else ""
+    lost = kernel_counts(cleaned.kernels)["unattributed"]
+    return [
+        f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})",
+        f"it is of {', '.join(parts)}{untimed}; of the rest it says nothing",
+        *(_rate_line(rate, lost) for rate in found),
+    ]
 
 
 def impossible(trace: Trace, device: Device | None) -> list[str]:
@@ -211,7 +183,7 @@ def _rate_line(rate: Rate, lost: int = 0) -> str:
     text = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
     if not rate.mark:
         return text
-    many = f"{len(rate.above)} of {rate.operations} operations are above the peak"
+    many = f"{rate.above} of {len(rate.indices)} operations are above the peak"
     why = "Winograd or FFT need fewer multiplications"
     if rate.mark != FAST_ALGORITHM:
         why = f"some of the {lost} kernels without an operation may be theirs" if lost else "which cannot be"

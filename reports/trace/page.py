@@ -10,7 +10,7 @@ from pathlib import Path
 from analysis.devices.peaks import Device
 from reports.shared.html import Bar, Drawing, Mark, PageVerdict, Part, Section, document
 from reports.shared.html_tables import Table, TableCell, page_table
-from reports.shared.numbers import DASH, percent, si_time
+from reports.shared.numbers import percent, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.lines import (
     completeness,
@@ -51,7 +51,7 @@ _WORDS = frozenset(("after", "before", "the host", "begins at"))
 
 def to_html(trace: Trace, device: Device | None = None) -> str:
     """The whole document. device: whose peaks the rates are divided by; None: none are known."""
-    shown, kernels = trace_timeline.timeline(trace), trace.cleaned.kernels
+    shown = trace_timeline.timeline(trace)
     named, holds = heading(trace)
     counts = (
         ("FLOP of convolutions and matrix products, by phase.", totals_table(trace)),
@@ -68,8 +68,6 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         key: page_table(table, CAPTIONS[key], f"{key.partition('_')[0]}-table")
         for key, table in time_tables(trace, MOST, _LETTERS).items()
     }
-    outside = tuple(trace_timeline.outside_sentences(shown, int(kernels["time_ns"].sum())) if shown else ())
-    outside += tuple(outside_lines(trace))
     unknown = (
         f"Totals are {completeness(trace)}.",
         *partial_lines(trace),
@@ -78,14 +76,13 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         *rate_lines(trace, device),
         *trace.problems,
     )
-    none_outside = "All kernels belong to a marked step, or no step is marked, and all products to a phase."
     sections = (
         Section("step", "A step in time", _step(shown) if shown else ()),
         Section("phases", "Time by phase", (_phases(trace), times.get("phases_by_time")) if times else (NO_TIMES,)),
         Section("modules", "Time by module", (times.get("modules_by_time"),)),
         Section("kernels", "Time by kernel", (times.get("kernels_by_time"),)),
         Section("flop", "FLOP", counted or ("No product was found to count.",)),
-        Section("outside", "What lies outside", (outside or none_outside,)),
+        Section("outside", "What lies outside", (tuple(outside_lines(trace)) or "All products belong to a phase.",)),
         Section("unknown", "What is not known", (unknown,)),
     )
     rests_on = (("recorded by", (named.partition(": ")[2],)), ("it holds", (holds,)))
@@ -95,31 +92,24 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
 
 def _step(shown: trace_timeline.Timeline) -> tuple[Part, ...]:
     """The picture of the step, what is left out of it, and its gaps."""
-    colours, left = trace_timeline.PHASE_COLOURS, shown.lanes_left_out
+    colours, left = trace_timeline.PHASE_COLOURS, len(shown.lanes) - trace_timeline.MOST_LANES
     marks = tuple(Mark(colours[phase], _phase(phase)) for phase in trace_timeline.phases_of(shown))
     return (
         f"{trace_timeline.sentence(shown)} The picture is to scale; neighbours nearer than a pixel are drawn as one.",
         Drawing("Timeline of a step", trace_timeline.svg(shown), marks),
-        f"{left} more lanes with less time are not drawn." if left else "",
+        f"{left} more lanes with less time are not drawn." if left > 0 else "",
         _gaps_table(shown) if shown.gaps else "There is no gap in it.",
     )
 
 
 def _phases(trace: Trace) -> Bar:
     """The phases' shares of the time."""
-    shares, colours = time_shares(trace.cleaned.kernels, GROUPS["phases_by_time"]), trace_timeline.PHASE_COLOURS
-    by_phase = {each.phase: each.time_ratio for each in shares}
-    shown = [phase for phase in (*colours, *sorted(set(by_phase) - set(colours))) if phase in by_phase]
-    return Bar(
-        tuple(
-            Mark(
-                colours.get(phase, colours[""]),
-                f"{_phase(phase)} {percent(by_phase[phase])}",
-                f"{100 * by_phase[phase]:.3f}",
-            )
-            for phase in shown
-        )
-    )
+    shares = time_shares(trace.cleaned.kernels, GROUPS["phases_by_time"])
+    by_phase, colours = {share["phase"]: share["time_ratio"] for share in shares}, trace_timeline.PHASE_COLOURS
+    phases = (*colours, *sorted(set(by_phase) - set(colours)))
+    shown = [(phase, by_phase[phase]) for phase in phases if phase in by_phase]
+    texts = [(colours.get(phase, colours[""]), f"{_phase(phase)} {percent(share)}", share) for phase, share in shown]
+    return Bar(tuple(Mark(colour, text, f"{100 * share:.3f}") for colour, text, share in texts))
 
 
 def _phase(name: str) -> str:
@@ -130,8 +120,8 @@ def _gaps_table(shown: trace_timeline.Timeline) -> Table:
     rows = tuple(
         (
             si_time((gap.start_ns - shown.begin_ns) / 1e9),
-            _seconds(gap.time_ns / 1e9),
-            _ratio(gap.time_ns / shown.length_ns),
+            TableCell(si_time(gap.time_ns / 1e9), gap.time_ns / 1e9),
+            TableCell(percent(gap.time_ns / shown.length_ns), gap.time_ns / shown.length_ns),
             kernel_words(gap.after, 90),
             kernel_words(gap.before, 90) if gap.before else "the end of the step",
             gap.host or "nothing recorded",
@@ -144,11 +134,3 @@ def _gaps_table(shown: trace_timeline.Timeline) -> Table:
     )
     columns = ("begins at", "lasts", "share", "after", "before", "the host")
     return Table(caption, columns, rows, _WORDS, anchor="gaps-table")
-
-
-def _seconds(value: float) -> TableCell:
-    return TableCell(si_time(value) if value else DASH, value or None)
-
-
-def _ratio(value: float) -> TableCell:
-    return TableCell(percent(value), value)

@@ -19,9 +19,11 @@ and over the time of one they could be above any peak.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
@@ -30,8 +32,6 @@ from analysis.trace.operations import torch_dtype
 from reports.trace.timeline import NO_STEP_TIME, Trace
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cleaning.trace.clean import CleanedTrace
     from reports.trace.timeline import Timeline
     from results.records.counts import OperationInstance
@@ -52,15 +52,14 @@ IMPOSSIBLE = "above_one"
 
 @dataclass(frozen=True)
 class Rate:
-    """The products of one unit: their FLOP, the time of their kernels, and those that were faster than its peak."""
+    """The products of one unit: their FLOP, the time of their kernels, and how many were faster than its peak."""
 
     unit: str
     flop: int
     time_s: float
     peak_flop_per_s: float
-    operations: int
-    above: tuple[int, ...] = ()  # indices of operations faster than the peak
-    indices: tuple[int, ...] = ()  # of all of its operations
+    above: int
+    indices: tuple[int, ...]  # of its operations
 
     @property
     def ratio(self) -> float:
@@ -83,7 +82,13 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
         unit = _unit(instance, rounded)
         if unit in device.peaks and instance.repaired_flop and instance.kernel_time_s:
             found.setdefault(unit, []).append(instance)
-    made = [_rate(unit, mine, device.peaks) for unit, mine in found.items()]
+    made = []
+    for unit, products in found.items():
+        flop_of = [(i.repaired_flop or 0, i.kernel_time_s or 0.0, i.kernels) for i in products]
+        peak = device.peaks[unit]
+        above = sum(flop > peak * (time_s + count * RESOLUTION_S) for flop, time_s, count in flop_of)
+        flop, time_s = sum(flop for flop, _, _ in flop_of), sum(time_s for _, time_s, _ in flop_of)
+        made.append(Rate(unit, flop, time_s, peak, above, tuple(i.index for i in products)))
     return tuple(sorted(made, key=lambda rate: -rate.flop))
 
 
@@ -100,8 +105,8 @@ def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | N
     Of a call the kernels that make products are those that say so by their names, else all.
     """
     kernels = cleaned.kernels
-    mine = {index for rate in rates for index in rate.indices}
-    rows = kernels[kernels["instance"].isin(mine) & (kernels["what"] == "kernel")]
+    indices = {index for rate in rates for index in rate.indices}
+    rows = kernels[kernels["instance"].isin(indices) & (kernels["what"] == "kernel")]
     rows = rows[rows["fault"] != "duplicate_launch"]
     makes = rows["name"].map(makes_products).astype(bool)
     named = rows["instance"].isin(rows.loc[makes, "instance"])
@@ -170,23 +175,6 @@ def utilization(trace: Trace, device: Device | None, shown: Timeline | None) -> 
     return Utilization("", flop, time_s, peak * (1 + sum(map(bool, shown.others.values()))))
 
 
-def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str, float]) -> Rate:
-    peak = peaks[unit]
-    return Rate(
-        unit=unit,
-        flop=sum(instance.repaired_flop or 0 for instance in instances),
-        time_s=sum(instance.kernel_time_s or 0.0 for instance in instances),
-        peak_flop_per_s=peak,
-        operations=len(instances),
-        indices=tuple(i.index for i in instances),
-        above=tuple(
-            i.index
-            for i in instances
-            if (i.repaired_flop or 0) > peak * ((i.kernel_time_s or 0.0) + i.kernels * RESOLUTION_S)
-        ),
-    )
-
-
 def _unit(instance: OperationInstance, rounded: set[int]) -> str:
     """The unit that ran a product; "" where its dtypes are not known."""
     dtype = next((word for word in map(torch_dtype, instance.input_dtypes) if word), "")
@@ -207,19 +195,9 @@ GROUPS = {"kernels_by_time": ("name", "phase"), "modules_by_time": ("module", "p
 """Key of the JSON document → what its rows are grouped by."""
 
 
-@dataclass(frozen=True)
-class TimeShare:
-    """One group. time_s: of all its kernels in the recording; time_ratio: its share of all kernels' time."""
-
-    name: str
-    phase: str
-    kernels: int
-    time_s: float
-    time_ratio: float
-
-
-def time_shares(kernels: pd.DataFrame, columns: Sequence[str]) -> list[TimeShare]:
-    """A TimeShare for each group, the longest first; [] where no times were recorded.
+def time_shares(kernels: pd.DataFrame, columns: Sequence[str]) -> list[dict[Any, Any]]:
+    """A row for each group, the longest first: name, phase, kernels (how many), time_s (of all of them in the
+    recording), time_ratio (of all kernels' time); [] where no times were recorded.
 
     kernels: the table of a cleaned recording. columns: "phase" alone, or a column of names and "phase". Rows that are
     no part of a step (`duplicate_launch`, `autotune`) are left out.
@@ -228,23 +206,9 @@ def time_shares(kernels: pd.DataFrame, columns: Sequence[str]) -> list[TimeShare
     whole_ns = int(rows["time_ns"].sum())
     if whole_ns <= 0:
         return []
-    keys = [rows[name].fillna("").astype(str) for name in columns]
-    found = []
-    for key, mine in rows.groupby(keys, sort=True):
-        time_ns = int(mine["time_ns"].sum())
-        found.append(
-            TimeShare(
-                name=str(key[0]) if len(columns) > 1 else "",
-                phase=str(key[-1]),
-                kernels=len(mine),
-                time_s=time_ns / 1e9,
-                time_ratio=time_ns / whole_ns,
-            )
-        )
-    return sorted(found, key=lambda share: (-share.time_s, share.name, share.phase))
-
-
-def time_document(trace: Trace) -> dict[str, list[dict[str, Any]]]:
-    """Key → rows, for the JSON document."""
-    kernels = trace.cleaned.kernels
-    return {key: [asdict(row) for row in time_shares(kernels, columns)] for key, columns in GROUPS.items()}
+    names = rows[columns[0]].fillna("").astype(str) if len(columns) > 1 else ""
+    rows = pd.DataFrame({"name": names, "phase": rows["phase"].fillna("").astype(str), "time_ns": rows["time_ns"]})
+    groups = rows.groupby(["name", "phase"])["time_ns"].agg(kernels="size", time_ns="sum").reset_index()
+    groups = groups.sort_values(["time_ns", "name", "phase"], ascending=[False, True, True])
+    times_ns = groups.pop("time_ns")
+    return groups.assign(time_s=times_ns / 1e9, time_ratio=times_ns / whole_ns).to_dict("records")

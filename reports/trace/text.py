@@ -30,7 +30,7 @@ from reports.trace.lines import (
     without_count,
 )
 from reports.trace.lines import impossible as impossible
-from reports.trace.rates import GROUPS, rates, time_document, time_ratios, time_shares, utilization
+from reports.trace.rates import GROUPS, rates, time_ratios, time_shares, utilization
 from reports.trace.timeline import Timeline, Trace, has_states, kernel_counts, kernel_words, sentence, timeline
 from results.records import rows as records_rows
 from results.records.counts import Kernel, OperationInstance
@@ -117,7 +117,7 @@ def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
         "assumed_gradients": cleaned.assumed_gradients,
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
-        **time_document(trace),
+        **{key: time_shares(cleaned.kernels, columns) for key, columns in GROUPS.items()},
         "device": trace.device_name or None,
         "step": step,
         "step_time_s": step and step["time_s"],
@@ -386,18 +386,18 @@ def time_tables(trace: Trace, most: int = _LONGEST, letters: int = _KERNEL_LETTE
     found = {}
     for key, head in heads.items():
         rows = time_shares(trace.cleaned.kernels, GROUPS[key])
-        if not rows or (key == "modules_by_time" and not any(row.name for row in rows)):
+        if not rows or (key == "modules_by_time" and not any(row["name"] for row in rows)):
             continue
-        names = [Column(head, wraps=True, right=False, least=24)]
-        names += [Column("phase")] if key != "phases_by_time" else []
-        names += [Column("count"), Column("time", right=True), Column("share", right=True)]
+        columns = [Column(head, wraps=True, right=False, least=24), Column("phase")]
+        columns += [Column("count"), Column("time", right=True), Column("share", right=True)]
         lines = []
         for row in rows[:most]:
-            name = kernel_words(row.name, letters) if key == "kernels_by_time" else row.name
-            start = (fitting(name or DASH, letters), row.phase or DASH)
-            numbers = (str(row.kernels), si_time(row.time_s), percent(row.time_ratio))
-            lines.append([*(start if key != "phases_by_time" else start[1:]), *numbers])
-        found[key] = TextTable(names, lines)
+            name = kernel_words(row["name"], letters) if key == "kernels_by_time" else row["name"]
+            numbers = (str(row["kernels"]), si_time(row["time_s"]), percent(row["time_ratio"]))
+            lines.append([fitting(name or DASH, letters), row["phase"] or DASH, *numbers])
+        if key == "phases_by_time":
+            columns, lines = [columns[0], *columns[2:]], [line[1:] for line in lines]
+        found[key] = TextTable(columns, lines)
     return found
 
 

@@ -1,4 +1,4 @@
-"""One step of a recorded profile in time, to scale: what ran on each stream, the gaps between, and what lies outside.
+"""One step of a recorded profile in time, to scale: what ran on each stream, and the gaps between.
 
 The step shown is the middle one of those marked, from the start of its first kernel to that of the next step's first
 kernel; without marks it is the whole recording. Lanes are the streams of the device with the most kernel time; of a
@@ -13,7 +13,7 @@ is time outside of recorded operators, and not idle time of the processor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
@@ -112,24 +112,14 @@ _HOST_NAMES = 2
 
 
 @dataclass(frozen=True)
-class Span:
-    """What ran without a visible break: neighbours of one phase, as one. Times are ns of the recording's clock."""
-
-    phase: str
-    start_ns: int
-    end_ns: int
-    kernels: int
-    name: str
-    inside: bool  # belongs to the step that is shown
-
-
-@dataclass(frozen=True)
 class Lane:
-    """One stream or thread. busy_ns: the time of its kernels in the window."""
+    """One stream or thread. busy_ns: the time of its kernels in the window. spans: what ran without a visible break,
+    neighbours of one phase as one: phase, start_ns, end_ns, kernels (how many), name (of the first), inside (it belongs
+    to the step that is shown)."""
 
     name: str
     busy_ns: int
-    spans: tuple[Span, ...]
+    spans: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -145,22 +135,13 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Outside:
-    """Kernels that belong to no marked step: how many, their time, and where they lie."""
-
-    where: str
-    kernels: int
-    time_ns: int
-
-
-@dataclass(frozen=True)
 class Timeline:
     """The window that is shown.
 
     step: the recorder's number; None: no step is marked. busy_ns: time in which any lane ran something; kernels_ns: of
-    it, that in which a kernel ran. lanes_left_out: those beyond MOST_LANES. is_last: no kernel of a later step says
-    where the step ends, so that it is shown up to the end of its last kernel. others: number of each other device that
-    ran kernels in the window → their time in it, ns.
+    it, that in which a kernel ran. is_last: no kernel of a later step says where the step ends, so that it is shown up
+    to the end of its last kernel. others: number of each other device that ran kernels in the window → their time in
+    it, ns.
     """
 
     step: int | None
@@ -171,9 +152,7 @@ class Timeline:
     kernels_ns: int
     lanes: tuple[Lane, ...]
     gaps: tuple[Gap, ...]
-    outside: tuple[Outside, ...]
     calls: bool
-    lanes_left_out: int = 0
     is_last: bool = False
     device: int = -1
     others: Mapping[int, int] = field(default_factory=dict)
@@ -214,11 +193,9 @@ def timeline(trace: Trace) -> Timeline | None:
         end_ns=end,
         busy_ns=_covered(shown, end),
         kernels_ns=_covered(shown[shown["what"].isin(("kernel", "call"))], end),
-        lanes=tuple(lanes[:MOST_LANES]),
+        lanes=tuple(lanes),
         gaps=_gaps(shown, end, trace.host),
-        outside=tuple(_outside(kernels, steps)) if step is not None else (),
         calls=bool((kernels["what"] == "call").any()),
-        lanes_left_out=max(0, len(lanes) - MOST_LANES),
         device=device,
         others={
             number: _covered(others[(others["what"] == "kernel") & (others["device"] == number)], end)
@@ -289,53 +266,30 @@ def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
 def _lanes(shown: pd.DataFrame, inside: pd.Series[bool] | None, finest_ns: float) -> list[Lane]:
     """The streams, or threads of operator calls, the busiest first."""
     calls = bool((shown["what"] == "call").any())
-    keys = shown["launch_thread" if calls and "launch_thread" in shown else "stream"]
+    word = "thread" if calls else "stream"
+    shown = shown.assign(
+        inside=True if inside is None else inside,
+        phase=shown["phase"].fillna(""),
+        end=shown["start_ns"] + shown["time_ns"],
+    )
     found = []
-    for key, mine in shown.groupby(keys):
-        word = "thread" if calls else "stream"
-        own = None if inside is None else inside.loc[mine.index].tolist()
-        found.append(
-            Lane(
-                f"{word} {int(key)}" if key >= 0 else f"{word} unknown",
-                int(mine["time_ns"].sum()),
-                tuple(_spans(mine, own, finest_ns)),
-            )
+    lane = "launch_thread" if calls and "launch_thread" in shown else "stream"
+    for _, rows in shown.groupby(lane):
+        reach = rows["end"].cummax().shift()
+        begins = (rows["start_ns"] - reach >= finest_ns) | reach.isna()
+        begins |= (rows["phase"] != rows["phase"].shift()) | (rows["inside"] != rows["inside"].shift())
+        spans = rows.groupby(begins.cumsum()).agg(
+            phase=("phase", "first"),
+            start_ns=("start_ns", "first"),
+            end_ns=("end", "max"),
+            kernels=("name", "size"),
+            name=("name", "first"),
+            inside=("inside", "first"),
         )
+        number = int(rows[lane].iloc[0])
+        name = f"{word} {number}" if number >= 0 else f"{word} unknown"
+        found.append(Lane(name, int(rows["time_ns"].sum()), spans))
     return sorted(found, key=lambda lane: (-lane.busy_ns, lane.name))
-
-
-def _spans(mine: pd.DataFrame, inside: Sequence[bool] | None, finest_ns: float) -> Iterator[Span]:
-    """Kernels of one lane; those of one phase that stand nearer than a pixel are one."""
-    columns = ("phase", "start_ns", "time_ns", "name")
-    open_: Span | None = None
-    for at, (phase, start, time, name) in enumerate(zip(*(mine[c].tolist() for c in columns), strict=True)):
-        own = inside is None or inside[at]
-        new = Span(phase or "", start, start + time, 1, name, own)
-        if open_ is None:
-            open_ = new
-        elif (open_.phase, open_.inside) == (new.phase, own) and start - open_.end_ns < finest_ns:
-            end = max(open_.end_ns, new.end_ns)
-            open_ = Span(new.phase, open_.start_ns, end, open_.kernels + 1, open_.name, own)
-        else:
-            yield open_
-            open_ = new
-    if open_ is not None:
-        yield open_
-
-
-def _outside(kernels: pd.DataFrame, steps: pd.Series[float]) -> Iterator[Outside]:
-    """Kernels of no marked step, by whether they began before the first, after the last, or between."""
-    marked = kernels[steps.notna()]
-    lost = kernels[steps.isna()]
-    first, last = int(marked["start_ns"].min()), int(marked["start_ns"].max())
-    places = {
-        "before the first marked step": lost[lost["start_ns"] < first],
-        "among the kernels of marked steps": lost[(lost["start_ns"] >= first) & (lost["start_ns"] <= last)],
-        "after the last marked step": lost[lost["start_ns"] > last],
-    }
-    for where, mine in places.items():
-        if len(mine):
-            yield Outside(where, len(mine), int(mine["time_ns"].sum()))
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
@@ -343,15 +297,16 @@ def _outside(kernels: pd.DataFrame, steps: pd.Series[float]) -> Iterator[Outside
 
 def svg(timeline: Timeline) -> str:
     """The picture as an SVG element, a lane below the other, with a scale above them."""
-    height = HEAD + LANE * len(timeline.lanes)
+    lanes = timeline.lanes[:MOST_LANES]
+    height = HEAD + LANE * len(lanes)
     head = f'<svg class="icicle" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_SAYS}">'
-    drawn = [part for at, lane in enumerate(timeline.lanes) for part in _lane_svg(lane, at, timeline)]
+    drawn = [part for at, lane in enumerate(lanes) for part in _lane_svg(lane, at, timeline)]
     return "\n".join([head, *_scale(timeline, height), *drawn, "</svg>"])
 
 
 def phases_of(timeline: Timeline) -> list[str]:
     """The phases that are drawn, in the order of a step."""
-    present = {span.phase if span.inside else "" for lane in timeline.lanes for span in lane.spans}
+    present = {phase for lane in timeline.lanes for phase in lane.spans["phase"].where(lane.spans["inside"], "")}
     return [phase for phase in PHASE_COLOURS if phase in present]
 
 
@@ -371,23 +326,19 @@ def _lane_svg(lane: Lane, at: int, timeline: Timeline) -> Iterator[str]:
     y = HEAD + at * LANE
     per_ns = (WIDTH - LABEL) / timeline.length_ns
     yield f'<text x="0" y="{y + LANE * 0.62:.1f}" class="soft">{escape(fitting(lane.name, 14))}</text>'
-    for span in lane.spans:
-        x = LABEL + (span.start_ns - timeline.begin_ns) * per_ns
-        width = max((min(span.end_ns, timeline.end_ns) - span.start_ns) * per_ns, 0.4)
-        colour = PHASE_COLOURS.get(span.phase, PHASE_COLOURS[""]) if span.inside else PHASE_COLOURS[""]
+    for phase, start_ns, end_ns, kernels, first, inside in lane.spans.to_numpy(object).tolist():
+        x = LABEL + (start_ns - timeline.begin_ns) * per_ns
+        width = max((min(end_ns, timeline.end_ns) - start_ns) * per_ns, 0.4)
+        colour = PHASE_COLOURS.get(phase, PHASE_COLOURS[""]) if inside else PHASE_COLOURS[""]
+        name = kernel_words(first, _NAME_LETTERS)
+        what = f"{kernels} in a row, the first {name}" if kernels > 1 else name
+        where = PHASE_WORDS.get(phase, phase) + ("" if inside else ", of no step or another one")
+        times = f"{si_time((end_ns - start_ns) / 1e9)} from {si_time((start_ns - timeline.begin_ns) / 1e9)}"
+        tip = f"{what}\n{where}, {times}"
         yield (
-            f'<g><title>{escape(_tip(span, timeline))}</title><rect x="{x:.2f}" y="{y + 3}" width="{width:.2f}" '
+            f'<g><title>{escape(tip)}</title><rect x="{x:.2f}" y="{y + 3}" width="{width:.2f}" '
             f'height="{LANE - 6}" fill="{colour}"/></g>'
         )
-
-
-def _tip(span: Span, timeline: Timeline) -> str:
-    what = kernel_words(span.name, _NAME_LETTERS)
-    if span.kernels > 1:
-        what = f"{span.kernels} in a row, the first {what}"
-    where = PHASE_WORDS.get(span.phase, span.phase) + ("" if span.inside else ", of no step or another one")
-    times = f"{si_time((span.end_ns - span.start_ns) / 1e9)} from {si_time((span.start_ns - timeline.begin_ns) / 1e9)}"
-    return f"{what}\n{where}, {times}"
 
 
 _SAYS = "Timeline of one step: a lane for each stream or thread, time across and to scale, a colour for each phase"
@@ -412,13 +363,3 @@ def sentence(timeline: Timeline) -> str:
     )
     device = f" of device {timeline.device}" if timeline.others else ""
     return f"{where}: {si_time(timeline.length_ns / 1e9)}, of which {ran}{device}{alone}; {rest}.{others}"
-
-
-def outside_sentences(timeline: Timeline, whole_ns: int) -> list[str]:
-    """A sentence for each place outside of the marked steps in which kernels ran. whole_ns: time of all kernels."""
-    what = "operator calls" if timeline.calls else "kernels"
-    return [
-        f"{each.kernels} {what if each.kernels > 1 else what[:-1]} {each.where}: {si_time(each.time_ns / 1e9)}, "
-        f"{percent(each.time_ns / whole_ns)} of the time of all {what}."
-        for each in timeline.outside
-    ]
