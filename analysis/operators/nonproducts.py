@@ -1,287 +1,364 @@
-"""Shape functions for what is no product: normalisation, softmax, pooling, sampling, losses, optimizers, transforms.
+"""What is no product, from an Operation: per element, normalisation, softmax, losses, optimizers, transforms, algebra.
 
 All of it is other FLOP, by the convention of `analysis/operators/products.py`. Constants are derived beside them, for
-the arithmetic as PyTorch decomposes it into elementary operations; a fused kernel may need fewer. Operations with a
-constant number of operations per element are in `analysis/operators/registry.py`.
+the arithmetic as PyTorch decomposes it into elementary operations; a fused kernel may need fewer. Integers and bools
+cost nothing. Which name has which function, and what has a constant per element, is in
+`analysis/operators/registry.py`.
 """
 
 import math
-from collections.abc import Sequence
 from math import prod
-from typing import Any
 
-from analysis.operators.cost import Cost, Size
-from analysis.operators.products import Shape, exact_ratio, scalars
+from analysis.operators.cost import (
+    ZERO,
+    Cost,
+    Size,
+    Sizes,
+    attribute,
+    computes,
+    first,
+    has,
+    has_any,
+    needed,
+    numel,
+    output,
+    output_mask,
+    shape,
+    shapes_in,
+)
+from analysis.operators.products import exact_ratio, scalars
+from results.records.counts import Operation
 
-# --- normalisation: N elements, C channels, R rows (what one mean is taken over), G groups of one sample -------------
-
-
-def batch_norm(numel: Size, channels: Size, training: bool, affine: bool = True, tracked: bool = False) -> Cost:
-    """Training: variance 4N, mean N, x - mean N, · rstd N, + eps, rsqrt and ÷ n 3C. Evaluation: the mean and variance
-    are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each where they are tracked."""
-    own = 7 * numel + 3 * channels if training else 2 * numel + 2 * channels
-    return scalars(own + 2 * numel * int(affine) + 6 * channels * int(training and tracked))
-
-
-def batch_norm_backward(numel: Size, channels: Size, training: bool, output_mask: Sequence[bool]) -> Cost:
-    """Training: sums of g and g·(x - mean) 4N, which are the bias's and weight's gradient too; the gradient of the
-    input 5N; 6C for factors of a channel. Evaluation: input N + 2C; weight and bias 4N + 2C."""
-    grad_input, grad_weight, grad_bias = output_mask
-    parameters = grad_weight or grad_bias
-    if training:
-        return scalars(4 * numel + 6 * channels + 5 * numel * int(grad_input))
-    return scalars((numel + 2 * channels) * int(grad_input) + (4 * numel + 2 * channels) * int(parameters))
-
-
-def layer_norm(numel: Size, rows: Size, weight: bool = True, bias: bool = True) -> Cost:
-    """Variance 4N, mean N, x - mean N, · rstd N; ÷ n, + eps and rsqrt 3R; weight N, bias N."""
-    return scalars((7 + int(weight) + int(bias)) * numel + 3 * rows)
+# --- per element -----------------------------------------------------------------------------------------------------
 
 
-def layer_norm_backward(numel: Size, rows: Size, weight: bool, output_mask: Sequence[bool]) -> Cost:
+def added_outer_product(operation: Operation) -> Cost:
+    """addr: elementwise as `outer` is, for nothing is summed: a multiplication, and what `addmm` does beside."""
+    beta, alpha = attribute(operation, "beta", 1), attribute(operation, "alpha", 1)
+    return scalars(numel(output(operation)) * (1 + (beta != 0) + (beta not in (0, 1)) + (alpha != 1)))
+
+
+def free(_operation: Operation) -> Cost:
+    """No arithmetic, on purpose."""
+    return ZERO
+
+
+def per_output(each: int, operation: Operation) -> Cost:
+    """`each` operations for every element of the first output."""
+    return scalars(each * numel(output(operation))) if computes(operation) else ZERO
+
+
+def per_input(each: int, operation: Operation) -> Cost:
+    """`each` operations for every element of the first input, or of all tensors of it if it is a list."""
+    if not computes(operation):
+        return ZERO
+    return scalars(each * (_listed(operation) if "[" in operation.input_names[0] else numel(first(operation))))
+
+
+def per_list(each: int, operation: Operation) -> Cost:
+    """`each` operations for every element of every tensor of the list `self`, or of the only list there is."""
+    return scalars(each * _listed(operation)) if computes(operation) else ZERO
+
+
+def _listed(operation: Operation) -> Size:
+    lists = [name.partition("[")[0] for name in operation.input_names if "[" in name]
+    if not lists:
+        return 0
+    return sum(numel(form) for form in shapes_in(operation, "self" if "self" in lists else lists[0]))
+
+
+def scaled_sum(operation: Operation) -> Cost:
+    """add, sub, rsub, index_add, _foreach_add, …: an addition, and a multiplication where alpha is not 1."""
+    each = 1 + int(attribute(operation, "alpha", 1) != 1)
+    return (per_list if operation.name.startswith("aten._foreach_") else per_output)(each, operation)
+
+
+def scaled_product_sum(operation: Operation) -> Cost:
+    """addcmul, addcdiv: a product or quotient, an addition, and a multiplication where the factor is not 1."""
+    each = 2 + int("scalars" in operation.attributes or attribute(operation, "value", 1) != 1)
+    return (per_list if operation.name.startswith("aten._foreach_") else per_output)(each, operation)
+
+
+def gelu(erf: int, tanh: int, operation: Operation) -> Cost:
+    """gelu: 0.5·x·(1 + erf(x·c)): 3 ·, erf, +; with tanh(c·(x + a·x³)) in place of erf 6 ·, tanh, 2 +. Its gradient:
+    with erf 7 ·, erf, exp, 2 +; with tanh 12 ·, tanh, 4 +, -."""
+    return per_output(tanh if attribute(operation, "approximate") == "tanh" else erf, operation)
+
+
+def dropout(operation: Operation) -> Cost:
+    """The mask divided by 1 - p and multiplied: 2 for each element; nothing in evaluation. Drawing numbers is 0."""
+    return per_output(2, operation) if attribute(operation, "train", True) else ZERO
+
+
+def clamp(operation: Operation) -> Cost:
+    """One comparison for each bound that is given."""
+    bounds = sum(has(operation, bound) or attribute(operation, bound) is not None for bound in ("min", "max"))
+    return per_output(bounds, operation)
+
+
+def maximum(operation: Operation) -> Cost:
+    """max and min: of two tensors elementwise, else a reduction."""
+    return per_output(1, operation) if has(operation, "other") else per_input(1, operation)
+
+
+def reduction(each: int, each_output: int, operation: Operation) -> Cost:
+    """`each` for every input element; for each output element a division (mean), a root (std, vector norms), or a
+    logarithm and a sum (logsumexp)."""
+    return per_input(each, operation) + per_output(each_output, operation)
+
+
+def accumulated(operation: Operation) -> Cost:
+    """scatter_add, scatter_reduce, index_put with accumulate: an addition for each element of the source."""
+    if not computes(operation) or not attribute(operation, "accumulate", True):
+        return ZERO
+    return scalars(numel(shape(operation, "src", "source", "values")))
+
+
+def bags(operation: Operation) -> Cost:
+    """embedding_bag, forward and backward: an addition for each element of each gathered row."""
+    return scalars(numel(shape(operation, "indices")) * shape(operation, "weight", "grad")[-1])
+
+
+# --- normalisation and softmax: N elements, C channels, R rows (what one mean is taken over) -------------------------
+
+
+def batch_norm(operation: Operation) -> Cost:
+    """Every backend's. Training: variance 4N, mean N, x - mean N, · rstd N, + eps, rsqrt and ÷ n 3C. Evaluation: the
+    mean and variance are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each where they are tracked.
+    `training` says which; two operations have it in their name."""
+    form = shape(operation, "input")
+    training = bool(attribute(operation, "training", operation.name == "aten._batch_norm_with_update"))
+    return _batch_norm(operation, form[1], training, has(operation, "running_mean"))
+
+
+def instance_norm(operation: Operation) -> Cost:
+    """instance_norm kept whole: a batch norm over the channels of each sample."""
+    form = shape(operation, "input")
+    return _batch_norm(operation, form[0] * form[1], bool(attribute(operation, "use_input_stats", True)), False)
+
+
+def _batch_norm(operation: Operation, channels: Size, training: bool, tracked: bool) -> Cost:
+    size, affine = numel(shape(operation, "input")), has(operation, "weight")
+    own = 7 * size + 3 * channels if training else 2 * size + 2 * channels
+    return scalars(own + 2 * size * int(affine) + 6 * channels * int(training and tracked))
+
+
+def batch_norm_backward(operation: Operation) -> Cost:
+    """Every backend's; cuDNN's and MIOpen's always train and compute all gradients. Training: sums of g and g·(x -
+    mean) 4N, which are the bias's and weight's gradient too; the gradient of the input 5N; 6C for factors of a channel.
+    Evaluation: input N + 2C; weight and bias 4N + 2C."""
+    form = shape(operation, "input")
+    size, channels = numel(form), form[1]
+    grad_input, grad_weight, grad_bias = output_mask(operation)
+    if attribute(operation, "train", attribute(operation, "update", True)):
+        return scalars(4 * size + 6 * channels + 5 * size * int(grad_input))
+    parameters = int(grad_weight or grad_bias)
+    return scalars((size + 2 * channels) * int(grad_input) + (4 * size + 2 * channels) * parameters)
+
+
+def per_statistic(operation: Operation) -> Cost:
+    """Statistics of several devices joined, or tracked: about 10 operations for each channel."""
+    return scalars(10 * numel(output(operation)))
+
+
+def layer_norm(operation: Operation) -> Cost:
+    """Variance 4N, mean N, x - mean N, · rstd N; ÷ n, + eps and rsqrt 3R; weight N, bias N. Rows are what is left when
+    the normalised dimensions are taken away."""
+    size, rows = _rows(operation)
+    return scalars((7 + int(has(operation, "weight")) + int(has(operation, "bias"))) * size + 3 * rows)
+
+
+def layer_norm_backward(operation: Operation) -> Cost:
     """x̂ 2N; input: two sums with their products 3N, and 5N + R to combine them, weight N; weight's gradient g·x̂ summed
     2N; bias's N."""
-    grad_input, grad_weight, grad_bias = output_mask
-    own = (8 + int(weight)) * numel + rows if grad_input else 0
-    return scalars(2 * numel + own + 2 * numel * int(grad_weight) + numel * int(grad_bias))
+    size, rows = _rows(operation)
+    grad_input, grad_weight, grad_bias = output_mask(operation)
+    own = (8 + int(has(operation, "weight"))) * size + rows if grad_input else 0
+    return scalars(2 * size + own + 2 * size * int(grad_weight) + size * int(grad_bias))
 
 
-def group_norm(numel: Size, sample_channels: Size, sample_groups: Size) -> Cost:
+def group_norm(operation: Operation) -> Cost:
     """Variance 4N, mean N; weight and mean folded into one factor and one term for each channel of each sample, 3 of
     them and 4 for each group; then a multiplication and an addition 2N."""
-    return scalars(7 * numel + 3 * sample_channels + 4 * sample_groups)
+    form, groups = shape(operation, "input"), attribute(operation, "group") or needed(operation, "num_groups")
+    return scalars(7 * numel(form) + 3 * form[0] * form[1] + 4 * form[0] * groups)
 
 
-def group_norm_backward(numel: Size, sample_channels: Size, sample_groups: Size) -> Cost:
+def group_norm_backward(operation: Operation) -> Cost:
     """Sums of g and of g·x 3N; g·a + x·b + c 4N; folding, about 12 for each channel of each sample, 9 for a group."""
-    return scalars(7 * numel + 12 * sample_channels + 9 * sample_groups)
+    form = shape(operation, "input")
+    return scalars(7 * numel(form) + 12 * form[0] * form[1] + 9 * form[0] * needed(operation, "group"))
 
 
-def rms_norm(numel: Size, rows: Size, weight: bool = True) -> Cost:
+def rms_norm(operation: Operation) -> Cost:
     """Squares N, mean N, · rstd N, weight N; ÷ n, + eps and rsqrt 3R."""
-    return scalars((3 + int(weight)) * numel + 3 * rows)
+    size, rows = _rows(operation)
+    return scalars((3 + int(has(operation, "weight"))) * size + 3 * rows)
 
 
-def rms_norm_backward(numel: Size, rows: Size, weight: bool = True) -> Cost:
+def rms_norm_backward(operation: Operation) -> Cost:
     """x̂, the mean of x̂·g and their combination 7N + 3R; with a weight its gradient 2N and the factor N."""
-    return scalars((7 + 3 * int(weight)) * numel + 3 * rows)
+    size, rows = _rows(operation)
+    return scalars((7 + 3 * int(has(operation, "weight"))) * size + 3 * rows)
 
 
-def weight_norm(numel: Size, rows: Size) -> Cost:
-    """Norm 2N + R, g ÷ norm R, v · that N."""
-    return scalars(3 * numel + 2 * rows)
+def _rows(operation: Operation) -> tuple[Size, Size]:
+    """Elements, and rows of them that have one mean each."""
+    size = numel(shape(operation, "input"))
+    return size, exact_ratio(size, prod(needed(operation, "normalized_shape")))
 
 
-def weight_norm_backward(numel: Size, rows: Size) -> Cost:
+def weight_norm(operation: Operation) -> Cost:
+    """_weight_norm_interface of v and its norms g: norm 2N + R, g ÷ norm R, v · that N."""
+    return scalars(3 * numel(shape(operation, "v")) + 2 * numel(shape(operation, "g")))
+
+
+def weight_norm_backward(operation: Operation) -> Cost:
     """Sum of g·v 2N; g·a - v·b 3N; 4 factors for each row."""
-    return scalars(5 * numel + 4 * rows)
+    return scalars(5 * numel(shape(operation, "saved_v")) + 4 * numel(shape(operation, "saved_g")))
 
 
-# --- softmax and losses ----------------------------------------------------------------------------------------------
-
-
-def softmax(numel: Size) -> Cost:
+def softmax(operation: Operation) -> Cost:
     """Maximum N, x - max N, exp N, sum N, ÷ N."""
-    return scalars(5 * numel)
+    return scalars(5 * numel(output(operation)))
 
 
-def log_softmax(numel: Size, rows: Size) -> Cost:
-    """Maximum N, x - max N, exp N, sum N, - log(sum) N; a log for each row."""
-    return scalars(5 * numel + rows)
-
-
-def softmax_backward(numel: Size) -> Cost:
+def softmax_backward(operation: Operation) -> Cost:
     """y·g N, sum N, y · sum N, difference N; of log_softmax exp N, sum N, product N, difference N."""
-    return scalars(4 * numel)
+    return scalars(4 * numel(output(operation)))
 
 
-def nll_loss(rows: Size, reduced: bool = True) -> Cost:
-    """Negation R; if reduced, the sums of losses and of weights 2R and a division."""
-    return scalars(3 * rows + 1 if reduced else rows)
+def log_softmax(operation: Operation) -> Cost:
+    """Maximum N, x - max N, exp N, sum N, - log(sum) N; a log for each row along `dim`."""
+    form = output(operation)
+    return scalars(5 * numel(form) + _along(form, needed(operation, "dim")))
 
 
-def nll_loss_backward(numel: Size) -> Cost:
+def _along(form: Sizes, dim: int) -> Size:
+    return exact_ratio(numel(form), form[dim]) if form else 1
+
+
+# --- losses ----------------------------------------------------------------------------------------------------------
+
+
+def nll_loss(operation: Operation) -> Cost:
+    """nll_loss_forward, nll_loss2d_forward. Negation R; unless reduction is 0 (none) the sums of losses and of weights
+    2R and a division."""
+    rows = numel(shape(operation, "target"))
+    return scalars(3 * rows + 1 if attribute(operation, "reduction", 1) != 0 else rows)
+
+
+def nll_loss_backward(operation: Operation) -> Cost:
     """The gradient divided by the weight's sum, and multiplied into every element."""
-    return scalars(numel + 1)
+    return scalars(numel(output(operation)) + 1)
 
 
-def cross_entropy(numel: Size, rows: Size) -> Cost:
-    """log_softmax and nll_loss."""
-    return log_softmax(numel, rows) + nll_loss(rows)
+def cross_entropy(operation: Operation) -> Cost:
+    """cross_entropy_loss kept whole (inference mode): log_softmax and nll_loss; classes are dimension 1, or the only
+    one."""
+    form = shape(operation, "self")
+    rows = _along(form, 1 if len(form) > 1 else 0)
+    return scalars(5 * numel(form) + rows + 3 * rows + 1)
 
 
-def ctc_loss(steps: Size, targets: Size) -> Cost:
-    """One pass of the forward-backward algorithm for one sequence: `steps` time steps, 2·S + 1 states for S targets.
-
-    A state's log-sum-exp of three: 2 maxima, 3 differences, 3 exp, 2 additions, log, + maximum; and + log p: 13.
-    """
-    return scalars(steps * (2 * targets + 1) * 13)
-
-
-# --- pooling and sampling --------------------------------------------------------------------------------------------
-
-
-def max_pool(out_numel: Size, taps: Size) -> Cost:
-    """taps - 1 comparisons for each output element: the first tap is only taken."""
-    return scalars(out_numel * (taps - 1))
-
-
-def avg_pool(out_numel: Size, taps: Size) -> Cost:
-    """A sum over the taps and a division; backward the division and an addition for each tap."""
-    return scalars(out_numel * (taps + 1))
-
-
-def adaptive_taps(in_sizes: Shape, out_sizes: Shape) -> Size:
-    """Taps of all windows of an adaptive pool together: window i of n spans ⌊i·L/n⌋ to ⌈(i + 1)·L/n⌉.
-
-    Windows overlap where n does not divide L. For symbolic sizes L taps are taken, as if it did.
-    """
-
-    def one(length: Size, count: Size) -> Size:
-        if not (isinstance(length, int) and isinstance(count, int)):
-            return length
-        return sum(-(-(i + 1) * length // count) - i * length // count for i in range(count))
-
-    return prod(one(length, count) for length, count in zip(in_sizes, out_sizes, strict=True))
-
-
-def adaptive_max_pool(planes: Size, in_sizes: Shape, out_sizes: Shape) -> Cost:
-    """Comparisons of an adaptive maximum: taps of all windows less one for each. planes: N · C."""
-    return scalars(planes * (adaptive_taps(in_sizes, out_sizes) - prod(out_sizes)))
-
-
-def adaptive_avg_pool(planes: Size, in_sizes: Shape, out_sizes: Shape) -> Cost:
-    """Additions of an adaptive mean and its divisions. planes: N · C."""
-    return scalars(planes * (adaptive_taps(in_sizes, out_sizes) + prod(out_sizes)))
-
-
-def interpolate(out_numel: Size, taps: Size) -> Cost:
-    """A weighted sum of `taps` pixels for each output element: nearest 1 (a copy, nothing), linear 2, bilinear 4,
-    trilinear 8, bicubic 16. The weights are shared by all channels and not counted."""
-    return scalars(out_numel * (2 * taps - 1)) if taps != 1 else scalars(0)
-
-
-def interpolate_backward(grad_out_numel: Size, taps: Size) -> Cost:
-    """A multiply-add into each tap; of nearest only the addition."""
-    return scalars(grad_out_numel * (2 * taps if taps != 1 else 1))
-
-
-def grid_sample(out_numel: Size, points: Size, dimensions: int) -> Cost:
-    """Bilinear (trilinear) sampling: 2^d taps for each output element; for each point of the grid, 4 operations a
-    coordinate to map it to pixels, 3 to split it, and the products of the taps' weights."""
-    taps = 2**dimensions
-    return interpolate(out_numel, taps) + scalars(points * (7 * dimensions + taps * (dimensions - 1)))
-
-
-def grid_sample_backward(out_numel: Size, dimensions: int) -> Cost:
-    """For each element and tap a multiply-add into the image, and one into each coordinate."""
-    return scalars(out_numel * 2 * 2**dimensions * (1 + dimensions))
-
-
-def roi_align(out_numel: Size, samples: Size) -> Cost:
-    """The mean of `samples` bilinear samples (7 each, and the addition) for each output element."""
-    return scalars(out_numel * (8 * samples + 1))
-
-
-def roi_align_backward(grad_out_numel: Size, samples: Size) -> Cost:
-    """The division, and a multiply-add into 4 pixels for each sample."""
-    return scalars(grad_out_numel * (8 * samples + 1))
-
-
-def box_suppression(boxes: Size) -> Cost:
-    """Non-maximum suppression if no box is dropped early, an upper bound: for each pair corners 4, width and height 4,
-    intersection 1, union 2, ratio 1, comparison 1."""
-    return scalars(exact_ratio(boxes * (boxes - 1), 2) * 13)
-
-
-def pair_distances(pairs: Size, width: Size) -> Cost:
-    """p-norm distances pair by pair: difference, power or absolute value, sum; and a root for each pair."""
-    return scalars(pairs * (3 * width + 1))
-
-
-def pair_distances_backward(pairs: Size, width: Size) -> Cost:
-    """Difference, two products and a sum for each coordinate of each pair."""
-    return scalars(pairs * width * 4)
+def ctc_loss(operation: Operation) -> Cost:
+    """_ctc_loss: for each sequence one pass of the forward-backward algorithm: its time steps × (2·S + 1) states for S
+    targets. A state's log-sum-exp of three: 2 maxima, 3 differences, 3 exp, 2 additions, log, + maximum; and + log p:
+    13. The backward pass runs the recursion the other way and then takes exp of every log probability. Lengths that are
+    tensors are taken as the longest possible: all sequences' steps, of one cost each."""
+    form = shape(operation, "log_probs")
+    steps, targets = attribute(operation, "input_lengths"), attribute(operation, "target_lengths")
+    if not (steps and targets):
+        steps, targets = [form[0] * (form[1] if len(form) == 3 else 1)], [shape(operation, "targets")[-1]]
+    states = sum(step * (2 * target + 1) for step, target in zip(steps, targets, strict=True))
+    return scalars(states * 13 + (3 * numel(form) if operation.name.endswith("backward") else 0))
 
 
 # --- optimizers ------------------------------------------------------------------------------------------------------
 
 
-def sgd(numel: Size, settings: dict[str, Any]) -> Cost:
-    """w -= lr·g 2. weight_decay 2; momentum m·b + g 2 (3 with dampening; the first step copies); nesterov 2;
-    maximize 1; a gradient scale 1. settings: the arguments of `_fused_sgd_`."""
-    each = 2 + _common(settings)
+def sgd(operation: Operation) -> Cost:
+    """_fused_sgd_: w -= lr·g 2. weight_decay 2; momentum m·b + g 2 (3 with dampening; the first step copies); nesterov
+    2; maximize 1; a gradient scale 1."""
+    settings = operation.attributes
+    each = 2 + _common(operation)
     if settings.get("momentum") and not settings.get("is_first_step"):
         each += 3 if settings.get("dampening") else 2
     if settings.get("nesterov"):
         each += 2
-    return scalars(numel * (each + (2 if settings.get("weight_decay") else 0)))
+    return scalars(_listed(operation) * (each + (2 if settings.get("weight_decay") else 0)))
 
 
-def adam(numel: Size, settings: dict[str, Any], decoupled: bool = False) -> Cost:
-    """First moment lerp 3, second β·v + (1 - β)·g·g 4, √v ÷ c + eps 3, w -= s·m ÷ that 3: 13. weight_decay 2, decoupled
-    (AdamW) 1; amsgrad 1; maximize 1; a gradient scale 1. settings: the arguments of `_fused_adam_`."""
-    each = 13 + _common(settings) + int(bool(settings.get("amsgrad")))
-    return scalars(numel * (each + ((1 if decoupled else 2) if settings.get("weight_decay") else 0)))
+def adam(decay: int, operation: Operation) -> Cost:
+    """_fused_adam_: first moment lerp 3, second β·v + (1 - β)·g·g 4, √v ÷ c + eps 3, w -= s·m ÷ that 3: 13.
+    weight_decay 2, decoupled (AdamW) 1; amsgrad 1; maximize 1; a gradient scale 1. decay: of a weight decay."""
+    settings = operation.attributes
+    each = 13 + _common(operation) + int(bool(settings.get("amsgrad")))
+    return scalars(_listed(operation) * (each + (decay if settings.get("weight_decay") else 0)))
 
 
-def adagrad(numel: Size, settings: dict[str, Any]) -> Cost:
+def adagrad(operation: Operation) -> Cost:
     """Sum of squares 2, √ + eps 2, w -= lr·g ÷ that 3; weight_decay 2; maximize 1; a gradient scale 1."""
-    return scalars(numel * (7 + _common(settings) + (2 if settings.get("weight_decay") else 0)))
+    decay = 2 if operation.attributes.get("weight_decay") else 0
+    return scalars(_listed(operation) * (7 + _common(operation) + decay))
 
 
-def _common(settings: dict[str, Any]) -> int:
-    return int(bool(settings.get("maximize"))) + int(bool(settings.get("grad_scale")))
+def _common(operation: Operation) -> int:
+    return int(bool(operation.attributes.get("maximize"))) + int(has_any(operation, "grad_scale"))
 
 
 # --- transforms and linear algebra -----------------------------------------------------------------------------------
 
 
-def fft(numel: Size, length: Size, real: bool = False) -> Cost:
-    """Fourier transforms of `length` points over `numel` elements: 5·n·log2(n) FLOP for n complex points, half of it if
-    one side is real. The usual estimate (radix 2); rounded to an int, exact where the length is a power of 2."""
-    if isinstance(numel, int) and isinstance(length, int):
-        return scalars(round((2.5 if real else 5) * numel * math.log2(max(length, 1))))
+def fft(operation: Operation) -> Cost:
+    """_fft_c2c, _fft_r2c, _fft_c2r over the dimensions `dim`; sizes are those of the longer side. 5·n·log2(n) FLOP for
+    n complex points, half of it if one side is real. The usual estimate (radix 2); rounded to an int, exact where the
+    length is a power of 2."""
+    form = output(operation) if operation.name == "aten._fft_c2r" else first(operation)
+    size, length = numel(form), prod(form[d] for d in needed(operation, "dim"))
+    halves = 2 if operation.name == "aten._fft_c2c" else 1
+    if isinstance(size, int) and isinstance(length, int):
+        return scalars(round(2.5 * halves * size * math.log2(max(length, 1))))
     import sympy
 
-    return scalars(sympy.Rational(5, 2 if real else 1) * numel * sympy.log(length, 2))
+    return scalars(sympy.Rational(5 * halves, 2) * size * sympy.log(length, 2))
 
 
-def cholesky(n: Size, batch: Size = 1) -> Cost:
-    """n³/3, the leading term."""
-    return scalars(batch * _third(n**3))
+def factorisation(numerator: int, denominator: int, operation: Operation) -> Cost:
+    """Leading terms of square matrices: Cholesky n³/3, LU 2n³/3, inverse (factors and n right-hand sides) 2n³."""
+    form = first(operation)
+    return scalars(numel(form[:-2]) * _ratio(numerator * form[-1] ** 3, denominator))
 
 
-def lu(n: Size, batch: Size = 1) -> Cost:
-    """2n³/3, the leading term."""
-    return scalars(batch * _third(2 * n**3))
+def solve(factors: bool, substitutions: int, operation: Operation) -> Cost:
+    """Square systems: LU factors, unless they are given; forward and backward substitution, n² each, of each right-hand
+    side."""
+    form, right = shape(operation, "A", "LU", "LD", "input2", "self"), shape(operation, "B", "self")
+    batch, n = numel(form[:-2]), form[-1]
+    sides = exact_ratio(numel(right), batch * n)
+    return scalars(batch * (int(factors) * _ratio(2 * n**3, 3) + substitutions * n**2 * sides))
 
 
-def inverse(n: Size, batch: Size = 1) -> Cost:
-    """2n³: factors and n right-hand sides."""
-    return scalars(batch * 2 * n**3)
+def qr(halves: int, operation: Operation) -> Cost:
+    """Householder, m ≥ n: 2mn² - 2n³/3 for R and as much for Q (the leading terms): linalg_qr has both, geqrf and
+    linalg_householder_product one of them. Matrices that are wider than high are turned."""
+    *batch, rows, columns = first(operation)
+    m, n = max(rows, columns), min(rows, columns)
+    return scalars(prod(batch) * halves * (2 * m * n**2 - _ratio(2 * n**3, 3)))
 
 
-def solve(n: Size, right: Size, batch: Size = 1) -> Cost:
-    """Factors, and 2n² for each right-hand side."""
-    return lu(n, batch) + substitutions(n, right, batch)
+def _ratio(value: Size, by: int) -> Size:
+    """A quotient, rounded down for ints."""
+    return value // by if isinstance(value, int) else value / by
 
 
-def substitutions(n: Size, right: Size, batch: Size = 1) -> Cost:
-    """Forward and backward substitution with given factors: 2n² for each right-hand side."""
-    return scalars(batch * 2 * n**2 * right)
+def pair_distances(operation: Operation) -> Cost:
+    """_pdist_forward: p-norm distances of every pair of rows: difference, power or absolute value, sum; and a root for
+    each pair."""
+    return scalars(numel(output(operation)) * (3 * first(operation)[-1] + 1))
 
 
-def triangular_solve(n: Size, right: Size, batch: Size = 1) -> Cost:
-    """n² for each right-hand side."""
-    return scalars(batch * n**2 * right)
-
-
-def qr(m: Size, n: Size, batch: Size = 1) -> Cost:
-    """Householder, m ≥ n: 2mn² - 2n³/3 for R and as much for Q (the leading terms)."""
-    return scalars(batch * 2 * (2 * m * n**2 - _third(2 * n**3)))
-
-
-def _third(value: Size) -> Size:
-    """A third, rounded down for ints."""
-    return value // 3 if isinstance(value, int) else value / 3
+def pair_distances_backward(operation: Operation) -> Cost:
+    """_cdist_backward, _pdist_backward, where the distances are an input: difference, two products and a sum for each
+    coordinate of each pair."""
+    return scalars(numel(shape(operation, "cdist", "pdist")) * output(operation)[-1] * 4)

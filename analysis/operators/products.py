@@ -10,7 +10,7 @@ Convention, used everywhere in `analysis/`:
 * Sizes are ints or sympy expressions. Where a count needs a decision that an expression cannot answer, the docstring
   says what is taken.
 
-Nothing here knows an operation's name, a dtype or a byte: readers (`analysis/operators/read_*.py`) take sizes from
+Nothing here knows an operation's name, a dtype or a byte: readers (`read_products.py`) take sizes from
 operations, `analysis/operators/traffic.py` counts bytes, `analysis/operators/nonproducts.py` holds what is no product.
 What a kernel really executes (recomputation, Winograd, padding to tiles) is not claimed, but for
 `attention_backward_executed`.

@@ -1,12 +1,12 @@
 """Readers of convolutions, matrix products, attention and recurrent layers: Operation → the sizes a formula takes.
 
 A reader knows argument names and layouts of one family of ATen operations and calls a shape function of
-`analysis/operators/products.py` or `analysis/operators/products.py`; it multiplies nothing itself but elements of a
+`analysis/operators/products.py`; it multiplies nothing itself but elements of a
 shape. It leaves bytes to `analysis/operators/traffic.py`. Which name has which reader is in
 `analysis/operators/registry.py`.
 """
 
-from analysis.operators import nonproducts, products
+from analysis.operators import products
 from analysis.operators.cost import (
     STORED,
     ZERO,
@@ -222,7 +222,7 @@ def distances(operation: Operation) -> Cost:
     batch = products.exact_ratio(numel(output(operation)), left[-2] * right[-2])
     if "p" not in operation.attributes or _by_product(operation, left[-2], right[-2]):
         return products.euclidean_distance(left[-2], right[-2], left[-1], batch)
-    return nonproducts.pair_distances(numel(output(operation)), left[-1])
+    return products.scalars(numel(output(operation)) * (3 * left[-1] + 1))  # as `_pdist_forward`
 
 
 def _by_product(operation: Operation, rows: Size, columns: Size) -> bool:
@@ -297,7 +297,7 @@ def encoder_layer(operation: Operation) -> Cost:
         products.multi_head_attention(batch, length, length, width, heads, masked)
         + products.linear(rows, width, hidden, bias=True)
         + products.linear(rows, hidden, width, bias=True)
-        + nonproducts.layer_norm(rows * width, rows) * 2
+        + products.scalars(2 * (9 * rows * width + 3 * rows))  # two normalisations with weight and bias
         + products.scalars(2 * rows * width + activation * rows * hidden)
     )
 

@@ -7,7 +7,7 @@ numbers: no arithmetic, though copies move bytes); and, for a name that is in no
 listed beside a total and never silently zero.
 
 Another counting convention is another table over the same vocabulary, passed as `rules`. This module multiplies no
-sizes: `readers_*.py` read them and `products.py`, `recurrent.py` and `nonproducts.py` do the counting. A
+sizes: `read_products.py` reads them for `products.py`, `nonproducts.py` and `windows.py` count what is no product. A
 product with a sparse operand ("sparse.mm") is 2 FLOP for each value stored and column of the other.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from analysis.operators import names, nonproducts, read_nonproducts, read_products, read_windows
+from analysis.operators import names, nonproducts, read_products, windows
 from analysis.operators.cost import NEEDS, ZERO, Cost, Size, shape
 from analysis.operators.names import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
@@ -71,7 +71,7 @@ def _counted_rules(kind: str, reader: Reader, listed: str, prefix: str = "aten."
 
 
 def _ignored(kind: str, listed: str, traffic: Traffic = bytes_moved) -> dict[str, Rule]:
-    return {f"aten.{name}": Rule(kind, "ignored", read_nonproducts.free, traffic) for name in listed.split()}
+    return {f"aten.{name}": Rule(kind, "ignored", nonproducts.free, traffic) for name in listed.split()}
 
 
 def _merged(*parts: Rules) -> dict[str, Rule]:
@@ -94,7 +94,7 @@ _PRODUCTS = _merged(
     _counted_rules("matmul", read_products.product, names.PRODUCT),
     _counted_rules("matmul", read_products.added_product, "addmm baddbmm addmv _scaled_addmm"),
     _counted_rules("matmul", read_products.added_product_sum, "addbmm"),
-    _counted_rules("elementwise", read_nonproducts.added_outer_product, "addr"),
+    _counted_rules("elementwise", nonproducts.added_outer_product, "addr"),
     _counted_rules("matmul", read_products.activated_product, "_addmm_activation"),
     _counted_rules("matmul", partial(read_products.sparse_product, "self", "mat2"), "mm bmm", "sparse."),
     _counted_rules("matmul", partial(read_products.sparse_product, "mat1", "mat2"), "addmm", "sparse."),
@@ -152,114 +152,109 @@ _PRODUCTS = _merged(
 )
 
 _NORMALIZATION = _merged(
-    _counted_rules("normalization", read_nonproducts.batch_norm, names.BATCH_NORM),
-    _counted_rules("normalization", read_nonproducts.batch_norm_backward, names.BATCH_NORM_BACKWARD),
+    _counted_rules("normalization", nonproducts.batch_norm, names.BATCH_NORM),
+    _counted_rules("normalization", nonproducts.batch_norm_backward, names.BATCH_NORM_BACKWARD),
     _counted_rules(
-        "normalization", read_nonproducts.per_statistic, "batch_norm_gather_stats batch_norm_gather_stats_with_counts"
+        "normalization", nonproducts.per_statistic, "batch_norm_gather_stats batch_norm_gather_stats_with_counts"
     ),
-    _counted_rules("normalization", read_nonproducts.per_statistic, "batch_norm_update_stats"),
-    _counted_rules("normalization", read_nonproducts.instance_norm, "instance_norm"),
-    _counted_rules("normalization", read_nonproducts.layer_norm, "native_layer_norm layer_norm"),
-    _counted_rules("normalization", read_nonproducts.layer_norm_backward, "native_layer_norm_backward"),
-    _counted_rules("normalization", read_nonproducts.group_norm, "native_group_norm group_norm"),
-    _counted_rules("normalization", read_nonproducts.group_norm_backward, "native_group_norm_backward"),
-    _counted_rules("normalization", read_nonproducts.rms_norm, "_fused_rms_norm rms_norm"),
-    _counted_rules("normalization", read_nonproducts.rms_norm_backward, "_fused_rms_norm_backward"),
-    _counted_rules("normalization", read_nonproducts.weight_norm, "_weight_norm_interface"),
-    _counted_rules("normalization", read_nonproducts.weight_norm_backward, "_weight_norm_interface_backward"),
-    _counted_rules("softmax", read_nonproducts.softmax, names.SOFTMAX),
-    _counted_rules("softmax", read_nonproducts.log_softmax, "_log_softmax log_softmax _sparse_log_softmax"),
-    _counted_rules("softmax", read_nonproducts.softmax_backward, names.SOFTMAX_BACKWARD),
+    _counted_rules("normalization", nonproducts.per_statistic, "batch_norm_update_stats"),
+    _counted_rules("normalization", nonproducts.instance_norm, "instance_norm"),
+    _counted_rules("normalization", nonproducts.layer_norm, "native_layer_norm layer_norm"),
+    _counted_rules("normalization", nonproducts.layer_norm_backward, "native_layer_norm_backward"),
+    _counted_rules("normalization", nonproducts.group_norm, "native_group_norm group_norm"),
+    _counted_rules("normalization", nonproducts.group_norm_backward, "native_group_norm_backward"),
+    _counted_rules("normalization", nonproducts.rms_norm, "_fused_rms_norm rms_norm"),
+    _counted_rules("normalization", nonproducts.rms_norm_backward, "_fused_rms_norm_backward"),
+    _counted_rules("normalization", nonproducts.weight_norm, "_weight_norm_interface"),
+    _counted_rules("normalization", nonproducts.weight_norm_backward, "_weight_norm_interface_backward"),
+    _counted_rules("softmax", nonproducts.softmax, names.SOFTMAX),
+    _counted_rules("softmax", nonproducts.log_softmax, "_log_softmax log_softmax _sparse_log_softmax"),
+    _counted_rules("softmax", nonproducts.softmax_backward, names.SOFTMAX_BACKWARD),
 )
 
 _LOSSES = _merged(
-    _counted_rules(
-        "loss", read_nonproducts.nll_loss, "nll_loss_forward nll_loss2d_forward nll_loss nll_loss2d nll_loss_nd"
-    ),
-    _counted_rules("loss", read_nonproducts.nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
-    _counted_rules("loss", read_nonproducts.cross_entropy, "cross_entropy_loss"),
-    _counted_rules("loss", read_nonproducts.ctc_loss, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
+    _counted_rules("loss", nonproducts.nll_loss, "nll_loss_forward nll_loss2d_forward nll_loss nll_loss2d nll_loss_nd"),
+    _counted_rules("loss", nonproducts.nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
+    _counted_rules("loss", nonproducts.cross_entropy, "cross_entropy_loss"),
+    _counted_rules("loss", nonproducts.ctc_loss, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
 )
 
 _WINDOWS = _merged(
-    _counted_rules("pooling", read_windows.max_pool, names.MAX_POOL),
-    _counted_rules("pooling", read_windows.max_pool, "quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d"),
-    _counted_rules("pooling", read_windows.avg_pool, names.AVG_POOL),
-    _counted_rules("pooling", read_windows.adaptive_avg_pool, names.ADAPTIVE_AVG_POOL),
-    _counted_rules(
-        "pooling", read_windows.adaptive_max_pool, "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"
-    ),
-    _counted_rules("pooling", partial(read_windows.interpolate_backward, 1), names.NEAREST_BACKWARD),
-    _counted_rules("pooling", partial(read_windows.interpolate, 2), "upsample_linear1d"),
-    _counted_rules("pooling", partial(read_windows.interpolate_backward, 2), "upsample_linear1d_backward"),
-    _counted_rules("pooling", partial(read_windows.interpolate, 4), "upsample_bilinear2d"),
-    _counted_rules("pooling", partial(read_windows.interpolate_backward, 4), "upsample_bilinear2d_backward"),
-    _counted_rules("pooling", partial(read_windows.interpolate, 8), "upsample_trilinear3d"),
-    _counted_rules("pooling", partial(read_windows.interpolate_backward, 8), "upsample_trilinear3d_backward"),
-    _counted_rules("pooling", partial(read_windows.interpolate, 16), "upsample_bicubic2d"),
-    _counted_rules("pooling", partial(read_windows.interpolate_backward, 16), "upsample_bicubic2d_backward"),
-    _counted_rules("pooling", partial(read_windows.interpolate_antialiased, 2), names.BILINEAR_ANTIALIASED),
-    _counted_rules("pooling", partial(read_windows.interpolate_antialiased, 4), names.BICUBIC_ANTIALIASED),
-    _counted_rules("pooling", partial(read_windows.interpolate_antialiased, 6), names.LANCZOS_ANTIALIASED),
-    _counted_rules("pooling", read_windows.grid_sample, names.GRID_SAMPLE),
-    _counted_rules("pooling", read_windows.grid_sample_backward, names.GRID_SAMPLE_BACKWARD),
-    _counted_rules("pooling", read_windows.affine_grid, "affine_grid_generator"),
+    _counted_rules("pooling", windows.max_pool, names.MAX_POOL),
+    _counted_rules("pooling", windows.max_pool, "quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d"),
+    _counted_rules("pooling", windows.avg_pool, names.AVG_POOL),
+    _counted_rules("pooling", windows.adaptive_avg_pool, names.ADAPTIVE_AVG_POOL),
+    _counted_rules("pooling", windows.adaptive_max_pool, "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"),
+    _counted_rules("pooling", partial(windows.interpolate_backward, 1), names.NEAREST_BACKWARD),
+    _counted_rules("pooling", partial(windows.interpolate, 2), "upsample_linear1d"),
+    _counted_rules("pooling", partial(windows.interpolate_backward, 4), "upsample_linear1d_backward"),
+    _counted_rules("pooling", partial(windows.interpolate, 4), "upsample_bilinear2d"),
+    _counted_rules("pooling", partial(windows.interpolate_backward, 8), "upsample_bilinear2d_backward"),
+    _counted_rules("pooling", partial(windows.interpolate, 8), "upsample_trilinear3d"),
+    _counted_rules("pooling", partial(windows.interpolate_backward, 16), "upsample_trilinear3d_backward"),
+    _counted_rules("pooling", partial(windows.interpolate, 16), "upsample_bicubic2d"),
+    _counted_rules("pooling", partial(windows.interpolate_backward, 32), "upsample_bicubic2d_backward"),
+    _counted_rules("pooling", partial(windows.interpolate_antialiased, 2), names.BILINEAR_ANTIALIASED),
+    _counted_rules("pooling", partial(windows.interpolate_antialiased, 4), names.BICUBIC_ANTIALIASED),
+    _counted_rules("pooling", partial(windows.interpolate_antialiased, 6), names.LANCZOS_ANTIALIASED),
+    _counted_rules("pooling", windows.grid_sample, names.GRID_SAMPLE),
+    _counted_rules("pooling", windows.grid_sample_backward, names.GRID_SAMPLE_BACKWARD),
+    _counted_rules("pooling", windows.affine_grid, "affine_grid_generator"),
 )
 
 _ARITHMETIC = _merged(
-    _counted_rules("activation", read_nonproducts.gelu, "gelu"),
-    _counted_rules("activation", read_nonproducts.gelu_backward, "gelu_backward"),
-    _counted_rules("random", read_nonproducts.dropout, names.DROPOUT),
-    _counted_rules("elementwise", read_nonproducts.scaled_sum, names.SUM),
-    _counted_rules("elementwise", read_nonproducts.scaled_product_sum, "addcmul addcdiv"),
-    _counted_rules("elementwise", read_nonproducts.clamp, "clamp clip"),
-    _counted_rules("elementwise", read_nonproducts.accumulated, names.ACCUMULATE),
-    _counted_rules("reduction", read_nonproducts.maximum, "max min"),
-    _counted_rules("reduction", read_nonproducts.mean, "mean nanmean"),
-    _counted_rules("reduction", partial(read_nonproducts.reduction_with_roots, 4), "std std_mean logsumexp"),
-    _counted_rules("reduction", partial(read_nonproducts.reduction_with_roots, 2), names.NORM),
-    _counted_rules("reduction", read_nonproducts.pair_distances, "_pdist_forward"),
-    _counted_rules("reduction", read_nonproducts.pair_distances_backward, "_pdist_backward _cdist_backward"),
-    _counted_rules("reduction", read_nonproducts.fft, "_fft_c2c _fft_r2c _fft_c2r"),
+    _counted_rules("activation", partial(nonproducts.gelu, 5, 9), "gelu"),
+    _counted_rules("activation", partial(nonproducts.gelu, 11, 18), "gelu_backward"),
+    _counted_rules("random", nonproducts.dropout, names.DROPOUT),
+    _counted_rules("elementwise", nonproducts.scaled_sum, names.SUM),
+    _counted_rules("elementwise", nonproducts.scaled_product_sum, "addcmul addcdiv"),
+    _counted_rules("elementwise", nonproducts.clamp, "clamp clip"),
+    _counted_rules("elementwise", nonproducts.accumulated, names.ACCUMULATE),
+    _counted_rules("reduction", nonproducts.maximum, "max min"),
+    _counted_rules("reduction", partial(nonproducts.reduction, 1, 1), "mean nanmean"),
+    _counted_rules("reduction", partial(nonproducts.reduction, 4, 1), "std std_mean"),
+    _counted_rules("reduction", partial(nonproducts.reduction, 4, 2), "logsumexp"),
+    _counted_rules("reduction", partial(nonproducts.reduction, 2, 1), names.NORM),
+    _counted_rules("reduction", nonproducts.pair_distances, "_pdist_forward"),
+    _counted_rules("reduction", nonproducts.pair_distances_backward, "_pdist_backward _cdist_backward"),
+    _counted_rules("reduction", nonproducts.fft, "_fft_c2c _fft_r2c _fft_c2r"),
     _counted_rules(
         "reduction",
-        partial(read_nonproducts.linear_algebra, nonproducts.cholesky),
+        partial(nonproducts.factorisation, 1, 3),
         names.CHOLESKY,
     ),
-    _counted_rules("reduction", partial(read_nonproducts.linear_algebra, nonproducts.lu), names.FACTORS),
+    _counted_rules("reduction", partial(nonproducts.factorisation, 2, 3), names.FACTORS),
     _counted_rules(
         "reduction",
-        partial(read_nonproducts.linear_algebra, nonproducts.inverse),
+        partial(nonproducts.factorisation, 2, 1),
         names.INVERSE,
     ),
-    _counted_rules(
-        "reduction", partial(read_nonproducts.solve, nonproducts.solve), "_linalg_solve_ex linalg_solve_ex linalg_solve"
-    ),
+    _counted_rules("reduction", partial(nonproducts.solve, True, 2), "_linalg_solve_ex linalg_solve_ex linalg_solve"),
     _counted_rules(
         "reduction",
-        partial(read_nonproducts.solve, nonproducts.triangular_solve),
+        partial(nonproducts.solve, False, 1),
         names.TRIANGULAR,
     ),
-    _counted_rules("reduction", partial(read_nonproducts.solve, nonproducts.substitutions), names.SUBSTITUTIONS),
-    _counted_rules("reduction", read_nonproducts.qr, "linalg_qr"),
-    _counted_rules("reduction", read_nonproducts.reflections, "geqrf linalg_householder_product"),
-    _counted_rules("embedding", read_nonproducts.bags, names.BAGS),
-    _counted_rules("optimizer", read_nonproducts.scaled_sum, "_foreach_add _foreach_sub"),
-    _counted_rules("optimizer", read_nonproducts.scaled_product_sum, "_foreach_addcmul _foreach_addcdiv"),
-    _counted_rules("optimizer", read_nonproducts.sgd, "_fused_sgd"),
-    _counted_rules("optimizer", read_nonproducts.adam, "_fused_adam"),
-    _counted_rules("optimizer", read_nonproducts.adamw, "_fused_adamw"),
-    _counted_rules("optimizer", read_nonproducts.adagrad, "_fused_adagrad"),
+    _counted_rules("reduction", partial(nonproducts.solve, False, 2), names.SUBSTITUTIONS),
+    _counted_rules("reduction", partial(nonproducts.qr, 2), "linalg_qr"),
+    _counted_rules("reduction", partial(nonproducts.qr, 1), "geqrf linalg_householder_product"),
+    _counted_rules("embedding", nonproducts.bags, names.BAGS),
+    _counted_rules("optimizer", nonproducts.scaled_sum, "_foreach_add _foreach_sub"),
+    _counted_rules("optimizer", nonproducts.scaled_product_sum, "_foreach_addcmul _foreach_addcdiv"),
+    _counted_rules("optimizer", nonproducts.sgd, "_fused_sgd"),
+    _counted_rules("optimizer", partial(nonproducts.adam, 2), "_fused_adam"),
+    _counted_rules("optimizer", partial(nonproducts.adam, 1), "_fused_adamw"),
+    _counted_rules("optimizer", nonproducts.adagrad, "_fused_adagrad"),
     _counted_rules(
-        "optimizer", partial(read_nonproducts.per_output, 3), "_amp_update_scale"
+        "optimizer", partial(nonproducts.per_output, 3), "_amp_update_scale"
     ),  # comparison, · factor, tracker + 1
 )
 
 _PER_ELEMENT = _merged(
-    *(_counted_rules(kind, partial(read_nonproducts.per_output, each), listed) for kind, each, listed in PER_OUTPUT),
-    *(_counted_rules(kind, partial(read_nonproducts.per_input, each), listed) for kind, each, listed in PER_INPUT),
+    *(_counted_rules(kind, partial(nonproducts.per_output, each), listed) for kind, each, listed in PER_OUTPUT),
+    *(_counted_rules(kind, partial(nonproducts.per_input, each), listed) for kind, each, listed in PER_INPUT),
     *(
-        _counted_rules(kind, partial(read_nonproducts.per_list, each), listed, "aten._foreach_")
+        _counted_rules(kind, partial(nonproducts.per_list, each), listed, "aten._foreach_")
         for kind, each, listed in FOREACH
     ),
 )
@@ -283,25 +278,21 @@ _OTHERS: dict[str, Rule] = {
     "torchvision._deform_conv2d_backward": Rule(
         "convolution", "counted", read_products.deformable_convolution_backward
     ),
-    "torchvision.roi_align": Rule("pooling", "counted", read_windows.roi_align),
-    "torchvision._roi_align_backward": Rule("pooling", "counted", read_windows.roi_align_backward),
-    "torchvision.ps_roi_align": Rule("pooling", "counted", read_windows.roi_align),
-    "torchvision._ps_roi_align_backward": Rule("pooling", "counted", read_windows.roi_align_backward),
-    "torchvision.roi_pool": Rule("pooling", "counted", read_windows.roi_pool),
-    "torchvision._roi_pool_backward": Rule("pooling", "counted", partial(read_nonproducts.per_input, 1)),
-    "torchvision.ps_roi_pool": Rule("pooling", "counted", read_windows.roi_pool),
-    "torchvision._ps_roi_pool_backward": Rule("pooling", "counted", partial(read_nonproducts.per_input, 2)),
-    "torchvision.nms": Rule("reduction", "counted", read_windows.box_suppression),
-    **{
-        name: Rule("communication", "counted", partial(read_nonproducts.per_input, 1))
-        for name in names.REDUCING.split()
-    },
-    **{name: Rule("communication", "ignored", read_nonproducts.free) for name in names.TRANSFERRING.split()},
+    "torchvision.roi_align": Rule("pooling", "counted", windows.roi_align),
+    "torchvision._roi_align_backward": Rule("pooling", "counted", windows.roi_align),
+    "torchvision.ps_roi_align": Rule("pooling", "counted", windows.roi_align),
+    "torchvision._ps_roi_align_backward": Rule("pooling", "counted", windows.roi_align),
+    "torchvision.roi_pool": Rule("pooling", "counted", partial(nonproducts.per_output, 1)),
+    "torchvision._roi_pool_backward": Rule("pooling", "counted", partial(nonproducts.per_input, 1)),
+    "torchvision.ps_roi_pool": Rule("pooling", "counted", partial(nonproducts.per_output, 1)),
+    "torchvision._ps_roi_pool_backward": Rule("pooling", "counted", partial(nonproducts.per_input, 2)),
+    "torchvision.nms": Rule("reduction", "counted", windows.box_suppression),
+    **{name: Rule("communication", "counted", partial(nonproducts.per_input, 1)) for name in names.REDUCING.split()},
+    **{name: Rule("communication", "ignored", nonproducts.free) for name in names.TRANSFERRING.split()},
     **{  # what torch's decompositions call below a derivative of a derivative
-        name: Rule("elementwise", "counted", partial(read_nonproducts.per_output, 1))
-        for name in names.PRIMITIVES.split()
+        name: Rule("elementwise", "counted", partial(nonproducts.per_output, 1)) for name in names.PRIMITIVES.split()
     },
-    **{name: Rule("view", "ignored", read_nonproducts.free, nothing) for name in names.MARKERS.split()},
+    **{name: Rule("view", "ignored", nonproducts.free, nothing) for name in names.MARKERS.split()},
 }
 
 TABLE: Rules = _merged(
