@@ -4,8 +4,7 @@ Prints one line a fact: device, driver, torch, counters, telemetry, permissions,
 setting and measures nothing but clock and units of a CPU that would be measured on. `--peaks NAME` prints the
 datasheet's dense peaks of a device instead, each with its source and how it was verified, or what a CPU's core does in
 a clock, or exits with 2 for a name that no table holds: a device is never guessed.
-`--self-test` runs known work on the device and says whether numbers of this program may be believed there. `--commit`
-writes which commit this is into the file COMMIT, for a machine without git.
+`--self-test` runs known work on the device and says whether numbers of this program may be believed there.
 """
 
 from __future__ import annotations
@@ -75,10 +74,6 @@ OPTIONS: Options = {
         "help": 'print the dense peaks of a device, e.g. "NVIDIA L40S"; cpu: of this processor',
     },
     "--self-test": {"action": "store_true", "help": "known work: may numbers be believed here? (3 minutes)"},
-    "--commit": {
-        "action": "store_true",
-        "help": "write which commit this is into COMMIT, for a machine without git",
-    },
     "device": {"default": None, "help": "of --self-test: auto, cuda, cuda:1 or cpu (auto)"},
     "--save": {
         "type": Path,
@@ -101,8 +96,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _answered(options: Namespace) -> int:
     """Prints what was asked for; the exit code."""
-    if options.commit:
-        return print_commit()
     if options.self_test and options.peaks is not None:
         raise Mistake("--peaks: expected without --self-test")
     if options.self_test:
@@ -122,17 +115,6 @@ def _answered(options: Namespace) -> int:
     table = [strong(verdict(lines)), "", *_table("", ("what", "state", "fact", "cost"), cells)]
     _show(options.format, table, document, rows)
     return 0 if fit else FAILED
-
-
-def print_commit() -> int:
-    """Writes the file COMMIT of this checkout. Raises Mistake for one that is not committed, StoreFault."""
-    from results.store.manifest import COMMIT_FILE, ROOT, write_commit
-
-    with as_mistake(ValueError):
-        lines = write_commit(ROOT)
-    put(ROOT / COMMIT_FILE, lines)
-    print(f"{COMMIT_FILE}: {lines.splitlines()[0]}")
-    return 0
 
 
 def print_peaks(name: str, form: str) -> int:

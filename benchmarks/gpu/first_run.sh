@@ -38,8 +38,8 @@ sweep() {  # NAME SECONDS OPTIONS…: a run, packed as OUT/NAME.tar.gz each minu
     pack "$1"
 }
 
-[ -e .git ] || [ -s COMMIT ] || [ -n "${FLOPLEDGER_COMMIT:-}" ] ||
-    echo "nobody knows which commit this is: python -m runners.doctor --commit, before the tree is copied"
+[ -e .git ] || [ -n "${FLOPLEDGER_COMMIT:-}" ] ||
+    echo "nobody knows which commit this is: set FLOPLEDGER_COMMIT"
 stage facts.json 60 "$python" -m runners.doctor --format json
 stage probe.json 45 "$python" benchmarks/gpu/probe.py
 rm -f "$out/self_test.json"

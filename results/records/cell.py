@@ -12,6 +12,7 @@ from results.records.rows import (
     Counts,
     FromOne,
     Json,
+    OfAttempt,
     Positive,
     Record,
     digest,
@@ -191,11 +192,9 @@ class Sample(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Telemetry(Record):
+class Telemetry(OfAttempt):
     """telemetry.csv: one poll of the device, from the parent process. What it does not offer is None."""
 
-    cell_id: str
-    attempt: int
     time_s: float  # monotonic clock of the host
     sm_clock_hz: int | None = None
     memory_clock_hz: int | None = None
@@ -241,12 +240,10 @@ class Ceiling(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankRow(Record):
+class RankRow(OfAttempt):
     """ranks.csv: one rank of an attempt at a cell. Times are of a step on average; those of the recorded steps are
     taken under a profiler, and say how a step is divided, not how long it takes."""
 
-    cell_id: str
-    attempt: int
     rank: int
     place: str = ""  # its coordinates in the plan: "dp=1,tp=0"
     host: str = ""
@@ -287,11 +284,9 @@ class RankTelemetry(Telemetry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankCollective(Record):
+class RankCollective(OfAttempt):
     """collectives.csv: the collectives of one kind of one rank in a recorded step, on average."""
 
-    cell_id: str
-    attempt: int
     rank: int
     kind: str  # all_reduce, all_gather, reduce_scatter, …
     group_size: FromOne | None = None  # ranks in it; None: several groups

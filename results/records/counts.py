@@ -22,6 +22,7 @@ from results.records.rows import (
     FromMinusOne,
     FromOne,
     Json,
+    OfAttempt,
     OfCell,
     Probability,
     Record,
@@ -62,11 +63,9 @@ class FlopCount(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanedOperation(Record):
+class CleanedOperation(OfAttempt):
     """cleaned/profiled_operations.csv.gz: one recorded product (convolution, matmul, attention, recurrent), cleaned."""
 
-    cell_id: str
-    attempt: int
     source: str  # torch_profiler, kineto, nsys
     work: str
     index: int
@@ -112,11 +111,9 @@ class ProfileCount(OfCell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ratio(Record):
+class Ratio(OfAttempt):
     """cleaned/ratios.csv: FLOP of backward ÷ FLOP of forward, beside what they must be."""
 
-    cell_id: str
-    attempt: int
     model: str
     batch_size: FromOne
     precision: str
@@ -137,11 +134,9 @@ class Ratio(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement(Record):
+class Agreement(OfAttempt):
     """cleaned/agreement.csv: one counter's forward or backward beside our own count of the same batch."""
 
-    cell_id: str
-    attempt: int
     model: str
     batch_size: FromOne
     counter: str
@@ -162,11 +157,9 @@ class Agreement(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchLaw(Record):
+class BatchLaw(OfAttempt):
     """cleaned/batch_law.csv: one counter's number as slope · batch + constant, or the batches that break it."""
 
-    cell_id: str
-    attempt: int
     model: str
     counter: str
     phase: str

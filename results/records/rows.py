@@ -158,11 +158,17 @@ def changed(row: R, values: Mapping[str, Any]) -> R:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfCell(Record):
-    """Base of what is derived of one attempt at a cell: the first columns of its file."""
+class OfAttempt(Record):
+    """Base of what is of one attempt at a cell: the first columns of its file."""
 
     cell_id: str
     attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCell(OfAttempt):
+    """Base of what is derived of a cell and says which one it is."""
+
     model: str
     batch_size: FromOne
     precision: str
@@ -395,6 +401,7 @@ _ONE_LINE = {ord(character): " " for character in "\r\n\0"}
 
 
 SCHEMA_VERSION = 8
+"""A column that a later version added has a default that means what rows did before it (docs/schema.md: history)."""
 
 STATUSES = (
     "ok",

@@ -15,9 +15,6 @@ from pathlib import Path
 from results.errors import StoreFault
 from results.limits import check_regular
 
-TAIL_BYTES = 1 << 16
-"""How much is read at a time, from the end backwards, in search of the last newline."""
-
 _UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 _UNWRITABLE |= {errno.ELOOP, errno.ENAMETOOLONG}
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP}
@@ -201,24 +198,13 @@ def _write_all(disk: Disk, fd: int, data: bytes) -> None:
 def _cut_torn_line(disk: Disk, fd: int) -> int:
     """The size of a file in bytes, after cutting what follows its last newline."""
     size = os.fstat(fd).st_size
-    end = _end_of_lines(fd, size)
-    if end < size:
-        disk.truncate(fd, end)
-    return end
-
-
-def _end_of_lines(fd: int, size: int) -> int:
-    """Where the last newline of a file ends; 0 if it has none."""
     if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
         return size
-    at = size
-    while at > 0:
-        start = max(0, at - TAIL_BYTES)
-        found = os.pread(fd, at - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        at = start
-    return 0
+    with open(os.dup(fd), "rb") as file:  # a killed writer left it
+        file.seek(0)
+        end = file.read().rfind(b"\n") + 1
+    disk.truncate(fd, end)
+    return end
 
 
 def check_links(path: Path) -> None:

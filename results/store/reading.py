@@ -175,9 +175,9 @@ def read_run(path: Path | str) -> RunData:
 
 def _rows_of(scan: Scan, run: Run) -> dict[str, list[Any]]:
     """File → the records of a run. Raises ValueError for a row that is none."""
-    key, version = layout.key_of(run), scan.manifest.schema_version
+    key = layout.key_of(run)
     files = (file for file in scan.heads.keys() & CELL_FILES.keys() if run.committed.get(file, [0])[0])
-    return {file: records(file, CELL_FILES[file], scan.heads[file], scan.blocks[file][key], version) for file in files}
+    return {file: records(file, CELL_FILES[file], scan.heads[file], scan.blocks[file][key]) for file in files}
 
 
 def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], list[Storage]]:
@@ -195,16 +195,16 @@ def read_operation_table(path: Path | str, trace_id: str) -> list[Operation]:
 
 def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
     """The rows of one trace, from its own file or from the one of all traces."""
-    version, packed = read_manifest(path).schema_version, path / layout.PACKED[record]
+    packed = path / layout.PACKED[record]
     (file,) = (file for file, kind in layout.operation_files(trace_id).items() if kind is record)
     if (path / file).exists() or not packed.exists():
-        return _read_packed(path, file, record, version)
+        return _read_packed(path, file, record)
     state = packed.stat()
     try:
         names, traces = _packed_traces(packed, state.st_mtime_ns, state.st_size)
         if trace_id in traces:
             lines = sorted(traces[trace_id], key=lambda line: int(line.split(b",", 2)[1]))
-            return records(file, record, names, b"".join(lines), version)
+            return records(file, record, names, b"".join(lines))
     except ValueError as fault:
         raise Inconsistent(f"{packed}: {fault}") from fault
     raise ValueError(f"{packed} has no trace {trace_id}")
@@ -227,8 +227,7 @@ def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledO
 
     Raises ValueError for an attempt that has no profile, Inconsistent if its file is damaged.
     """
-    version = read_manifest(Path(path)).schema_version
-    return _read_packed(Path(path), layout.profile_file(cell_id, attempt), ProfiledOperation, version)
+    return _read_packed(Path(path), layout.profile_file(cell_id, attempt), ProfiledOperation)
 
 
 def scan(path: Path) -> Scan:
@@ -291,7 +290,7 @@ def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
     lines = layout.lines_of(_body(scan, file))
     if file in layout.COUNTED:
         scan.counted[file] = prefixes(scan.tops.get(file, b""), lines)
-    names, version = scan.heads.get(file, [""]), scan.manifest.schema_version
+    names = scan.heads.get(file, [""])
     sealed = names[-1] == layout.SEAL
     if not sealed and lines:
         scan.unsealed.append(file)
@@ -303,13 +302,13 @@ def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
             before, faults[number] = fault.seal, fault
     if not faults:
         with contextlib.suppress(ValueError):  # which line it is, is found below
-            return read_block(file, record, names, b"".join(line + b"\n" for line in lines), version)
+            return read_block(record, names, b"".join(line + b"\n" for line in lines))
     rows: list[R] = []
     for number, line in enumerate(lines, start=2):
         try:
             if number in faults:
                 raise faults[number]
-            rows += read_block(file, record, names, line + b"\n", version)
+            rows += read_block(record, names, line + b"\n")
         except ValueError as fault:
             scan.problems.append(f"{file}, line {number}: left out, {fault}")
     return rows
@@ -402,13 +401,13 @@ def _file_checksum(scan: Scan, file: str) -> str:
     return "missing" if data is None else layout.checksum(data)
 
 
-def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R]:
+def _read_packed(path: Path, file: str, record: type[R]) -> list[R]:
     data = read(path / file)
     if data is None:
         raise ValueError(f"the run {path} has no {file}")
     try:
         top, _, body = layout.decompress(data).partition(b"\n")
         (names,) = layout.decode([top])
-        return records(file, record, names, body[: body.rfind(b"\n") + 1], version)
+        return records(file, record, names, body[: body.rfind(b"\n") + 1])
     except ValueError as fault:
         raise Inconsistent(f"{path / file}: {fault}") from fault

@@ -8,16 +8,15 @@ What becomes of a cell that failed, and when to write, is the caller's to decide
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-import itertools
-import os
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.errors import Inconsistent, StoreFault
+from results.errors import Inconsistent
 from results.records.cell import Ceiling, Run, Sitting
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.records.rows import SCHEMA_VERSION, STATUSES, Record
@@ -299,7 +298,6 @@ class Store:
 
     def _append(self, file: str, block: bytes) -> None:
         self._open()
-        self._check_place()
         last = self._seals.get(file, b"")
         if file in layout.SEALED:
             block, last = layout.seal_lines(file, block, last)
@@ -318,22 +316,6 @@ class Store:
             if file in self._wholes:
                 self._wholes[file][0] += len(lines)
                 self._wholes[file][1].update(b"".join(line + b"\n" for line in lines))
-
-    def _check_place(self) -> None:
-        """Raises StoreFault if the directory is no longer ours alone: its lock file was removed or is another one. A
-        manifest that somebody removed is put back, since rows without it are no run."""
-        assert self._held is not None  # _open was called before
-        try:
-            ours, there = os.fstat(self._held), os.stat(self.path / _LOCK)
-        except OSError:
-            ours, there = None, None
-        if ours is None or there is None or (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
-            raise StoreFault(
-                f"{self.path}: its lock ({_LOCK}) was removed or is another sweep's: this one ends, so that no row is "
-                "lost; what it kept is whole, --resume goes on"
-            )
-        if not (self.path / MANIFEST).exists():
-            write_manifest(self.path, self.manifest, self._disk)
 
     def _open(self) -> None:
         if self._held is None:
@@ -369,28 +351,20 @@ class Store:
         return self._traces.get(trace_id, {})
 
     def _keep(self, file: str, content: bytes) -> bytes:
-        """Writes a compressed file unless it is there with this content; gives the bytes that are on the disk."""
-        path = self.path / file
-        there = store_disk.read(path)
-        before = None if there is None else _unpacked(there)
-        if there is not None and before == content:
-            return there
+        """Writes a compressed file unless it is there with this content; gives the bytes that are on the disk. One that
+        is damaged is written again."""
+        path, before = self.path / file, None
+        if (there := store_disk.read(path)) is not None:
+            with contextlib.suppress(ValueError):
+                before = layout.decompress(there)
+            if before == content:
+                return there
         if before is not None:
-            pairs = itertools.zip_longest(before.split(b"\n"), content.split(b"\n"))
-            line = next(number for number, (of_a, of_b) in enumerate(pairs, start=1) if of_a != of_b)
-            raise Inconsistent(f"{path} is there and differs from line {line} on: two tables for one trace")
+            raise Inconsistent(f"{path} is there and differs: two tables for one trace")
         packed = layout.compress(content)
         with faults(path):
             store_disk.replace(self._disk, path, packed)
         return packed
-
-
-def _unpacked(packed: bytes) -> bytes | None:
-    """The content of a compressed file; None if it is damaged, so that what we have may take its place."""
-    try:
-        return layout.decompress(packed)
-    except ValueError:
-        return None
 
 
 def _mend(disk: Disk, path: Path) -> None:

@@ -5,19 +5,18 @@ object) where one is beyond 64 bits. Floats are float64 with NaN for unknown, bo
 empty. A field that may be an integer or a float stays Python numbers (dtype object). Nested values are compact JSON
 text, "" for unknown: `json.loads` opens them. pandas is imported only where somebody asks for such a table.
 
-`migrate` makes rows of an older schema version rows of this one; reading changes no file. A run that is resumed gets
-the columns of this version first.
+Reading changes no file. A run of an older schema version that is resumed gets the columns of this version first.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records.cell import Run
-from results.records.rows import SCHEMA_VERSION, Column, R, Record, columns_of, read_rows, to_text
+from results.records.rows import Column, R, Record, columns_of, read_rows, to_text
 from results.store import layout
 from results.store.disk import Disk, read, replace
 from results.store.layout import decode, lines_of
@@ -27,18 +26,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def records(file: str, record: type[R], names: Sequence[str], block: bytes, version: int = SCHEMA_VERSION) -> list[R]:
+def records(file: str, record: type[R], names: Sequence[str], block: bytes) -> list[R]:
     """`read_block`, whose ValueError has the name of the file."""
     try:
-        return read_block(file, record, names, block, version)
+        return read_block(record, names, block)
     except ValueError as fault:
         raise _of_file(file, fault) from fault
 
 
-def read_block(
-    file: str, record: type[R], names: Sequence[str], block: bytes, version: int = SCHEMA_VERSION
-) -> list[R]:
-    """The records of whole lines whose columns are `names`; those of an older version are migrated first.
+def read_block(record: type[R], names: Sequence[str], block: bytes) -> list[R]:
+    """The records of whole lines whose columns are `names`; a column that an older version lacks has its default.
 
     Raises ValueError for lines that are no CSV, a line of another width, and as `read_rows` of results/records does.
     """
@@ -46,10 +43,7 @@ def read_block(
     for row in rows:
         if len(row) != len(names):
             raise ValueError(f"expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
-    if version == SCHEMA_VERSION or not rows:
-        return read_rows(record, names, rows)
-    migrated = [migrate(file, dict(zip(names, row, strict=True)), version) for row in rows]
-    return read_rows(record, list(migrated[0]), [list(row.values()) for row in migrated])
+    return read_rows(record, names, rows)
 
 
 def read_records(path: Path, record: type[R]) -> list[R]:
@@ -102,45 +96,9 @@ def _series(column: Column, values: list[Any]) -> pd.Series[Any]:
 RESUMABLE = 6
 """The first version whose runs can be resumed: later ones only add columns to runs.csv."""
 
-Migration = Callable[[str, dict[str, Any]], dict[str, Any]]
-
-
-MIGRATIONS: dict[int, Migration] = dict.fromkeys(range(1, SCHEMA_VERSION), lambda _file, row: row)
-"""Version v → what turns one row of version v into one of v + 1, given the name of its file within the run
-("samples.csv", "operations/….csv.gz", "manifest.json") and the row as column → text (the manifest: as JSON). So far
-nothing: columns that a later version added have a default that means what rows did before them.
-
-History of the schema: 1 is the first; 2 adds profiles, the works they are of, and the columns that go with
-them; 3 adds the sizes that a model has of its own; 4 seals each row of runs, sessions and ceilings, headers, and the
-manifest: what is older is read as it is, unsealed; 5 adds the rule of intervals and the allocator of a cell, and clock,
-temperature, pressure, page faults, the system's time and the round trip between processors of a block; 6 adds that
-round trip to the kernels of a ceiling; 7 adds the time of the first step; 8 adds how many threads a cell's steps ran
-on, and how these wait.
-"""
-
-
-def migrate(file: str, row: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """A row of an older version as one of this version. `check_readable` says which versions can be given."""
-    current = dict(row)
-    for step in range(version, SCHEMA_VERSION):
-        current = MIGRATIONS[step](file, current)
-    return current
-
-
-def check_readable(version: int, path: Path) -> None:
-    """Raises ValueError for a run of a newer version, or of one that no chain of migrations reaches."""
-    if version > SCHEMA_VERSION:
-        raise ValueError(
-            f"{path} has schema version {version}, this program reads up to {SCHEMA_VERSION}: use a newer program"
-        )
-    missing = [step for step in range(version, SCHEMA_VERSION) if step not in MIGRATIONS]
-    if missing:
-        raise ValueError(f"{path} has schema version {version}, which this program can no longer read")
-
 
 def check_resumable(version: int, path: Path) -> None:
     """Raises ValueError unless rows of this version can be added to a run of `version`."""
-    check_readable(version, path)
     if version < RESUMABLE:
         raise ValueError(
             f"{path} has schema version {version}, --resume needs version {RESUMABLE} or newer: start a new run"

@@ -32,7 +32,6 @@ from measure.device import processes
 from measure.device.processes import end_with, redirect
 from results.errors import Inconsistent, Unavailable, one_line
 from results.printable import plain_words
-from results.store.manifest import PACKAGES
 from runners.cli.exits import debugging
 
 
@@ -44,6 +43,8 @@ class WorkerFault:
     reason: str
     detail: str = ""
 
+
+PACKAGES = ("analysis", "cleaning", "flopledger", "measure", "reports", "results", "runners", "workloads")
 
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses of a fault that are the caller's mistake."""

@@ -2,7 +2,7 @@
 
 runs.csv names the files that a cell committed; a name that is none of a run's own is not opened.
 
-Which commit the code is, on a machine with git, with the file COMMIT, with the variable, and with none of them.
+Which commit the code is, on a machine with git, with the variable, and with neither.
 """
 
 import dataclasses
@@ -10,14 +10,13 @@ import gzip
 import io
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from results.limits import BoundedStream, stated, unpack
-from results.store.manifest import COMMIT_FILE, commit_of, write_commit
+from results.store.manifest import commit_of
 from results.store.store import read_run
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
@@ -134,30 +133,12 @@ def git(path, *words):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.fixture
-def travelled(checkout, tmp_path):
-    """The checkout with its COMMIT, as a machine without git has it: no `.git`."""
-    (checkout / COMMIT_FILE).write_text(write_commit(checkout))
-    shutil.copytree(checkout, tmp_path / "there", ignore=shutil.ignore_patterns(".git"))
-    return tmp_path / "there"
-
-
-def test_the_file_says_the_commit_where_there_is_no_git(checkout, travelled):
+def test_git_is_asked_before_the_variable(checkout, tmp_path):
     commit = "g" + git(checkout, "rev-parse", "HEAD")[:12]
-    assert commit_of(travelled, {}) == commit
-    assert commit_of(checkout, {}) == commit, "the untracked file does not make the checkout dirty"
-
-
-def test_only_a_committed_checkout_is_written_down(checkout, travelled):
-    with pytest.raises(ValueError, match="expected a git checkout"):
-        write_commit(travelled)
-    (checkout / "runners" / "new.py").write_text("")
-    with pytest.raises(ValueError, match=r"expected all code to be committed, got changes: \?\? runners/new\.py"):
-        write_commit(checkout)
-
-
-def test_the_variable_is_asked_before_the_file_and_after_git(checkout, travelled):
-    assert commit_of(travelled, {"FLOPLEDGER_COMMIT": COMMIT}) == "g0123456789ab"
-    assert commit_of(checkout, {"FLOPLEDGER_COMMIT": COMMIT}) == "g" + git(checkout, "rev-parse", "HEAD")[:12]
+    assert commit_of(checkout, {}) == commit_of(checkout, {"FLOPLEDGER_COMMIT": COMMIT}) == commit
+    (checkout / "runners" / "a.py").write_text("a = 2\n")
+    assert commit_of(checkout, {}) == f"{commit}.dirty"
+    assert commit_of(tmp_path, {}) == ""
+    assert commit_of(tmp_path, {"FLOPLEDGER_COMMIT": COMMIT}) == "g0123456789ab"
     with pytest.raises(ValueError, match="7 to 40 hex digits of a commit, got 'main'"):
-        commit_of(travelled, {"FLOPLEDGER_COMMIT": "main"})
+        commit_of(tmp_path, {"FLOPLEDGER_COMMIT": "main"})

@@ -1,36 +1,9 @@
-"""A store goes on only where it is alone: its lock is its own, and the manifest is there."""
-
-import dataclasses
-from collections.abc import Callable
+"""A counter that failed is run again."""
 
 import pytest
 
-from results.errors import StoreFault
-from results.store.manifest import read_manifest
-from results.store.store import Store, read_run
-from tests.support.made_up.made_up_runs import SITTING, a_run, ceiling, flop_count, new_store, rows_of
-
-WRITES: dict[str, Callable[[Store], None]] = {
-    "commit": lambda store: store.commit(a_run("b"), rows_of("b")),
-    "ceilings": lambda store: store.append_ceilings([ceiling(1.0)]),
-    "sitting": lambda store: store.append_sitting(dataclasses.replace(SITTING, sitting="s2")),
-}
-
-
-@pytest.mark.parametrize("write", WRITES)
-def test_a_removed_lock_ends_the_first_sweep(tmp_path, write):
-    first = new_store(tmp_path / "run")
-    first.commit(a_run("a"), rows_of("a"))
-    (tmp_path / "run" / ".lock").unlink()
-    with Store.resume(tmp_path / "run") as second:
-        second.commit(a_run("b"), rows_of("b"))
-        before = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.csv")}
-        with pytest.raises(StoreFault, match=r"its lock .* was removed or is another sweep's: this one ends"):
-            WRITES[write](first)
-        assert {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.csv")} == before
-        second.commit(a_run("c"), rows_of("c"))
-    first.close()
-    assert [run.cell_id for run in read_run(tmp_path / "run").runs] == ["a", "b", "c"]
+from results.store.store import Store
+from tests.support.made_up.made_up_runs import a_run, flop_count, new_store, rows_of
 
 
 @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory", "device_error"])
@@ -49,12 +22,3 @@ def test_a_counter_that_failed_is_run_again(tmp_path, status):
         assert store.done(retry_failed=True) == {"a": "ok", "b": "ok"}
     with Store.resume(tmp_path / "run") as store:
         assert store.incomplete_cells == set()
-
-
-def test_a_removed_manifest_is_put_back(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        before = read_manifest(tmp_path / "run")
-        (tmp_path / "run" / "manifest.json").unlink()
-        store.commit(a_run("a"), rows_of("a"))
-    assert read_manifest(tmp_path / "run") == before
-    assert [run.cell_id for run in read_run(tmp_path / "run").runs] == ["a"]
