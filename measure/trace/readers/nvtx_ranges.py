@@ -13,7 +13,6 @@ arguments. Both are read as literals, never evaluated; a text that fits no forma
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -32,8 +31,7 @@ from measure.trace.attribution.recording import (
     sizes_of,
 )
 from measure.trace.readers.kineto import ANNOTATION
-from measure.trace.readers.pyprof_arguments import Arguments, call_name, of_marker, operator
-from results.limits import limit
+from measure.trace.readers.pyprof_arguments import Arguments, call_name, literal, of_marker, operator
 
 _SEQUENCE, _STASHED = ", seq = ", ", stashed seq="
 _OP_ID = ", op_id = "
@@ -76,17 +74,6 @@ def parse_sizes(text: str) -> tuple[Any, ...] | None:
         return sizes_of(json.loads(text))
     except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, lists within lists
         return None
-
-
-def parse_marker(text: str) -> Mapping[str, Any] | None:
-    """The dict of a PyProf marker; None for any other text."""
-    if not text.startswith("{'") or len(text) > limit("line_bytes"):
-        return None
-    try:
-        found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
@@ -192,7 +179,7 @@ class _Marker(NamedTuple):
 @cache
 def _marker_of(text: str) -> _Marker | None:
     """None for what is no call of a function with sizes: where in the program it was called, how a module prints."""
-    marker = parse_marker(text)
+    marker = literal(text)
     if marker is None or not {"op", "args"} <= marker.keys():
         return None
     function = str(marker["op"])

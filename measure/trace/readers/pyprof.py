@@ -12,7 +12,7 @@ gradient of a layer's input was calculated is in no column: it is taken for calc
 the network, unless a kernel's name says dgrad.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def read(path: str | Path) -> Recording:
         ),
         steps=steps,
         problems=tuple(_problems(rows, calls, steps)),
-        missing=tuple(_missing(rows, calls)),
+        missing=_missing(rows, calls),
         numbered=_numbered(rows),
     )
 
@@ -94,17 +94,13 @@ def _numbered(rows: Sequence[PyprofRow]) -> bool:
     return all(row.index > 0 for row in rows)
 
 
-def _missing(rows: Sequence[PyprofRow], calls: Sequence[_Call]) -> Iterator[Missing]:
+def _missing(rows: Sequence[PyprofRow], calls: Sequence[_Call]) -> tuple[Missing, ...]:
     """Numbered rows that are not there, of any phase: a gap does not say what was in it."""
-    if not _numbered(rows):
-        return
     numbers = {row.index for row in rows}
-    lost = max(numbers) - len(numbers)
-    if not lost:
-        return
+    lost = max(numbers) - len(numbers) if _numbered(rows) else 0
     many = "1 numbered row is" if lost == 1 else f"{lost} numbered rows are"
-    for phase in sorted({call.phase for call in calls} & {"forward", "backward"}):
-        yield Missing(phase, lost, f"{many} not in the file, by PyProf's column Idx")
+    phases = sorted({call.phase for call in calls} & {"forward", "backward"}) if lost else ()
+    return tuple(Missing(phase, lost, f"{many} not in the file, by PyProf's column Idx") for phase in phases)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
@@ -112,10 +108,9 @@ def _missing(rows: Sequence[PyprofRow], calls: Sequence[_Call]) -> Iterator[Miss
 
 def _calls(rows: Sequence[PyprofRow]) -> list[_Call]:
     calls: list[_Call] = []
-    counted = any(row.sub > 0 for row in rows)  # else Sub is 0 in every row and marks no beginning
-    before = None
+    counts_kernels = any(row.sub > 0 for row in rows)  # else Sub is 0 in every row and marks no beginning
     for at, row in enumerate(rows):
-        if before is None or not _same_call(calls[-1], before, row, counted):
+        if not at or not _same_call(calls[-1].first, rows[at - 1], row, counts_kernels):
             calls.append(_Call(row))
         call = calls[-1]
         if call.first.op == "bias" and row.op != "bias":
@@ -123,64 +118,57 @@ def _calls(rows: Sequence[PyprofRow]) -> list[_Call]:
         call.rows.append(at)
         call.kernels.append(row.kernel)
         call.numbers += [number for number in row.sequence if number not in call.numbers]
-        before = row
     return calls
 
 
-def _same_call(call: _Call, before: PyprofRow, row: PyprofRow, counted: bool) -> bool:
-    """Whether a row goes on with the call of the row before it. counted: does Sub count the kernels of a call?"""
-    first = call.first
-    if _who(first) != _who(row):
+def _same_call(first: PyprofRow, before: PyprofRow, row: PyprofRow, counts_kernels: bool) -> bool:
+    """Whether a row goes on with the call of the row before it, which begins with `first`. counts_kernels: does Sub
+    count the kernels of a call?"""
+    if any(getattr(first, name) != getattr(row, name) for name in ("direction", "module", "family", "thread")):
         return False
-    linear = row.family() == "linear"
-    if first.sequence != row.sequence and not (linear and {*first.numbers()} & {*row.numbers()}):
+    linear = row.family == "linear"
+    if first.sequence != row.sequence and not (linear and {*first.numbers} & {*row.numbers}):
         return False
-    if counted and row.sub == 0 and before.op == row.op and before.sequence == row.sequence:
+    if counts_kernels and row.sub == 0 and before.op == row.op and before.sequence == row.sequence:
         return False
-    if linear:  # the Params of its gradients' kernels differ, and so do those of its bias
-        forward = row.direction != "bprop" and "bias" not in (first.op, row.op)
-        return not (forward and first.params != row.params)
-    return first.params == row.params
-
-
-def _who(row: PyprofRow) -> tuple[str, str, str, int]:
-    return row.direction, row.module, row.family(), row.thread
+    # of a linear layer the Params of its gradients' kernels differ, and so do those of its bias
+    differ = linear and (row.direction == "bprop" or "bias" in (first.op, row.op))
+    return differ or first.params == row.params
 
 
 def _resolve(calls: Sequence[_Call]) -> int | None:
     """Phase, name, arguments and forward call of every call; and how many steps there are, None if nothing tells."""
-    _phases(calls)
-    for call in calls:
-        if call.phase == "forward":
+    for call, phase in zip(calls, _phases(calls), strict=True):
+        call.phase = phase
+        if phase == "forward":
             call.name = call_name(call.first.module, call.first.op)
             call.arguments = _forward_arguments(call)
     firsts = _firsts(calls)
     forward_of = _forward_calls(calls)
     last = _gradients_of_firsts(calls, firsts)
-    for at, call in enumerate(calls):
-        if call.phase != "forward":
-            call.forward = forward_of.get(at, -1)
-            first = call.forward in firsts if call.forward >= 0 else at in last
-            _resolve_gradient(calls, call, first)
-    backward = any(call.phase == "backward" for call in calls)
+    backward = [at for at, call in enumerate(calls) if call.phase != "forward"]
+    for at in backward:
+        call = calls[at]
+        call.forward = forward_of.get(at, -1)
+        first = call.forward in firsts if call.forward >= 0 else at in last
+        _resolve_gradient(calls, call, first)
     return len(firsts) if backward and firsts else None
 
 
-def _phases(calls: Sequence[_Call]) -> None:
+def _phases(calls: Sequence[_Call]) -> list[str]:
     """By name, by thread, and else as PyProf says."""
-    named = [_backward_by_name(call.first.op) for call in calls]
-    backward = [by_name or call.first.direction == "bprop" for call, by_name in zip(calls, named, strict=True)]
+    backward = [call.first.direction == "bprop" or _backward_by_name(call.first.op) for call in calls]
     runs = {call.first.thread for call, back in zip(calls, backward, strict=True) if back}
     makes = {call.first.thread for call, back in zip(calls, backward, strict=True) if not back and _of_forward(call)}
     engine = {thread for thread in runs - makes if thread >= 0}
-    for call, back in zip(calls, backward, strict=True):
-        call.phase = "backward" if back or call.first.thread in engine else "forward"
+    is_backward = [back or call.first.thread in engine for call, back in zip(calls, backward, strict=True)]
+    return ["backward" if back else "forward" for back in is_backward]
 
 
 def _of_forward(call: _Call) -> bool:
     """Whether a call that is not known to be backward must be forward: it makes a node, or is a layer."""
     first = call.first
-    return bool(first.sequence) or (first.has_function() and is_product(call_name(first.module, first.op)))
+    return bool(first.sequence) or (first.has_function and is_product(call_name(first.module, first.op)))
 
 
 def _backward_by_name(op: str) -> bool:
@@ -207,14 +195,13 @@ def _gradients_of_firsts(calls: Sequence[_Call], firsts: set[int]) -> set[int]:
     last = {
         call.step: at
         for at, call in enumerate(calls)
-        if call.first.direction == "bprop" and call.first.has_function() and is_product(gradient_name(call.first.op))
+        if call.first.direction == "bprop" and call.first.has_function and is_product(gradient_name(call.first.op))
     }
     found = set()
     for step, at in last.items():
         row, first = calls[at].first, first_of.get(step)
-        linear = row.family() == "linear"  # the Params of its gradients' kernels are others
-        if first is not None and row.family() == first.family() and (linear or row.params == first.params):
-            found.add(at)
+        if first is not None and row.family == first.family and (row.family == "linear" or row.params == first.params):
+            found.add(at)  # of a linear layer the Params of its gradients' kernels are others
     return found
 
 
@@ -225,14 +212,10 @@ def _forward_calls(calls: Sequence[_Call]) -> dict[int, int]:
     for at, call in enumerate(calls):
         if call.phase == "forward":
             for number in call.numbers:
-                known = last.get(number)
-                if known is None or call.first.has_function() or not calls[known].first.has_function():
+                if number not in last or call.first.has_function or not calls[last[number]].first.has_function:
                     last[number] = at
-            continue
-        for number in call.first.numbers():
-            if number in last:
-                found[at] = last[number]
-                break
+        elif known := [last[number] for number in call.first.numbers if number in last]:
+            found[at] = known[0]
     return found
 
 
@@ -251,9 +234,9 @@ def _resolve_gradient(calls: Sequence[_Call], call: _Call, of_first: bool) -> No
     if call.forward >= 0:
         partner = calls[call.forward]
         known = partner.arguments
-        if not call.first.has_function() and partner.first.has_function() and not op.startswith("aten::"):
+        if not call.first.has_function and partner.first.has_function and not op.startswith("aten::"):
             op = partner.first.op
-    if not call.first.has_function() and op == call.first.op:
+    if not call.first.has_function and op == call.first.op:
         call.name = f"{op}Backward" if op not in NOTHING and not _backward_by_name(op) and "::" not in op else op
         return
     call.name = gradient_name(op)
@@ -267,9 +250,7 @@ def _resolve_gradient(calls: Sequence[_Call], call: _Call, of_first: bool) -> No
 
 
 def _calls_table(calls: Sequence[_Call]) -> Any:
-    def of(name: str) -> list[Any]:
-        return [getattr(call.arguments, name) if call.arguments is not None else None for call in calls]
-
+    arguments = [call.arguments or Arguments(None, None, None) for call in calls]
     return calls_table(
         name=[call.name for call in calls],
         phase=[call.phase for call in calls],
@@ -277,32 +258,30 @@ def _calls_table(calls: Sequence[_Call]) -> Any:
         step=[call.step for call in calls],
         sequence_nr=[call.numbers[-1] if call.numbers else -1 for call in calls],
         thread=[call.first.thread for call in calls],
-        input_shapes=of("shapes"),
-        input_dtypes=of("dtypes"),
-        concrete_inputs=of("values"),
+        input_shapes=[given.shapes for given in arguments],
+        input_dtypes=[given.dtypes for given in arguments],
+        concrete_inputs=[given.values for given in arguments],
         forward_index=[call.forward for call in calls],
     )
 
 
 def _problems(rows: Sequence[PyprofRow], calls: Sequence[_Call], steps: int | None) -> list[str]:
-    problems = ["PyProf keeps no start times: the order of rows stands for it"]
-    if not any(row.sequence for row in rows):
-        problems.append(
-            "no sequence numbers (-c seq): calls are distinguished by size, and gradients have no forward call"
-        )
-    if not all(row.index > 0 for row in rows):
-        problems.append("no numbers of rows (-c idx): whether rows were taken out of the file cannot be seen")
-    if not any(row.direction for row in rows):
-        problems.append("no directions (-c dir): what is not backward by name or thread counts as forward")
-    if not any(row.time_ns for row in rows):
-        problems.append("no times of kernels (-c sil)")
-    if not any(row.kernel for row in rows):
-        problems.append("no names of kernels (-c kernel): why a kernel was counted or not is unknown")
-    if all(row.flop is None for row in rows):
-        problems.append("no FLOPs in the file itself (-c flops)")
-    if steps is not None:
-        problems.append("a step begins at the first product after a backward pass")
     renamed = sum(call.phase == "backward" and call.first.direction == "fprop" for call in calls)
-    if renamed:
-        problems.append(f"{renamed} calls that PyProf took for forward are backward by name or thread")
-    return problems
+    lacks = {
+        "no sequence numbers (-c seq): calls are distinguished by size, and gradients have no forward call": not any(
+            row.sequence for row in rows
+        ),
+        "no numbers of rows (-c idx): whether rows were taken out of the file cannot be seen": not _numbered(rows),
+        "no directions (-c dir): what is not backward by name or thread counts as forward": not any(
+            row.direction for row in rows
+        ),
+        "no times of kernels (-c sil)": not any(row.time_ns for row in rows),
+        "no names of kernels (-c kernel): why a kernel was counted or not is unknown": not any(
+            row.kernel for row in rows
+        ),
+        "no FLOPs in the file itself (-c flops)": all(row.flop is None for row in rows),
+        "a step begins at the first product after a backward pass": steps is not None,
+        f"{renamed} calls that PyProf took for forward are backward by name or thread": renamed > 0,
+    }
+    first = "PyProf keeps no start times: the order of rows stands for it"
+    return [first, *(problem for problem, is_so in lacks.items() if is_so)]

@@ -8,13 +8,16 @@ A marker is `{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': ''
 Not claimed: that arguments which PyProf leaves out (bias, strides of tensors) are known; they are empty here.
 """
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.trace import output_shapes
 from analysis.trace.operations import kind_of_call
 from analysis.trace.signatures import FORMS
+from results.errors import Unavailable
 
 CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
 LINEAR = frozenset(("linear", "bias"))
@@ -62,9 +65,24 @@ Sizes = tuple[int, ...]
 class Arguments:
     """Shapes, dtypes and values of a call, one entry an argument as in results.records.counts.ProfiledOperation."""
 
-    shapes: tuple[Any, ...]
-    dtypes: tuple[str, ...]
-    values: tuple[Any, ...]
+    shapes: Any
+    dtypes: Any
+    values: Any
+
+
+MOST_PARTS = 20_000
+"""Brackets, commas and signs of a text: each is a node of Python's parser, of 500 bytes and more."""
+
+
+def literal(text: Any) -> Mapping[str, Any] | None:
+    """The dict that a text is; None for what is none, or would take much more memory than its text."""
+    try:
+        if sum(str(text).count(sign) for sign in "[({,+-") > MOST_PARTS:
+            return None
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def operator(op: str) -> str:
@@ -193,30 +211,20 @@ def _product(bare: str, numbers: Mapping[str, int], dtype: str) -> Arguments:
 
 
 def _convolution_gradient(forward: Arguments, of_input: bool) -> Arguments | None:
-    shapes, values = forward.shapes, forward.values
-    if len(shapes) < 2 or not shapes[0] or not shapes[1]:
-        return None
-    spatial = len(shapes[1]) - 2
-    given = dict(zip(FORMS["conv2d"][0].arguments, values, strict=False))
-    ones, zeros = (1,) * spatial, (0,) * spatial
-    stride, padding = given.get("stride") or ones, given.get("padding")
-    padding = zeros if padding is None else padding
-    dilation = given.get("dilation") or ones
-    settings = (stride, padding, dilation)
-    if not all(isinstance(each, tuple) and len(each) == spatial for each in settings):
-        return None
-    if min(stride, default=1) < 1 or min(dilation, default=1) < 1:
-        return None
-    window = zip(shapes[0][2:], shapes[1][2:], stride, padding, dilation, strict=True)
-    out = tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in window)
-    if min(out, default=1) < 1:
+    names = FORMS["conv2d"][0].arguments
+    sizes = {name: shape for name, shape in zip(names, forward.shapes, strict=False) if shape}
+    given = {name: value for name, value in zip(names, forward.values, strict=False) if value is not None}
+    try:
+        (gradient,) = output_shapes.convolution(output_shapes.CallArguments(sizes, given))
+    except (Unavailable, ValueError, TypeError, IndexError):
         return None  # such a window fits nowhere
-    gradient = (shapes[0][0], shapes[1][0], *out)
+    inputs, weight = sizes["input"], sizes["weight"]
+    ones, zeros = (1,) * (len(weight) - 2), (0,) * (len(weight) - 2)
+    settings = (given.get("stride", ones), given.get("padding", zeros), given.get("dilation", ones))
+    rest = (None, *settings, False, zeros, given.get("groups", 1), (of_input, True, False))
     dtype = forward.dtypes[0]
-    mask = (of_input, True, False)
-    rest = (None, *settings, False, zeros, given.get("groups") or 1, mask)
     return Arguments(
-        (gradient, shapes[0], shapes[1], *((),) * len(rest)),
+        (gradient, inputs, weight, *((),) * len(rest)),
         (dtype,) * 3 + ("",) * len(rest),
         (None, None, None, *rest),
     )

@@ -4,7 +4,6 @@ Plain or gzip. Dicts and markers are read as literals, never evaluated. A file t
 refused in one line that says how to make it again. Not claimed: what rows belong together (`pyprof.py`).
 """
 
-import ast
 import csv
 import gzip
 import zlib
@@ -14,16 +13,13 @@ from typing import IO, Any
 
 from measure.trace.attribution.nesting import NODE
 from measure.trace.readers.json_events import open_text
-from measure.trace.readers.pyprof_arguments import LINEAR
+from measure.trace.readers.pyprof_arguments import LINEAR, literal
 from results.limits import beyond, limit
 
 HOW_TO_MAKE = (
     "run PyProf's last step again: python -m pyprof.prof --csv "
     "-c idx,seq,altseq,tid,layer,dir,sub,mod,op,kernel,params,sil,device,stream,grid,block,flops net.dict"
 )
-
-OPTION_OF = {"Op": "op", "Params": "params", "Kernel": "kernel", "FLOPs": "flops"}
-"""A column that is needed → how PyProf is asked for it with -c."""
 
 NOTHING = ("", "-", "na", "None")
 """PyProf's words for what it does not know."""
@@ -52,16 +48,19 @@ class PyprofRow:
     marker: Mapping[str, Any] | None = None
     index: int = -1
 
+    @property
     def family(self) -> str:
         """The function, that of a bias being the layer's."""
         return "linear" if self.op in LINEAR else self.op
 
+    @property
     def has_function(self) -> bool:
         """Whether PyProf knows which function launched it. A file without the column Module shows it by the name."""
         if self.module:
             return self.module not in NOTHING
         return self.op not in NOTHING and "::" not in self.op and not NODE.fullmatch(self.op)
 
+    @property
     def numbers(self) -> tuple[int, ...]:
         """Its numbers in the autograd graph, also those that PyProf thinks less likely."""
         return (*self.sequence, *self.other_sequence)
@@ -99,11 +98,10 @@ def _csv_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:
 def _check(header: Sequence[str], path: str) -> None:
     there = {name.lower() for name in header}
     missing = [name for name in ("Op", "Params") if name.lower() not in there]
-    if not there & {"kernel", "flops"}:
-        missing.append("Kernel")
+    missing += ["Kernel"] if not there & {"kernel", "flops"} else []
     if missing:
-        asked = ",".join(OPTION_OF[name] for name in missing)
-        raise ValueError(f"{path}: no column {' and no column '.join(missing)} (-c {asked}); {HOW_TO_MAKE}")
+        options = ",".join(missing).lower()
+        raise ValueError(f"{path}: no column {' and no column '.join(missing)} (-c {options}); {HOW_TO_MAKE}")
 
 
 def _csv_row(cell: Callable[[str], str]) -> PyprofRow:
@@ -136,12 +134,10 @@ def _dict_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:
             continue
         if len(line) > longest:
             raise ValueError(beyond(f"{path}: line {number} is too long", "line_bytes"))
-        try:
-            _check_literal(line)
-            found = ast.literal_eval(line)
-        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            raise ValueError(f"{path}: line {number} is cut or no dict of pyprof.parse; {_HOW_TO_PARSE}") from error
-        if not isinstance(found, dict) or "kShortName" not in found or "op" not in found:
+        found = literal(line)
+        if found is None:
+            raise ValueError(f"{path}: line {number} is cut or no dict of pyprof.parse; {_HOW_TO_PARSE}")
+        if "kShortName" not in found or "op" not in found:
             raise ValueError(f"{path}: line {number} lacks kShortName or op; {_HOW_TO_PARSE}")
         yield _dict_row(found)
 
@@ -164,28 +160,10 @@ def _dict_row(found: Mapping[str, Any]) -> PyprofRow:
             value = next(iter(value), "")
         return str(value or found["kShortName"]) if column == "kernel" else "" if value is None else str(value)
 
-    marker = next((m for m in map(_literal, found.get("marker") or ()) if m is not None), None)
+    markers = map(literal, found.get("marker") or ())
+    marker = next((marker for marker in markers if marker is not None and "op" in marker), None)
     row = _csv_row(cell)
     return row if marker is None else replace(row, op=str(marker["op"]), params=str(marker), marker=marker)
-
-
-MOST_PARTS = 20_000
-"""Brackets, commas and signs of a line: each is a node of Python's parser, of 500 bytes and more."""
-
-
-def _check_literal(text: str) -> None:
-    """Raises ValueError for a literal that would take much more memory than its text."""
-    if sum(text.count(sign) for sign in "[({,+-") > MOST_PARTS:
-        raise ValueError("a dict of more parts than a kernel has")
-
-
-def _literal(text: Any) -> Mapping[str, Any] | None:
-    try:
-        _check_literal(str(text))
-        found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and "op" in found else None
 
 
 def _int(text: str) -> int:

@@ -10,6 +10,7 @@ import pytest
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
 from measure.trace.readers import nsys, nvtx_ranges
+from measure.trace.readers.pyprof_arguments import literal
 from measure.trace.readers.read import detect
 from tests.measure.trace.made_up_files import step
 from tests.support.made_up_operations.nsys_export import ENGINE, MAIN, PROCESS, TABLES, Export
@@ -250,8 +251,8 @@ def test_the_binary_report_is_no_export_and_is_told_as_such(tmp_path: Path) -> N
 
 def test_markers_are_literals_and_never_run(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    assert nvtx_ranges.parse_marker(f"{{'mod': open({str(ran)!r}, 'w'), 'op': 'x', 'args': []}}") is None
+    assert literal(f"{{'mod': open({str(ran)!r}, 'w'), 'op': 'x', 'args': []}}") is None
     assert not ran.exists()
-    assert nvtx_ranges.parse_marker("{'mod': 'm', 'op': 'x'}") == {"mod": "m", "op": "x"}
-    assert nvtx_ranges.parse_marker("{'cut': ") is None
-    assert nvtx_ranges.parse_marker("forward") is None
+    assert literal("{'mod': 'm', 'op': 'x'}") == {"mod": "m", "op": "x"}
+    assert literal("{'cut': ") is None
+    assert literal("forward") is None
