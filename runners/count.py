@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.parallel.rank_grid import REPLICAS, SCHEDULES
-from measure.counters.harness.isolation import count_isolated, prepare, record_isolated
+from measure.counters.isolation import count_isolated, prepare, record_isolated
 from results.errors import Unavailable
 from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, exit_code, guarded, instructed
@@ -160,7 +160,7 @@ def _checked(options: Namespace) -> tuple[str, ...]:
 def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
     """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none, which
     begins with the option that it came from."""
-    from measure.counters.harness.registry import COUNTERS
+    from measure.counters.registry import COUNTERS
 
     for name in names:
         if name not in (*COUNTERS, EXACT, "all"):

@@ -26,7 +26,7 @@ from analysis.devices.processors import Processor, vector_units
 from analysis.devices.telemetry import EVENT_REASONS
 from analysis.utilization.utilization import HARMLESS_REASONS
 from measure.ceiling.core_peaks import KERNEL_UNITS, issue_rows
-from measure.counters.harness.registry import COUNTERS, install_line
+from measure.counters.registry import COUNTERS, install_line
 from measure.device import environment
 from measure.device.cpu_identity import Allowance, allowance, processor
 from measure.device.telemetry import DeviceTelemetry, open_device

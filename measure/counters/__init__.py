@@ -1,4 +1,4 @@
-"""What does each FLOP counter say, and how is it run?
+"""How is a FLOP counter run, and what becomes of it?
 
-Third-party counters run unmodified, each in a process of its own.
+Runs counters and keeps what they return. It does not correct them; `cleaning.accounts` explains them.
 """

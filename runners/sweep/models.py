@@ -105,7 +105,7 @@ class Counts:
 
     def of(self, cell: Cell) -> list[FlopCount]:
         """The counters' rows at small batches and at the cell's own; no workload is counted twice."""
-        from measure.counters.harness.batch_law import extrapolate
+        from measure.counters.isolation import extrapolate
 
         rows: list[FlopCount] = []
         for counter in cell.counters:
@@ -117,7 +117,7 @@ class Counts:
 
     def _by(self, counter: str, cell: Cell) -> list[FlopCount]:
         """One counter's rows for a cell, counted together with what the other cells of its workload ask for."""
-        from measure.counters.harness.isolation import count_isolated
+        from measure.counters.isolation import count_isolated
 
         workload = _workload(cell)
         key = digest([counter, workload])
@@ -136,6 +136,6 @@ def _workload(cell: Cell) -> str:
 
 
 def _batches(cell: Cell) -> tuple[int, ...]:
-    from measure.counters.harness.isolation import batches_to_count
+    from measure.counters.isolation import batches_to_count
 
     return (1, 2) if cell.quick else batches_to_count(cell.batch_size)

@@ -16,7 +16,7 @@ from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import parse_plan
-from measure.counters.harness.registry import COUNTERS
+from measure.counters.registry import COUNTERS
 from results.records.cell import Cell, Parameters
 from results.records.rows import MALLOC_SETTINGS, RECORDERS, RETAIN, WORKS
 from runners.cli.arguments import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from analysis.parallel.rank_grid import RankGrid, parse_plan
-from measure.counters.harness.registry import COUNTERS
+from measure.counters.registry import COUNTERS
 from results.records.cell import Cell, Common
 from results.records.rows import WORKS
 from runners.cli.exits import as_mistake

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from multiprocessing import forkserver
 
 MODULES = (
-    "measure.counters.harness.child",
-    "measure.counters.harness.model_calls",
+    "measure.counters.child",
+    "measure.counters.model_calls",
     "measure.counters.adapters.own",
     "measure.counters.adapters.fvcore",
     "measure.counters.adapters.ptflops",

@@ -8,58 +8,37 @@ formula adds nothing and is not told by it: a second mode below sees every opera
 ignored.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from measure.counters.harness.rows import rows, uncounted
+from measure.counters.rows import UncountedCalls, rows, uncounted
 from measure.model.state_snapshot import evaluating, summed
 from results.records.counts import FlopCount
-
-NAME = "flop_counter_mode"
-
-GLOBAL = "Global"
-"""FlopCounterMode's name for everything."""
-
-
-class OperatorCalls(TorchDispatchMode):
-    """Counts the calls of every operator that reaches it, by phase; what they do is untouched."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.phase = "forward"
-        self.calls: defaultdict[str, Counter[Any]] = defaultdict(Counter)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls[self.phase][getattr(func, "overloadpacket", func)] += 1
-        return func(*args, **(kwargs or {}))
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Forward and backward of model(*inputs): a total and a row for each operator that added any."""
-    counter, seen = FlopCounterMode(display=False), OperatorCalls()
+    counter, seen = FlopCounterMode(display=False), UncountedCalls(lambda: False)
+    passes: dict[str, tuple[dict[Any, int], Counter[str]]] = {}
     with evaluating(model), seen, counter:
         outputs = model(*inputs)
-        forward = dict(counter.get_flop_counts().get(GLOBAL, {}))
-        seen.phase = "loss"
+        forward = dict(counter.get_flop_counts().get("Global", {}))
+        passes["forward"] = forward, Counter(seen.calls)
         total = summed(outputs)
-        seen.phase = "backward"
+        seen.calls.clear()
         if total is not None:
             total.backward()
-        both = counter.get_flop_counts().get(GLOBAL, {})
-    added = {operator: flop - forward.get(operator, 0) for operator, flop in both.items()}  # one mode counts both
-    passes = {"forward": forward} if total is None else {"forward": forward, "backward": added}
-    found = []
-    for phase, counts in passes.items():
-        calls = {str(operator): n for operator, n in seen.calls[phase].items() if operator not in counter.flop_registry}
-        ignored, not_understood = uncounted(calls)
+            both = counter.get_flop_counts().get("Global", {})  # one mode counts both
+            passes["backward"] = {name: flop - forward.get(name, 0) for name, flop in both.items()}, seen.calls
+    known = {str(operator) for operator in counter.flop_registry}
+    counted = []
+    for phase, (flops, calls) in passes.items():
+        ignored, not_understood = uncounted({name: times for name, times in calls.items() if name not in known})
         blank = FlopCount(
-            counter=NAME,
+            counter="flop_counter_mode",
             workload=workload,
             batch_size=batch_size,
             phase=phase,
@@ -67,5 +46,5 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
             ignored=ignored,
             not_understood=not_understood,
         )
-        found += rows(blank, {(str(operator), "flop"): flop for operator, flop in counts.items() if flop})
-    return found
+        counted += rows(blank, {(str(operator), "flop"): flop for operator, flop in flops.items() if flop})
+    return counted

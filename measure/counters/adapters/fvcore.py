@@ -12,12 +12,11 @@ understood, as are residual additions and activations that it has no rule for. F
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from measure.counters.harness.rows import Counted, rows
+from measure.counters.rows import rows
 from measure.model.state_snapshot import evaluating, tensors
 from results.records.counts import FlopCount
 
@@ -25,8 +24,6 @@ with warnings.catch_warnings():
     # fvcore scripts its focal loss when imported; torch announces the end of scripting.
     warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", module=r"torch\.jit")
     from fvcore.nn import FlopCountAnalysis, parameter_count
-
-NAME = "fvcore"
 
 MATRIX_OPERATORS = frozenset({"conv", "linear", "matmul", "mm", "bmm", "addmm", "einsum"})
 """Operators whose native unit is a multiply-add: fvcore/nn/flop_count.py. All others count elementary operations."""
@@ -64,28 +61,19 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     with evaluating(model):
         analysis = Analysis(TensorsOnly(model).eval(), inputs)
         analysis.total()
+    modules = (name for name in analysis.uncalled_modules() if analysis._has_forward(name))
+    uncalled = sorted(name.removeprefix("model.") for name in modules)
+    more = f" and {len(uncalled) - 3} more" if len(uncalled) > 3 else ""
     blank = FlopCount(
-        counter=NAME,
+        counter="fvcore",
         workload=workload,
         batch_size=batch_size,
         phase="forward",
         native_unit="mac",
         ignored=dict(analysis.ignored),
         not_understood=dict(analysis.unsupported_ops()),
-        reason=_uncalled(analysis),
+        reason=f"note: modules never called: {', '.join(uncalled[:3])}{more}" if uncalled else "",
         parameters=parameter_count(model)[""],
     )
-    return rows(blank, _operators(analysis.by_operator()))
-
-
-def _operators(counted: Mapping[str, float]) -> Counted:
-    return {(name, "mac" if name in MATRIX_OPERATORS else "flop"): value for name, value in sorted(counted.items())}
-
-
-def _uncalled(analysis: Analysis) -> str:
-    """Modules with work of their own that the trace never entered, in words; empty if there are none."""
-    names = sorted(name.removeprefix("model.") for name in analysis.uncalled_modules() if analysis._has_forward(name))
-    if not names:
-        return ""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"note: modules never called: {', '.join(names[:3])}{more}"
+    counted = sorted(analysis.by_operator().items())
+    return rows(blank, {(name, "mac" if name in MATRIX_OPERATORS else "flop"): value for name, value in counted})

@@ -16,40 +16,24 @@ import contextlib
 import inspect
 import io
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
-from measure.counters.harness.rows import Counted, recurrent_multiply_adds, rows
+from measure.counters.rows import merged, recurrent_multiply_adds, rows, uncounted_leaves
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent, one_line
 from results.records.counts import FlopCount
 
-NAME = "ptflops"
-
-NO_ARITHMETIC = frozenset({"Identity", "Dropout", "Dropout2d", "Dropout3d", "Flatten", "StochasticDepth", "Permute"})
-"""Leaf modules without a rule that compute nothing in eval mode: ignored rightly."""
-
 MULTIPLY_ADD = frozenset({"matmul", "mm", "bmm", "addmm", "baddbmm"})
 """Functions of torch whose count is of multiply-adds."""
 
-
-@dataclass
-class Tally:
-    """What ptflops' hooks and function rules counted, for the whole batch.
-
-    modules: by id of the module. functions: by name.
-    """
-
-    modules: Counter[int] = field(default_factory=Counter)
-    additions: Counter[int] = field(default_factory=Counter)  # the part of it that is no multiply-add
-    functions: Counter[str] = field(default_factory=Counter)
-    function_additions: Counter[str] = field(default_factory=Counter)
+Own = Counter[tuple[str, str]]
+"""(kind of module or function, unit) → what was counted, for the whole batch."""
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
@@ -57,36 +41,33 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
     """
-    tally, unknown = Tally(), Counter[str]()
-    with evaluating(model), _calls_of_unknown(model, unknown):
-        hooks = {kind: _hook(rule, tally) for kind, rule in MODULES_MAPPING.items()}
-        functions = _listening(FUNCTIONAL_MAPPING, tally, "F")
-        operators = _listening(TENSOR_OPS_MAPPING, tally, "torch")
-        with functions, operators:
+    modules: defaultdict[int, Own] = defaultdict(Counter)  # by id
+    functions: Own = Counter()
+    with evaluating(model):
+        ignored, not_understood = uncounted_leaves(model, MODULES_MAPPING)
+        hooks = {kind: _hook(rule, modules) for kind, rule in MODULES_MAPPING.items()}
+        with _listening(FUNCTIONAL_MAPPING, functions, "F"), _listening(TENSOR_OPS_MAPPING, functions, "torch"):
             printed, parameters = ask(model, inputs, "pytorch", hooks)
-    own = _counts(model, tally)
-    native = _check(printed, own, tally, batch_size if len(inputs) == 1 else 1)
+    of_modules = merged(modules[id(module)] for module in _counted_modules(model))
+    summed, divisor = sum(of_modules.values()), batch_size if len(inputs) == 1 else 1
+    if printed != int(summed / divisor + functions.total()):
+        raise Inconsistent(f"ptflops printed {printed}, its hooks gave {summed} / {divisor} + {functions.total()}")
+    is_printed = printed == summed + functions.total()
     blank = FlopCount(
-        counter=NAME,
+        counter="ptflops",
         workload=workload,
         batch_size=batch_size,
         phase="forward",
         native_unit="mac",
-        ignored={name: calls for name, calls in unknown.items() if name in NO_ARITHMETIC},
-        not_understood={name: calls for name, calls in unknown.items() if name not in NO_ARITHMETIC},
-        reason=""
-        if printed == native
-        else f"note: ptflops printed {printed}; it divides what modules did by the batch",
+        ignored=dict(ignored),
+        not_understood=dict(not_understood),
+        reason="" if is_printed else f"note: ptflops printed {printed}; it divides what modules did by the batch",
         parameters=parameters,
-        printed=None if printed == native else printed,
+        printed=None if is_printed else printed,
     )
-    return rows(blank, _sorted(own))
-
-
-def _sorted(counted: Counted) -> Counted:
-    """Multiply-adds first, by name; what counted nothing is left out."""
-    ordered = sorted(counted.items(), key=lambda item: (item[0][1] != "mac", item[0][0]))
-    return {key: value for key, value in ordered if value}
+    own = merged((of_modules, functions))
+    ordered = sorted((item for item in own.items() if item[1]), key=lambda item: (item[0][1] != "mac", item[0][0]))
+    return rows(blank, dict(ordered))
 
 
 def ask(
@@ -121,21 +102,27 @@ def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
     return dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))
 
 
-def _hook(rule: Callable[..., None], tally: Tally) -> Callable[..., None]:
+def _add(own: Own, name: str, counted: int, multiply_adds: int) -> None:
+    """Adds what one call counted; what is no multiply-add stands beside, or by itself where all of it is none."""
+    own[name, "mac"] += multiply_adds
+    own[f"{name} elementwise" if multiply_adds else name, "flop"] += counted - multiply_adds
+
+
+def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[..., None]:
     """ptflops' rule for one kind of module, listened to."""
 
     def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         before = module.__flops__
         rule(module, inputs, output)
         counted = module.__flops__ - before
-        tally.modules[id(module)] += counted
-        tally.additions[id(module)] += counted - _multiply_adds(module, inputs, output, counted)
+        multiply_adds = _multiply_adds(module, inputs, output, counted)
+        _add(modules[id(module)], type(module).__name__, counted, multiply_adds)
 
     return listen
 
 
 @contextlib.contextmanager
-def _listening(rules: MutableMapping[Any, Callable[..., Any]], tally: Tally, library: str) -> Iterator[None]:
+def _listening(rules: MutableMapping[Any, Callable[..., Any]], functions: Own, library: str) -> Iterator[None]:
     """ptflops' rules for functions, listened to while it patches torch; put back afterwards."""
     original = dict(rules)
 
@@ -144,10 +131,8 @@ def _listening(rules: MutableMapping[Any, Callable[..., Any]], tally: Tally, lib
 
         def listen(*args: Any, **kwargs: Any) -> Any:
             counted = int(rule(*args, **kwargs))
-            key = f"{library}.{name}"
-            tally.functions[key] += counted
             bias = args[0].numel() if name in ("addmm", "baddbmm") and kwargs.get("beta", 1) != 0 else 0
-            tally.function_additions[key] += bias if name in MULTIPLY_ADD else counted
+            _add(functions, f"{library}.{name}", counted, counted - bias if name in MULTIPLY_ADD else 0)
             return counted
 
         return listen
@@ -200,43 +185,3 @@ def _counted_modules(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
         return
     for child in module.children():
         yield from _counted_modules(child)
-
-
-def _counts(model: torch.nn.Module, tally: Tally) -> Counter[tuple[str, str]]:
-    """Multiply-adds and other elements of the whole batch, by kind of module or function."""
-    own: Counter[tuple[str, str]] = Counter()
-    parts = [
-        (type(module).__name__, tally.modules[id(module)], tally.additions[id(module)])
-        for module in _counted_modules(model)
-    ]
-    parts += [(name, counted, tally.function_additions[name]) for name, counted in tally.functions.items()]
-    for name, counted, other in parts:
-        own[name, "mac"] += counted - other
-        own[name if counted == other else f"{name} elementwise", "flop"] += other
-    return own
-
-
-def _check(printed: int, own: Counter[tuple[str, str]], tally: Tally, divisor: int) -> float:
-    """The sum of all rows. Raises Inconsistent unless they, with ptflops' own division, give its print."""
-    native = own.total()
-    functions = sum(tally.functions.values())
-    modules = native - functions
-    if printed != int(modules / divisor + functions):
-        raise Inconsistent(f"ptflops printed {printed}, its hooks gave {modules} / {divisor} + {functions}")
-    return native
-
-
-@contextlib.contextmanager
-def _calls_of_unknown(model: torch.nn.Module, unknown: Counter[str]) -> Iterator[None]:
-    """Counts the calls of leaf modules that ptflops has no rule for."""
-
-    def note(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        unknown[type(module).__name__] += 1
-
-    leaves = [m for m in model.modules() if not list(m.children()) and type(m) not in MODULES_MAPPING]
-    handles = [leaf.register_forward_hook(note) for leaf in leaves]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

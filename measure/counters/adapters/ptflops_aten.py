@@ -22,12 +22,10 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 
 from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
-from measure.counters.harness.rows import rows
+from measure.counters.rows import rows
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
-
-NAME = "ptflops_aten"
 
 aten = torch.ops.aten
 
@@ -49,8 +47,7 @@ class DispatchListener(io.TextIOBase):
         """ptflops' verbose output: "Warning: aten.relu_ operation is treated as a zero-op"."""
         if text.endswith("treated as a zero-op"):
             name = text.split()[1]
-            bucket = self.ignored if registry.bucket_of(name) == "ignored" else self.not_understood
-            bucket[name] += 1
+            (self.ignored if registry.bucket_of(name) == "ignored" else self.not_understood)[name] += 1
         return len(text)
 
     def to(self, operator: Any, rule: Rule) -> Rule:
@@ -80,11 +77,10 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
         with contextlib.redirect_stderr(io.StringIO()):
             printed, parameters = ask(model, inputs, "aten", hooks, ost=listener, verbose=True)
-    heard = listener.own.total()
-    if printed != heard:
+    if printed != (heard := listener.own.total()):
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
     blank = FlopCount(
-        counter=NAME,
+        counter="ptflops_aten",
         workload=workload,
         batch_size=batch_size,
         phase="forward",

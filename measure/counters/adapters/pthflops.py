@@ -12,12 +12,8 @@ tuple that a node gives for (value, FLOP, parameters): models that ask a tensor 
 follows from that, or Inconsistent here. Forward only.
 """
 
-import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,34 +21,23 @@ from pthflops import count_ops, ops_fx
 from torch.fx import Node
 
 from analysis.operators.registry import bucket_of
-from measure.counters.harness.rows import rows
+from measure.counters.rows import rows
 from measure.model.state_snapshot import evaluating, tensors
 from results.errors import Inconsistent, Unavailable
 from results.records.counts import FlopCount
 
-NAME = "pthflops"
-
 NO_ARITHMETIC = frozenset({"Identity", "Dropout", "Dropout2d", "Dropout3d", "Flatten", "stochastic_depth"})
 """Modules and functions without a rule that compute nothing in eval mode, beside ATen's views and copies."""
 
-_Convolution = torch.nn.modules.conv._ConvNd
-
-
-@dataclass
-class Tally:
-    """What pthflops' interpreter counted, and its calls without a rule."""
-
-    own: Counter[tuple[str, str]] = field(default_factory=Counter)
-    ignored: Counter[str] = field(default_factory=Counter)
-    not_understood: Counter[str] = field(default_factory=Counter)
-
 
 class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflops has no types
-    """pthflops' interpreter that also tells what it counted for each call. Its counts are untouched."""
+    """pthflops' interpreter that also tells what it counted for each call, and its calls without a rule."""
 
-    def __init__(self, *args: Any, tally: Tally, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.tally = tally
+        self.own: Counter[tuple[str, str]] = Counter()
+        self.ignored: Counter[str] = Counter()
+        self.not_understood: Counter[str] = Counter()
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
@@ -63,7 +48,7 @@ class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflo
         return value
 
     def _called(self, n: Node, value: Any) -> None:
-        """Adds one call of a module or function to the tally."""
+        """Adds one call of a module or function."""
         called: Any = n.target  # the path of a module, or a function
         target = self.fetch_attr(called) if n.op == "call_module" else called.__name__
         name = type(target).__name__ if n.op == "call_module" else target
@@ -73,15 +58,14 @@ class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflo
         elements = _elements(target, value, self.flops[n])
         mac = self.flops[n] - elements
         if mac:
-            self.tally.own[name, "mac"] += mac
+            self.own[name, "mac"] += mac
         if elements:
-            self.tally.own[f"{name} elementwise" if mac else name, "flop"] += elements
+            self.own[f"{name} elementwise" if mac else name, "flop"] += elements
 
     def _uncounted(self, name: str, operator: str, value: Any) -> None:
         """Ignored if the call gives no tensor or does no arithmetic; what cannot be placed is not understood."""
         free = not list(tensors(value)) or operator in NO_ARITHMETIC or bucket_of(f"aten.{operator}") == "ignored"
-        bucket = self.tally.ignored if free else self.tally.not_understood
-        bucket[name] += 1
+        (self.ignored if free else self.not_understood)[name] += 1
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
@@ -92,38 +76,36 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     """
     if len(inputs) != 1:
         raise Unavailable(f"pthflops gives a model one input, this one takes {len(inputs)}")
-    tally = Tally()
-    with evaluating(model), _listening(tally):
-        total, _ = count_ops(model, inputs[0], print_readable=False)
-    heard = tally.own.total()
-    if not isinstance(total, int) or total != heard:
-        raise Inconsistent(f"pthflops said {total}, its rules gave {heard}: it takes a tuple for a count")
+    original, listeners = ops_fx.ProfilingInterpreter, []
+
+    def listener(*args: Any, **kwargs: Any) -> NodeListener:
+        listeners.append(NodeListener(*args, **kwargs))
+        return listeners[-1]
+
+    ops_fx.ProfilingInterpreter = listener
+    try:
+        with evaluating(model):
+            total, _ = count_ops(model, inputs[0], print_readable=False)
+    finally:
+        ops_fx.ProfilingInterpreter = original
+    own = listeners[0].own if listeners else Counter()
+    if not isinstance(total, int) or total != own.total():
+        raise Inconsistent(f"pthflops said {total}, its rules gave {own.total()}: it takes a tuple for a count")
     blank = FlopCount(
-        counter=NAME,
+        counter="pthflops",
         workload=workload,
         batch_size=batch_size,
         phase="forward",
         native_unit="mac",
-        ignored=dict(tally.ignored),
-        not_understood=dict(tally.not_understood),
+        ignored=dict(listeners[0].ignored),
+        not_understood=dict(listeners[0].not_understood),
     )
-    return rows(blank, tally.own)
-
-
-@contextlib.contextmanager
-def _listening(tally: Tally) -> Iterator[None]:
-    """count_ops with an interpreter that is listened to; put back afterwards."""
-    original = ops_fx.ProfilingInterpreter
-    ops_fx.ProfilingInterpreter = partial(NodeListener, tally=tally)
-    try:
-        yield
-    finally:
-        ops_fx.ProfilingInterpreter = original
+    return rows(blank, own)
 
 
 def _elements(target: Any, value: Any, counted: int) -> int:
     """How much of what pthflops counted for a call is no multiply-add, by pthflops/ops_fx.py."""
-    if isinstance(target, _Convolution):
+    if isinstance(target, torch.nn.modules.conv._ConvNd):
         return 0 if target.bias is None else target.out_channels * value.shape[0] * math.prod(value.shape[2:])
     if isinstance(target, torch.nn.Linear):
         return 0 if target.bias is None else int(value.shape[-1])

@@ -15,7 +15,7 @@ with a rule. It leaves buffers on the model, and hooks after an exception; they 
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -27,14 +27,11 @@ with warnings.catch_warnings():
     from thop import profile, rnn_hooks
     from thop.profile import register_hooks
 
-from measure.counters.adapters.ptflops import NO_ARITHMETIC
-from measure.counters.harness.rows import UncountedCalls, merged, rows, uncounted
+from measure.counters.rows import UncountedCalls, merged, rows, uncounted, uncounted_leaves
 from measure.model.module_paths import ModulePaths
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
-
-NAME = "thop"
 
 CELLS = {
     nn.RNN: (1, rnn_hooks._count_rnn_cell),
@@ -47,68 +44,55 @@ CELLS = {
 """Recurrent module → its gates, each a product with the input and one with the state, and thop's rule for one step."""
 
 
-class HookListener:
-    """What thop's rules count, by id of the module, and the calls that no rule counts."""
-
-    def __init__(self) -> None:
-        self.tally: defaultdict[int, defaultdict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
-        self.ignored: Counter[str] = Counter()
-        self.not_understood: Counter[str] = Counter()
-
-    def to(self, rule: Callable[..., None]) -> Callable[..., None]:
-        """thop's rule for one kind of module, listened to."""
-
-        def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            before = float(module.total_ops)
-            rule(module, inputs, output)
-            counted = float(module.total_ops) - before
-            name = type(module).__name__
-            mac = _multiply_adds(module, counted)
-            if not counted and not isinstance(module, nn.Sequential):
-                self.ignored[name] += 1
-            if mac:
-                self.tally[id(module)][name, "mac"] += mac
-            if counted != mac:
-                self.tally[id(module)][f"{name} elementwise" if mac else name, "flop"] += counted - mac
-
-        return listen
-
-    def called(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
-        """A leaf without a rule was called."""
-        name = type(module).__name__
-        (self.ignored if name in NO_ARITHMETIC else self.not_understood)[name] += 1
-
-
 def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """The forward pass of model(*inputs): a total and a row for each kind of module.
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """
-    listener = HookListener()
-    rules = {kind: listener.to(rule) for kind, rule in register_hooks.items()}
+    counts: defaultdict[int, defaultdict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))  # by id
     with evaluating(model), ModulePaths(model) as paths:
-        leaves = {p for p, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
+        leaves = {path for path, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
         unseen = UncountedCalls(lambda: paths.current in leaves)
-        for leaf in [m for m in model.modules() if type(m) not in register_hooks and not list(m.children())]:
-            leaf.register_forward_hook(listener.called)
+        ignored, not_understood = uncounted_leaves(model, register_hooks)
+        rules = {kind: _hook(rule, counts, ignored) for kind, rule in register_hooks.items()}
         with unseen:
             reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
-    own = merged(listener.tally[id(module)] for module in _added(model))
-    heard = sum(own.values())
-    if reported != heard:
+    own = merged(counts[id(module)] for module in _added(model))
+    if reported != (heard := sum(own.values())):
         raise Inconsistent(f"thop gave {reported}, its rules {heard}")
-    _, not_understood = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
+    _, products = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
     blank = FlopCount(
-        counter=NAME,
+        counter="thop",
         workload=workload,
         batch_size=batch_size,
         phase="forward",
         native_unit="mac",
-        ignored=dict(listener.ignored),
-        not_understood={**listener.not_understood, **not_understood},
+        ignored=dict(ignored),
+        not_understood={**not_understood, **products},
         parameters=int(parameters),
     )
     return rows(blank, own)
+
+
+def _hook(
+    rule: Callable[..., None], counts: Mapping[int, defaultdict[tuple[str, str], float]], ignored: Counter[str]
+) -> Callable[..., None]:
+    """thop's rule for one kind of module, listened to."""
+
+    def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        before = float(module.total_ops)
+        rule(module, inputs, output)
+        counted = float(module.total_ops) - before
+        name = type(module).__name__
+        mac = _multiply_adds(module, counted)
+        if not counted and not isinstance(module, nn.Sequential):
+            ignored[name] += 1
+        if mac:
+            counts[id(module)][name, "mac"] += mac
+        if counted != mac:
+            counts[id(module)][f"{name} elementwise" if mac else name, "flop"] += counted - mac
+
+    return listen
 
 
 def _multiply_adds(module: Any, counted: float) -> float:

@@ -15,14 +15,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
-from measure.counters.harness.rows import rows
+from measure.counters.rows import rows
 from measure.model.state_snapshot import evaluating, summed
 from results.records.counts import FlopCount
-
-NAME = "torch_profiler"
-
-NO_OPERATOR = ("autograd::", "torch::autograd::", "profiler::")
-"""Begin names of the profile's own ranges, around or beside operators."""
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
@@ -30,13 +25,12 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     with evaluating(model):
         with _profiler() as forward:
             outputs = model(*inputs)
-        total = summed(outputs)
-        found = _rows(forward.events(), "forward", workload, batch_size)
-        if total is None:
-            return found
+        counted = _rows(forward.events(), "forward", workload, batch_size)
+        if (total := summed(outputs)) is None:
+            return counted
         with _profiler() as backward:
             total.backward()
-    return found + _rows(backward.events(), "backward", workload, batch_size)
+    return counted + _rows(backward.events(), "backward", workload, batch_size)
 
 
 def _profiler() -> profile:
@@ -52,50 +46,37 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
     """The rows of one pass."""
     own: Counter[tuple[str, str]] = Counter()
     ignored: Counter[str] = Counter()
-    listed = list(events)
-    for event in listed:
+    not_understood: Counter[str] = Counter()
+    for event in events:
         if event.flops:
             own[event.name, "flop"] += int(event.flops)
-        elif (
-            not _is_product(event)
-            and bucket_of(_aten(event)) == "counted"
-            and not any(bucket_of(_aten(above)) == "counted" for above in _above(event))
-        ):
-            ignored[event.name] += 1
-    roots = [event for event in listed if _is_product(event) and not any(_is_product(above) for above in _above(event))]
-    missing = Counter(call.name for root in roots for call in _without_formula(root)[0])
+        elif not _is_product(event) and bucket_of(_aten(event)) == "counted":
+            ignored[event.name] += not any(bucket_of(_aten(above)) == "counted" for above in _above(event))
+        if event.cpu_parent is None:
+            not_understood.update(_without_formula(event))
     blank = FlopCount(
-        counter=NAME,
+        counter="torch_profiler",
         workload=workload,
         batch_size=batch_size,
         phase=phase,
         native_unit="flop",
-        ignored=dict(ignored),
-        not_understood=dict(missing),
+        ignored=dict(+ignored),
+        not_understood=dict(not_understood),
     )
     return rows(blank, own)
 
 
-def _without_formula(event: Any) -> tuple[list[Any], bool]:
-    """The product calls in and under this one that no FLOP were counted for, and whether any were counted for another.
-
-    A chain of calls in which none was counted is its outermost one.
-    """
-    if event.flops:
-        return [], True
-    inner = [_without_formula(product) for product in _products_under(event)]
-    if any(counted for _, counted in inner):
-        return [call for missing, _ in inner for call in missing], True
-    return [event], False
-
-
-def _products_under(event: Any) -> Iterator[Any]:
-    """The nearest product calls under this one."""
+def _without_formula(event: Any) -> Iterator[str]:
+    """The product calls in and under this one that no FLOP were counted for; of a chain without any, the first."""
+    if _is_product(event) and (event.flops or not _has_counted_product(event)):
+        yield from () if event.flops else (event.name,)
+        return
     for child in event.cpu_children:
-        if _is_product(child):
-            yield child
-        else:
-            yield from _products_under(child)
+        yield from _without_formula(child)
+
+
+def _has_counted_product(event: Any) -> bool:
+    return any((_is_product(child) and child.flops) or _has_counted_product(child) for child in event.cpu_children)
 
 
 def _above(event: Any) -> Iterator[Any]:
@@ -113,5 +94,5 @@ def _is_product(event: Any) -> bool:
     kind = kind_of(_aten(event))
     if kind:
         return kind in PRODUCTS
-    operator = "::" in event.name and not event.name.startswith(NO_OPERATOR)
+    operator = "::" in event.name and not event.name.startswith(("autograd::", "torch::autograd::", "profiler::"))
     return operator and not any(kind_of(_aten(above)) for above in _above(event))

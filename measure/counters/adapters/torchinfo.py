@@ -22,13 +22,11 @@ import torchinfo
 from torch import nn
 from torchinfo.layer_info import LayerInfo
 
-from measure.counters.harness.rows import UncountedCalls, rows, uncounted
+from measure.counters.rows import UncountedCalls, rows, uncounted
 from measure.model.module_paths import ModulePaths
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
-
-NAME = "torchinfo"
 
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 """Modules whose weights, of any shape, are no matrices."""
@@ -59,12 +57,11 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
         with unseen:
             summary = _ask(model, inputs)
     own = _counts(summary.summary_list)
-    heard = own.total()
-    if heard != summary.total_mult_adds:
+    if (heard := own.total()) != summary.total_mult_adds:
         raise Inconsistent(f"torchinfo gave {summary.total_mult_adds}, its leaves {heard}")
     ignored, not_understood = uncounted(unseen.calls)
     blank = FlopCount(
-        counter=NAME,
+        counter="torchinfo",
         workload=workload,
         batch_size=batch_size,
         phase="forward",

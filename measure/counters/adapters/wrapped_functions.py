@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from analysis.utilization.counter_operators import ELEMENTS
-from measure.counters.harness.rows import UncountedCalls, recurrent_multiply_adds, uncounted
+from measure.counters.rows import UncountedCalls, recurrent_multiply_adds, uncounted
 from measure.model.module_paths import ModulePaths
 
 Owners = Mapping[str, Any]
@@ -39,8 +39,6 @@ class FunctionListener:
 
     def __init__(self, library: ModuleType, model: torch.nn.Module, paths: ModulePaths, owners: Owners) -> None:
         self.own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-        self.mac: Counter[str] = Counter()  # path → multiply-adds by its rules
-        self.without_mac: set[str] = set()  # operators that are products, but not by its rules
         self._library: Any = library
         self._owners = owners
         self._paths = paths
@@ -53,11 +51,10 @@ class FunctionListener:
         self._zero: Counter[str] = Counter()  # calls whose rule said 0
         self.unseen = UncountedCalls(lambda: self._inside > 0 or paths.current in self._recurrent)
 
-    @property
-    def uncounted(self) -> tuple[dict[str, int], dict[str, int]]:
-        """(ignored, not understood): operator or function → calls."""
+    def uncounted(self) -> dict[str, Any]:
+        """Fields of FlopCount, `ignored` and `not_understood`: operator or function → calls."""
         ignored, not_understood = uncounted(self.unseen.calls)
-        return {**self._zero, **ignored}, not_understood
+        return {"ignored": {**self._zero, **ignored}, "not_understood": not_understood}
 
     @contextlib.contextmanager
     def listening(self, *stacks: list[Any]) -> Iterator[None]:
@@ -86,8 +83,6 @@ class FunctionListener:
         def listen(*args: Any, **kwargs: Any) -> tuple[int, int]:
             flop, mac = rule(*args, **kwargs)
             self._add(self._paths.current, name, flop, mac)
-            if name.endswith("einsum"):
-                self.without_mac.add(name)
             return flop, mac
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -108,30 +103,21 @@ class FunctionListener:
             rule(module, inputs, output)
             name = type(module).__name__
             mac = recurrent_multiply_adds(module, inputs[0])
-            self._add(self._first_path[id(module)], name, module.__flops__ - before, mac, with_mac=False)
-            self.without_mac.add(name)
+            self._add(self._first_path[id(module)], name, module.__flops__ - before, mac)
 
         return listen
 
-    def _add(self, path: str, name: str, flop: int, mac: int, with_mac: bool = True) -> None:
-        """Adds one call. with_mac: whether the multiply-adds are the library's own."""
+    def _add(self, path: str, name: str, flop: int, mac: int) -> None:
+        """Adds one call."""
         if not flop:
             self._zero[name] += 1
             return
         own = self.own[path]
         if mac:
             own[name, "flop"] += 2 * mac
-            self.mac[path] += mac if with_mac else 0
         if flop != 2 * mac:
             beside = mac or name.startswith("F.conv")  # calflops finds no multiply-add in a depthwise transposed one
             own[f"{name}{ELEMENTS}" if beside else name, "flop"] += flop - 2 * mac
-
-
-def note_of(listener: FunctionListener, mac: int) -> str:
-    """What must be said of the library's number of multiply-adds; empty if it is half of the product rows."""
-    if not listener.without_mac:
-        return ""
-    return f"note: its multiply-adds are {mac}, with none for {', '.join(sorted(listener.without_mac))}"
 
 
 def visited(model: torch.nn.Module) -> Iterator[torch.nn.Module]:

@@ -12,8 +12,8 @@ from analysis.operators.registry import model_flop
 from cleaning.accounts import explain as account_explain
 from cleaning.accounts.explain import FLOP_PER_UNIT, PHASES, RULES, at_least, counted_by, explain, reconcile
 from cleaning.accounts.items import CAUSES, PRODUCT, Item
-from measure.counters.harness.model_calls import record
-from measure.counters.harness.registry import COUNTERS
+from measure.counters.model_calls import record
+from measure.counters.registry import COUNTERS
 from results.records.counts import FlopCount
 from tests.support.account_nets.account_nets_layers import Lambda
 

@@ -9,7 +9,7 @@ import pytest
 
 from cleaning.accounts.explain import RULES, reconcile
 from cleaning.accounts.items import CAUSES
-from measure.counters.harness import isolation
+from measure.counters import isolation
 from tests.support.account_nets import account_nets
 from tests.support.oracles.account_counts import BATCHES, counted, recorded
 

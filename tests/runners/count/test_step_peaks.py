@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import flopledger
+from measure.counters import child
 from measure.counters.adapters import own
-from measure.counters.harness import child
 from reports.count.answer import ModelCounts, document
 from runners import count as command
 from runners.workers import any_model
@@ -151,7 +151,7 @@ def test_the_counts_and_the_recording_have_the_same_parts(spec: str, monkeypatch
         check(first.mixture)
         assert not any(row.mixture for row in others)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    task = child.Task("", "", "", "", spec, {}, (3,), 60, "", records=True)
+    task = child.Task("", "", spec, {}, (3,), 60)
     check(child._record_calls(task, workload, model, 3, has_weights=True).mixture)
 
 

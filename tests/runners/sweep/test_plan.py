@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.utilization.work_times import works_of
-from measure.counters.harness.registry import COUNTERS
+from measure.counters.registry import COUNTERS
 from results.records.cell import Cell
 from results.records.rows import header
 from runners.sweep.plan import METHODS, Grid, cells, check, remaining

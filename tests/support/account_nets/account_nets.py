@@ -83,7 +83,7 @@ NETS: Mapping[str, Net] = {
 
 
 def get(name: str) -> Workload:
-    """A net as a workload, as `measure.counters.harness.isolation` and `runners.workers.any_model` take them."""
+    """A net as a workload, as `measure.counters.isolation` and `runners.workers.any_model` take them."""
     net = NETS[name]
     return Workload(
         name=name,

@@ -131,7 +131,7 @@ class Scene:
         monkeypatch.setattr(sweep_session, "Worker", lambda name: FakeWorker(self, name))
         for module in ("executors", "plan", "session"):
             monkeypatch.setattr(f"runners.sweep.{module}.Stopwatch", lambda: Lap(self))
-        monkeypatch.setattr("measure.counters.harness.isolation.count_isolated", self.count)
+        monkeypatch.setattr("measure.counters.isolation.count_isolated", self.count)
 
     def open(self) -> Store:
         """The run, new or gone on with."""

@@ -10,9 +10,9 @@ import warnings
 import torch
 from torch import nn
 
-from measure.counters.harness.isolation import count_isolated
-from measure.counters.harness.model_calls import record
-from measure.counters.harness.registry import COUNTERS
+from measure.counters.isolation import count_isolated
+from measure.counters.model_calls import record
+from measure.counters.registry import COUNTERS
 from results.records.counts import FlopCount
 from results.records.rows import WHOLE
 from tests.support.account_nets import account_nets
@@ -77,7 +77,7 @@ def _rows(adapter, counter, name, size):
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             rows = adapter(model, inputs, workload=name, batch_size=size)
-    except Exception as fault:  # noqa: BLE001  as in measure.counters.harness.child
+    except Exception as fault:  # noqa: BLE001  as in measure.counters.child
         reason = f"{type(fault).__name__}: {fault}"
         return [
             FlopCount(counter=counter, workload=name, batch_size=size, phase="forward", status="invalid", reason=reason)

@@ -193,7 +193,6 @@ def test_a_recurrent_layer_has_its_products_although_deepspeed_gives_it_none():
         "LSTM elementwise": (160 * 2 * 10 * 2, "flop", 6_400),
     }
     assert by_deepspeed(model, sequence)[0] == total.native_value
-    assert total.reason == "note: its multiply-adds are 0, with none for LSTM"
 
 
 @pytest.mark.parametrize(
@@ -262,9 +261,9 @@ def test_several_inputs_and_outputs_also_after_a_model_that_raised(adapter):
 WRONG_TOTALS = [
     (
         calflops, calflops, "calculate_flops", (123.0, 0.0, 0),
-        r"gave 123\.0 FLOP and 0\.0 MAC, its rules 3 × 0 and 3 × 0",
+        r"gave 123\.0 FLOP, its rules 3 × 0",
     ),
-    (deepspeed, profiler, "get_module_flops", 123, "gave 123 FLOP and 32 MAC, its rules 64 and 32"),
+    (deepspeed, profiler, "get_module_flops", 123, "gave 123 FLOP, its rules 64"),
     (thop, thop, "profile", (123.0, 0.0), r"gave 123\.0, its rules 0"),
     (ptflops, ptflops, "get_model_complexity_info", (123, 0), "printed 123"),
     (ptflops_aten, ptflops_aten, "ask", (123, 0), "printed 123, its rules gave 0"),

@@ -1,6 +1,6 @@
 """Counters that misbehave, each run as a counter is: in a process of its own."""
 
-from measure.counters.harness.isolation import count_isolated
+from measure.counters.isolation import count_isolated
 from workloads.catalogue.catalogue import factory
 
 FAKES = {

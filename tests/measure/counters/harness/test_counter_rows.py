@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from measure.counters.harness.registry import COUNTERS
-from measure.counters.harness.rows import UncountedCalls, rows, uncounted
+from measure.counters.registry import COUNTERS
+from measure.counters.rows import UncountedCalls, rows, uncounted
 from measure.model.state_snapshot import summed, tensors
 from results.records.counts import FlopCount
 

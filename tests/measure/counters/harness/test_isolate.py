@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.utilization.counter_operators import kind_of_operator
-from measure.counters.harness import isolation
-from measure.counters.harness.batch_law import extrapolate
-from measure.counters.harness.isolation import batches_to_count, count_isolated
-from measure.counters.harness.registry import COUNTERS
+from measure.counters import isolation
+from measure.counters.isolation import batches_to_count, count_isolated, extrapolate
+from measure.counters.registry import COUNTERS
 from results.records.counts import FlopCount
 from tests.measure.counters.harness.isolated import TINY, run
 from tests.support.processes import is_alive, wait_until_gone
@@ -185,7 +184,7 @@ class TestExtrapolation:
 
 def test_a_parent_that_is_killed_takes_counter_and_server_along(tmp_path):
     """Also while the counter's own limit is far: its parent is gone within seconds, and so is the server."""
-    code = "from measure.counters.harness import isolation; isolation.prepare()\n"
+    code = "from measure.counters import isolation; isolation.prepare()\n"
     code += "from tests.measure.counters.harness.isolated import run; run('hanging', timeout_s=500.0)"
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
     with subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL) as parent:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from measure.counters.harness.registry import install_line
+from measure.counters.registry import install_line
 from measure.device.processes import LAST_WORDS, accept_interrupts, end_with, redirect
 from results.errors import Inconsistent, Unavailable
 from results.process import free_bytes
@@ -35,20 +35,23 @@ ON_SIZES = ("measure.counters.adapters.own:count", "runners.workers.any_model:ex
 
 @dataclass(frozen=True)
 class Task:
-    """What the child process is given."""
+    """What the child process is given.
+
+    hyper: what the factory takes beside the name. target: of a counter; where it has none the process records what the
+    model calls, and counts nothing. trainer: "module:function" with function(workload, batch_size) -> Operations of a
+    step; explainer: the same with function(model, inputs) -> why they do not fit, or "". Both are of a recording.
+    """
 
     counter: str
-    target: str
-    requirement: str
     factory: str
     workload: str
-    hyper: Mapping[str, Any]  # what the factory takes beside the name
+    hyper: Mapping[str, Any]
     batch_sizes: tuple[int, ...]
     timeout_s: float
-    noise_path: str
-    records: bool = False  # send recordings of what the model calls, and count nothing
-    trainer: str = ""  # of a recording: "module:function" with function(workload, batch_size) -> Operations of a step
-    explainer: str = ""  # of a recording: "module:function" with function(model, inputs) -> why they do not fit, or ""
+    target: str = ""
+    requirement: str = ""
+    trainer: str = ""
+    explainer: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,13 @@ class Failure:
     reason: str
 
 
-def run(connection: Connection, task: Task, lifeline: Connection) -> None:
+def run(connection: Connection, task: Task, lifeline: Connection, noise_path: str) -> None:
     """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
     accept_interrupts()
     end_with(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
-    redirect(task.noise_path)
+    redirect(noise_path)
     # has an allocation fail that this machine cannot give, so that the kernel need not end another process for it
     free = free_bytes()
     if sys.platform == "linux" and free is not None:
@@ -74,7 +77,7 @@ def run(connection: Connection, task: Task, lifeline: Connection) -> None:
     baseline_bytes = _peak_bytes()
     left = list(task.batch_sizes)
     try:
-        if task.records or task.target in ON_SIZES:
+        if not task.target or task.target in ON_SIZES:
             with contextlib.suppress(Exception):  # what a model without weights raises, one with them may not
                 _answer(connection, task, left, baseline_bytes, has_weights=False)
         if left:
@@ -87,14 +90,19 @@ def run(connection: Connection, task: Task, lifeline: Connection) -> None:
 
 def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes: int, has_weights: bool) -> None:
     """Counts, or records, at each batch size that is left, sends what it found, and takes the size off the list."""
-    adapter = None if task.records else _adapter(task)
+    import torch
+
+    try:
+        adapter = _load(task.target) if task.target else None
+    except ImportError as fault:
+        raise Unavailable(f"{task.counter} cannot be imported ({fault}): {install_line(task.requirement)}") from fault
+    torch.set_num_threads(THREADS)
     workload, model = _build(task, has_weights)
     while left:
-        if task.records:
-            found: list[Any] = [_record_calls(task, workload, model, left[0], has_weights)]
+        if adapter is None:
+            connection.send([_record_calls(task, workload, model, left[0], has_weights)])
         else:
-            found = _count(adapter, workload, model, left[0], baseline_bytes)
-        connection.send(found)
+            connection.send(_count(adapter, workload, model, left[0], baseline_bytes))
         del left[0]
 
 
@@ -132,9 +140,6 @@ def _weights_unset() -> Iterator[None]:
 def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
     """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the first total:
     that of the forward pass, for both passes together."""
-    import torch
-
-    torch.set_num_threads(THREADS)
     inputs = _inputs(workload, size)
     start_s = time.perf_counter()
     rows: list[FlopCount] = adapter(model, inputs, workload=workload.name, batch_size=size)
@@ -166,24 +171,26 @@ def _inputs(workload: Any, size: int) -> Any:
 
 def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights: bool) -> CallRecording:
     """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
-    import torch
-
-    from measure.counters.harness.model_calls import record
+    from measure.counters.model_calls import record
     from measure.model.mixture import step_mixture
 
-    torch.set_num_threads(THREADS)
     inputs = _inputs(workload, size)
     try:
-        found = record(model, inputs, plain=has_weights)
+        recording = record(model, inputs, plain=has_weights)
         if not has_weights:
-            found = dataclasses.replace(found, plain=_plain(task, inputs))
+            recording = dataclasses.replace(recording, plain=_plain(task, inputs))
     except Exception as fault:
         if task.explainer and (why := _load(task.explainer)(model, inputs)):
             raise ValueError(why) from fault
         raise
-    found = _with_training(task, workload, size, found) if task.trainer else found
-    parts = step_mixture(model, found.training or found.operations)
-    return dataclasses.replace(found, mixture=parts.as_row()) if parts else found
+    if task.trainer:
+        try:
+            recording = dataclasses.replace(recording, training=tuple(_load(task.trainer)(workload, size)))
+        except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # as of one that normalisation refuses
+            why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS]
+            recording = dataclasses.replace(recording, untrained=why)
+    parts = step_mixture(model, recording.training or recording.operations)
+    return dataclasses.replace(recording, mixture=parts.as_row()) if parts else recording
 
 
 def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
@@ -197,22 +204,6 @@ def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
         if _failure(fault).status == "invalid":
             raise
         return ()
-
-
-def _with_training(task: Task, workload: Any, size: int, found: CallRecording) -> CallRecording:
-    """The recording with the operations of a training step, or with why there are none."""
-    try:
-        return dataclasses.replace(found, training=tuple(_load(task.trainer)(workload, size)))
-    except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # a batch of one that normalisation refuses
-        return dataclasses.replace(found, untrained=" ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS])
-
-
-def _adapter(task: Task) -> Any:
-    """The counter's function. Raises Unavailable, with what to type, if its package is not installed."""
-    try:
-        return _load(task.target)
-    except ImportError as fault:
-        raise Unavailable(f"{task.counter} cannot be imported ({fault}): {install_line(task.requirement)}") from fault
 
 
 def _load(target: str) -> Any:

@@ -1,4 +1,0 @@
-"""How is a FLOP counter run, and what becomes of it?
-
-Runs counters and keeps what they return. It does not correct them; `cleaning.accounts` explains them.
-"""
