@@ -276,7 +276,7 @@ def _peaks(options: Namespace) -> dict[str, float]:
         return {}
     from analysis.devices import peaks
     from analysis.devices.ceilings import best, impossible
-    from runners.ceiling.command import read_ceilings
+    from runners.ceiling import read_ceilings
 
     with as_mistake(ValueError, about="--ceilings: "):
         rows = read_ceilings(options.ceilings)

@@ -322,7 +322,7 @@ def _read_ceilings(options: Namespace) -> list[Ceiling] | None:
     """The rows of --ceilings; None where no file is given."""
     if options.ceilings is None:
         return None
-    from runners.ceiling.command import read_ceilings
+    from runners.ceiling import read_ceilings
 
     with as_mistake(ValueError, about="--ceilings: "):
         return read_ceilings(options.ceilings)
@@ -338,7 +338,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
         passing("looking for the machine's ceilings")
         budget_s = options.ceiling_budget
         answer = worker.call(
-            "runners.ceiling.search:quick", probed.device, (options.precision,), budget_s,
+            "runners.ceiling_tasks:quick", probed.device, (options.precision,), budget_s,
             timeout_s=10 * budget_s + devices.PROBE_TIMEOUT_S,
         )  # fmt: skip
         if isinstance(answer, WorkerFault):

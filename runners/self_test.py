@@ -187,25 +187,18 @@ def rate(kind: str, precision: str) -> Check:
     and last, against the datasheet."""
 
     def check(tested: DeviceUnderTest) -> CheckResult:
-        import torch
-
-        from measure.ceiling.ceilings import DTYPES, Bench
-        from measure.device import apply_precision
+        from measure.ceiling.ceilings import bench_of
 
         policy = PRECISIONS[precision]
         known = peaks.lookup(tested.name, tested.multiprocessors)
         for unit in (policy.matmul_unit, policy.convolution_unit):
             if known is None or unit not in known.peaks:
                 raise Unavailable(f"no datasheet gives {tested.name or 'this device'} a peak in {unit}")
-        apply_precision.supported(policy, tested.device)
-        with apply_precision.session(policy, tested.device), torch.no_grad():
-            bench = Bench(tested.device, DTYPES[policy.autocast], clock_for(tested.device), math.inf)
+        with bench_of(tested.device, policy, None, math.inf) as bench:
             trials = _trials(kind, tested.kind, bench.probe())
             blank = Ceiling(sitting="", device=tested.device, precision=precision, unit="", operation="", shape="")
             bench.deadline_s = bench.clock.wall_s() + RATE_S
             rows = [bench.row(titled(blank, t, policy), t, len(trials) - i) for i, t in enumerate(trials)]
-        if tested.is_cuda:
-            torch.cuda.empty_cache()
         best = max(row.flop_per_s or 0.0 for row in rows)
         if not best:
             raise Unavailable(f"no kernel was timed: {rows[0].reason}")

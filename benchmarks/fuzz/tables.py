@@ -35,7 +35,7 @@ def refusing() -> Iterator[None]:
 
 
 def ceilings(path: Path) -> None:
-    from runners.ceiling.command import read_ceilings
+    from runners.ceiling import read_ceilings
 
     read_ceilings(path)
 

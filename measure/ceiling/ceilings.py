@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
@@ -45,7 +45,7 @@ from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, tri
 from measure.device import apply_precision
 from measure.device.cpu_identity import Neighbours, Used, ratio_of, warning
 from measure.device.telemetry import DeviceTelemetry, open_device
-from measure.timing.clocks import Clock
+from measure.timing.clocks import Clock, clock_for
 from measure.timing.disturbance import core_state, run_wait_s
 from measure.timing.rank_blocks import CeilingKernel
 from results.errors import Unavailable
@@ -356,6 +356,26 @@ class Bench:
         return lambda: torch.ops.aten.convolution_backward(
             grad, x, weight, None, ones, padding, ones, False, [0, 0], 1, mask
         )
+
+
+@contextlib.contextmanager
+def bench_of(device: str, precision: Precision, threads: int | None, share_s: float) -> Iterator[Bench]:
+    """A bench under a precision's flags, until its share of time is over. threads: torch's; None leaves them alone.
+
+    Raises Unavailable for a precision that the device lacks, ValueError where its flags do not take.
+    """
+    apply_precision.supported(precision, device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with apply_precision.session(precision, device) as flags, torch.no_grad():
+        if disagreements := apply_precision.check(flags, precision, device):
+            raise ValueError("; ".join(disagreements))
+        clock = clock_for(device)
+        bench = Bench(device, DTYPES[precision.autocast], clock, 0.0)
+        bench.deadline_s = clock.wall_s() + share_s  # after the device has started
+        yield bench
+        if bench.device.type == "cuda":
+            torch.cuda.empty_cache()  # what follows reports what it reserves itself
 
 
 LONGEST_CALL_S = 0.05

@@ -17,7 +17,6 @@ Not claimed: the rate of the memory's own interface; what a kernel costs inside 
 autograd or Python modules, which are more; the best of the device by a short list.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +25,9 @@ from statistics import median
 import torch
 
 from analysis.devices.precisions import PRECISIONS
-from measure.ceiling.ceilings import Bench, Call, ceilings_by_precision, with_times
+from measure.ceiling.ceilings import Bench, Call, bench_of, ceilings_by_precision, with_times
 from measure.ceiling.trials import CACHE, MEMORY, Move, moves
-from measure.device import apply_precision, environment
+from measure.device import environment
 from measure.timing.clocks import Clock
 from results.records.cell import Ceiling
 
@@ -153,24 +152,20 @@ def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget
     facts = environment.device_facts(device)
     names = [name for name in PRECISIONS if name in {*precisions, ALWAYS}]
     rows = ceilings_by_precision(device, names, clock, budget_s * PARTS_OF_BUDGET["products"])
-    rows += copies_and_launches(device, clock, budget_s)
+    rows += copies_and_launches(device, budget_s)
     threads = torch.get_num_threads() if device.startswith("cpu") else None
     return [replace(row, threads=threads, device_name=str(facts["name"] or "")) for row in rows]
 
 
-def copies_and_launches(device: str, clock: Clock, budget_s: float) -> list[Ceiling]:
+def copies_and_launches(device: str, budget_s: float) -> list[Ceiling]:
     """A copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the budget."""
     memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
     blank = Ceiling(sitting="", device=device, precision="", unit="", operation="", shape="")
-    with apply_precision.session(PRECISIONS[ALWAYS], device), torch.no_grad():
-        bench = Bench(device, torch.float32, clock, math.inf)
-        bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["copies"]
+    with bench_of(device, PRECISIONS[ALWAYS], None, budget_s * PARTS_OF_BUDGET["copies"]) as bench:
         planned = moves(bench.device.type, last_cache_bytes(device), memory_bytes)
         beyond = [move for move in planned if move.family == MEMORY][:COPIES]
         rows = [move_row(bench, blank, move, len(beyond) - i) for i, move in enumerate(beyond)]
         views = launch_views(device)
-        bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]
+        bench.deadline_s = bench.clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]
         rows += [launch_row(bench, blank, view, len(views) - i) for i, view in enumerate(views)]
-    if bench.device.type == "cuda":
-        torch.cuda.empty_cache()
     return rows

@@ -74,7 +74,7 @@ def ceilings(
     malloc: as of the cells that this process measures.
     """
     set_malloc(malloc)
-    memory = copies_and_launches(device, clock_for(device), MEMORY_RATIO * budget_s)  # first: it warms the device up
+    memory = copies_and_launches(device, MEMORY_RATIO * budget_s)  # first: it warms the device up
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
     rows += _core_rows(rows[0], PRECISIONS[precision], budget_s) if device == "cpu" else []
     rows += [replace(row, sitting=sitting, precision=precision) for row in memory]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from analysis.profile.roofline import machine_of
-from measure.ceiling.trials import moves, sweep
+from measure.ceiling.trials import Move, Trial, moves, sweep
 from results.records.cell import Ceiling
-from runners.ceiling import command as ceiling_command
-from runners.ceiling.search import Search
+from runners import ceiling as ceiling_command
+from runners.ceiling_tasks import search
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import WorkerFault
 from tests.support.fakes.commands import refused, running
@@ -38,6 +38,8 @@ class Scripted:
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
         name = task.partition(":")[2]
+        if name == "timed":
+            name = {Trial: "kernel", Move: "copy", str: "launch"}[type(arguments[1])]
         self.asked.append((name, arguments))
         answer = self.answers.get(name)
         if callable(answer):
@@ -58,11 +60,8 @@ class Scripted:
     def _plan(self, blank: Ceiling) -> list[Any]:
         return sweep("cpu", 200e9)
 
-    def _copies(self, device: str) -> list[Any]:
-        return moves("cpu", 32 << 20, 64 << 30)
-
-    def _views(self, device: str) -> tuple[str, ...]:
-        return ("call",)
+    def _copies_and_views(self, device: str) -> tuple[list[Any], tuple[str, ...]]:
+        return moves("cpu", 32 << 20, 64 << 30), ("call",)
 
     def _kernel(self, blank: Ceiling, trial: Any, share_s: float) -> Ceiling:
         times = {"median_s": 0.01, "mean_s": 0.01, "best_s": 0.01, "repeats": 3}
@@ -74,10 +73,6 @@ class Scripted:
 
     def _launch(self, blank: Ceiling, view: str, share_s: float) -> Ceiling:
         return replace(blank, median_s=2e-6, mean_s=2e-6, best_s=1e-6)
-
-
-def search(worker: Scripted, device: str = "cpu") -> Search:
-    return Search(worker, device, "Some CPU", lambda words: None)
 
 
 @pytest.fixture
@@ -99,9 +94,8 @@ def test_faults_are_rows_and_the_search_goes_on():
     worker = Scripted(
         {"kernel": lambda w: WorkerFault("crashed", "the worker died of SIGSEGV") if w.count("kernel") == 2 else None}
     )
-    found = search(worker)
-    found.run(("fp32",), (None,), 60.0)
-    failed = [row for row in found.rows if row.status != "ok"]
+    blank = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
+    failed = [row for row in search(worker, blank, ("fp32",), (None,), 60.0) if row.status != "ok"]
     assert [(row.status, row.reason, row.operation, row.unit) for row in failed] == [
         ("crashed", "the worker died of SIGSEGV", "convolution", "fp32")
     ]
@@ -132,7 +126,7 @@ def test_a_mistake_is_one_line(run, arguments: tuple[str, ...], said: str):
     ("answers", "code"),
     [
         ({"plan": WorkerFault("crashed", "dead")}, 1),
-        ({"copies": WorkerFault("crashed", "dead")}, 1),
+        ({"copies_and_views": WorkerFault("crashed", "dead")}, 1),
         ({"launch": WorkerFault("unavailable", "no")}, 1),
         ({"kernel": lambda w: WorkerFault("out_of_memory", "large") if w.count("kernel") == 5 else None}, 0),
         ({"kernel": lambda w: WorkerFault("timeout", "hung") if w.count("kernel") == 5 else None}, 1),
@@ -164,7 +158,7 @@ def test_ctrl_c_keeps_what_was_measured(run, tmp_path: Path):
 
 
 def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
-    code = "import sys; from runners.ceiling.command import main; code = main(sys.argv[1:])\n"
+    code = "import sys; from runners.ceiling import main; code = main(sys.argv[1:])\n"
     code += "print('torch' in sys.modules, file=sys.stderr); sys.exit(code)"
     arguments = ["--budget", "1", "--precisions", "fp32", "--threads", "1", "--format", "json", "--out", str(tmp_path)]
     done = subprocess.run(

@@ -15,7 +15,7 @@ import pytest
 from results.records.answers import Utilization
 from results.store.tables import read_records
 from results.text_files import csv_rows, json_value, read_text, toml_tables
-from runners.ceiling import command
+from runners import ceiling as command
 
 ROOT = Path(__file__).parents[3]
 CODE = "import sys\nfrom runners.cli.exits import exit_code, guarded\n"

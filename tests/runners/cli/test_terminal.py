@@ -47,10 +47,10 @@ def report(form: str) -> None:
 
 
 def ceiling(form: str) -> None:
-    from runners.ceiling.command import _show
+    from runners import ceiling as ceiling_command
     from tests.support.made_up import made_up_ceilings
 
-    _show(made_up_ceilings.cpu(1), form)
+    ceiling_command.show(made_up_ceilings.cpu(1), form)
 
 
 def profile(form: str) -> None:

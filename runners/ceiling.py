@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
+from reports.shared.layout import to_csv
 from results.records.cell import Ceiling
 from results.records.rows import read_rows
 from results.store.layout import CEILINGS
 from results.text_files import csv_table, read_text
+from runners.ceiling_tasks import search
 from runners.cli import output
 from runners.cli.arguments import number
-from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
+from runners.cli.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
 from runners.cli.output import put, say, show_answer
 from runners.cli.progress import passing
@@ -82,19 +86,26 @@ def _run(options: argparse.Namespace) -> int:
     prepare()
     worker = Worker("ceiling")
     try:
-        probed = devices.probed_device(worker, options.device)
-        precisions = _precisions(options, probed)
-        threads = _threads(options, probed)
-        seen, interrupted = _search(worker, options, probed, precisions, threads)
+        answer, interrupted = _search(worker, options)
     finally:
         worker.stop()
-    _show(seen, options.format)
+    show(answer, options.format)
     if options.out is not None:
-        from reports.shared.layout import to_csv
-
-        put(options.out / CEILINGS, to_csv(seen.rows, Ceiling))
+        put(options.out / CEILINGS, to_csv(answer.rows, Ceiling))
         say(f"written to {options.out}")
-    return INTERRUPTED if interrupted else failed(seen)
+    return INTERRUPTED if interrupted else failed(answer)
+
+
+def show(answer: CeilingAnswer, form: str) -> None:
+    """Data on stdout."""
+    from reports.ceiling import document, to_text
+
+    show_answer(
+        form,
+        lambda width, colour: to_text(answer, width, colour),
+        lambda: document(answer),
+        lambda: to_csv(answer.rows, Ceiling),
+    )
 
 
 def failed(seen: CeilingAnswer) -> int:
@@ -111,38 +122,32 @@ def failed(seen: CeilingAnswer) -> int:
     return FAILED if any(row.status in DIED for row in seen.rows) or not seen.rows or seen.refused else 0
 
 
-def _search(
-    worker: Any,
-    options: argparse.Namespace,
-    probed: ProbeResult,
-    precisions: Sequence[str],
-    threads: Sequence[int | None],
-) -> tuple[CeilingAnswer, bool]:
+def _search(worker: Any, options: argparse.Namespace) -> tuple[CeilingAnswer, bool]:
     """What was found, and whether Ctrl-C ended it."""
     from reports.ceiling import CeilingAnswer
-    from runners.ceiling.search import Search
 
-    search = Search(worker, probed.device, probed.name, passing)
+    probed = devices.probed_device(worker, options.device)
+    precisions, threads = _precisions(options, probed), _threads(options, probed)
+    blank = Ceiling(sitting="", device=probed.device, precision="", unit="", operation="", shape="")
+    rows: list[Ceiling] = []
     interrupted = False
     try:
-        search.run(precisions, threads, options.budget)
+        rows.extend(search(worker, replace(blank, device_name=probed.name), precisions, threads, options.budget))
     except KeyboardInterrupt:
         interrupted = True
     finally:
         passing("")
-    if interrupted and not search.rows:
+    if interrupted and not rows:
         raise KeyboardInterrupt
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
     notes += devices.busy(probed.device, probed.environment, OTHERS)
+    facts = {name: probed.environment.get(name) for name in ("torch", "driver", "load_1min", "cpu_usable")}
     return CeilingAnswer(
         device=probed.device,
-        device_name=search.device_name,
-        rows=tuple(search.rows),
+        device_name=probed.name,
+        rows=tuple(rows),
         multiprocessors=probed.properties.get("multiprocessors"),
-        environment={
-            **{name: probed.environment.get(name) for name in ("torch", "driver", "load_1min", "cpu_usable")},
-            "clock_hz": probed.properties.get("clock_hz"),
-        },
+        environment={**facts, "clock_hz": probed.properties.get("clock_hz")},
         notes=tuple(notes),
     ), interrupted
 
@@ -163,19 +168,6 @@ def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | No
     if options.threads:
         raise Mistake(NO_CPU.format(device=probed.device))
     return (None,)
-
-
-def _show(seen: CeilingAnswer, form: str) -> None:
-    """Data on stdout."""
-    from reports.ceiling import document, to_text
-    from reports.shared.layout import to_csv
-
-    show_answer(
-        form,
-        lambda width, colour: to_text(seen, width, colour),
-        lambda: document(seen),
-        lambda: to_csv(seen.rows, Ceiling),
-    )
 
 
 SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
@@ -224,7 +216,7 @@ def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | Wo
     )
     passing(f"timing collectives between {place.world} ranks")
     found: list[CollectiveRate] | WorkerFault = worker.call(
-        "runners.ceiling.search:collectives", member, SIZES, timeout_s=COLLECTIVES_S
+        "runners.ceiling_tasks:collectives", member, SIZES, timeout_s=COLLECTIVES_S
     )
     return found
 
@@ -233,7 +225,6 @@ def _show_collectives(rows: Sequence[CollectiveRate], options: argparse.Namespac
     """Data on stdout; with --out a file, too. Raises StoreFault."""
     from analysis.devices.ceilings import CollectiveRate
     from reports.ceiling import collectives_text
-    from reports.shared.layout import to_csv
 
     show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
     if options.out is not None:
@@ -249,3 +240,7 @@ def read_ceilings(path: Path) -> list[Ceiling]:
         raise ValueError(f"{path} could not be read: {fault.strerror or fault}") from fault
     except ValueError as fault:
         raise ValueError(f"{path} is no ceilings.csv: {fault}") from fault
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
