@@ -26,6 +26,7 @@ from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:
     from analysis.formula.algebra.expressions import Expr
+    from reports.formula import FormulaAnswer
 
 BY = ("phase", "kind", "module", "operation")
 
@@ -180,24 +181,29 @@ def formula(
     >>> found.at(batch=8, width=64)["model_flop"]
     720896
     """
+    stated()  # a parser would end the process for limits that cannot be
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(choice_error("optimizer", optimizer, OPTIMIZERS))
+    size = {} if batch_size is None else {"batch_size": number(int, 1)(str(batch_size))}
+    found = formula_answer(model, symbols, sizes, optimizer=optimizer, **size)
+    formulas = {name: form for name, form in found.totals.items() if form is not None}
+    return StepFormulas(model, formulas, found.at_least, dict(found.point), found.checked, found.notes)
+
+
+def formula_answer(model: str, symbols: Sequence[str], sizes: Mapping[str, int], **settings: object) -> FormulaAnswer:
+    """What the command answers without questions. settings: options by name. Raises Unavailable for a step that follows
+    no formula, Mistake for what cannot be."""
     from analysis.formula.derivation.sampling import Unfitted
     from runners.formula_points import NotBuilt
     from runners.formula_questions import answer
 
-    stated()  # a parser would end the process for limits that cannot be
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(choice_error("optimizer", optimizer, OPTIMIZERS))
     options = parser().parse_args(["--", model])
-    options.symbols, options.hyper, options.optimizer = tuple(symbols), dict(sizes), optimizer
-    if batch_size is not None:
-        options.batch_size = number(int, 1)(str(batch_size))
+    vars(options).update(settings, symbols=tuple(symbols), hyper=dict(sizes))
     check_models([model], options)
     try:
-        found = answer(options)
+        return answer(options)
     except (NotBuilt, Unfitted) as fault:
         raise Unavailable(str(fault)) from fault
-    formulas = {name: form for name, form in found.totals.items() if form is not None}
-    return StepFormulas(model, formulas, found.at_least, dict(found.point), found.checked, found.notes)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import functools
 import math
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from scipy.optimize import nnls
 from analysis.formula.algebra.expressions import unknown_name
 from analysis.project.accelerator import Accelerator, SubBatches, sub_batches
 from analysis.project.domain import Domain, Formulas, data_scale, samples_for
-from analysis.stats.intervals import Ends, Input
+from analysis.stats.intervals import Ends, Estimate, Input
 
 DAY_S = 86_400
 SECONDS_PER_HOUR = 3600
@@ -53,39 +53,6 @@ APART = math.sqrt(2)
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Projection:
-    """What the target takes. data: in units of the learning curve; grown: the size that grows.
-
-    footprint_bytes: what is kept for the backward pass and a gradient of each parameter; the peak of a framework is
-    another. utilization_ratio: of the nominal peak, by the roofline alone.
-    """
-
-    data_scale: float | None
-    data: float
-    parameters: float
-    grown: int
-    model_parameters: float
-    flop: float
-    moved_bytes: float
-    intensity: float
-    footprint_bytes: float
-    step_s: float
-    bound: str
-    utilization_ratio: float
-    steps: float
-    epoch_s: float
-
-
-@dataclass(frozen=True)
-class ProjectionRange:
-    """A projection with the least and the most of each of its numbers over the box of intervals."""
-
-    middle: Projection
-    low: Mapping[str, float]
-    high: Mapping[str, float]
-
-
 def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
     """(how many times today's data, the data) of the target. By today's error and data where they are known, else by
     alpha; floats or arrays."""
@@ -99,8 +66,13 @@ def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def project(
     domain: Domain, formulas: Formulas, target: Accelerator, numbers: Mapping[str, float] | None = None
-) -> Projection:
-    """The projection at these numbers (the domain's own). Raises ValueError for what cannot be."""
+) -> dict[str, Any]:
+    """What the target takes at these numbers (the domain's own). Raises ValueError for what cannot be.
+
+    data: in units of the learning curve, data_scale: times today's, where that is known; grown: the size that grows.
+    footprint_bytes: what is kept for the backward pass and a gradient of each parameter; the peak of a framework is
+    another. utilization_ratio: of the nominal peak, by the roofline alone; bound: arithmetic or memory.
+    """
     numbers = domain.values() if numbers is None else numbers
     scale, data = data_needed(numbers)
     parameters = numbers["sigma"] * data ** numbers["beta_p"]
@@ -108,35 +80,31 @@ def project(
     cost = cost_of(domain, formulas, target, grown)
     step = target.step(cost["flop"], cost["moved_bytes"])
     steps = data / numbers["per_sample"] / domain.sub_batch
-    return Projection(
-        data_scale=scale,
-        data=data,
-        parameters=parameters,
-        grown=grown,
-        model_parameters=cost["parameters"],
-        flop=cost["flop"],
-        moved_bytes=cost["moved_bytes"],
-        intensity=cost["flop"] / cost["moved_bytes"],
-        footprint_bytes=cost["footprint_bytes"],
-        step_s=step.time_s,
-        bound=step.bound,
-        utilization_ratio=step.utilization_ratio,
-        steps=steps,
-        epoch_s=steps * step.time_s,
-    )
+    return {
+        **({} if scale is None else {"data_scale": scale}),
+        **cost,
+        "data": data,
+        "parameters": parameters,
+        "grown": grown,
+        "model_parameters": cost["parameters"],
+        "intensity": cost["flop"] / cost["moved_bytes"],
+        "step_s": step.time_s,
+        "bound": step.bound,
+        "utilization_ratio": step.utilization_ratio,
+        "steps": steps,
+        "epoch_s": steps * step.time_s,
+    }
 
 
-def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> ProjectionRange:
-    """The projection with its intervals. Raises ValueError as `project` does, at any corner."""
+def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> tuple[dict[str, Any], dict[str, Estimate]]:
+    """The projection, and each of its numbers with the least and the most over the box of intervals.
+
+    Raises ValueError as `project` does, at any corner.
+    """
     middle = project(domain, formulas, target)
     every = [middle, *(project(domain, formulas, target, corner) for corner in domain.corners())]
-    names = [each.name for each in fields(Projection) if isinstance(getattr(middle, each.name), int | float)]
-    columns = {name: [float(getattr(each, name)) for each in every] for name in names}
-    return ProjectionRange(
-        middle,
-        {name: min(values) for name, values in columns.items()},
-        {name: max(values) for name, values in columns.items()},
-    )
+    columns = {name: [each[name] for each in every] for name in middle if name != "bound"}
+    return middle, {name: Estimate(each[0], float(min(each)), float(max(each))) for name, each in columns.items()}
 
 
 def cost_of(
@@ -220,7 +188,7 @@ def drawn(
     devices: int = 1,
     reduce_s: Callable[[float], float] = lambda _parameters: 0.0,
 ) -> Callable[[Mapping[str, Array | float]], dict[str, Array]]:
-    """The projection as a function of draws: the quantities of `Projection` by name, flop_trained, gpu_hours.
+    """The projection as a function of draws: the quantities of `project` by name, flop_trained, gpu_hours.
 
     devices: that train together, each with a sub-batch of its own. reduce_s: seconds that a step waits for the sum of
     the gradients of so many parameters. With a utilization among the draws a step takes model FLOP ÷ (utilization ·

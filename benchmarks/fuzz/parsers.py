@@ -82,7 +82,7 @@ def _transformers(path: Path) -> None:
 def _toml(path: Path) -> None:
     from argparse import Namespace
 
-    from runners.project.model import _domain
+    from runners.projection import _domain
 
     _domain(Namespace(file=str(path), target=None, sub_batch=None, allow_code=False))
 

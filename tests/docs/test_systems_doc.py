@@ -30,7 +30,7 @@ def is_there(where: str) -> bool:
         *folders, name = first.split(".")
         module = ROOT.joinpath(*folders)
         return has(module.with_suffix(".py"), name) or has(module / "__init__.py", name)
-    files = [*(ROOT / "runners").glob(f"{first}.py"), *(ROOT / "runners" / first).rglob("*.py")]
+    files = [*(ROOT / "runners").glob(f"{first}*.py"), *(ROOT / "runners" / first).rglob("*.py")]
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     shared = (ROOT / "runners" / "cli" / "model_options.py").read_text(encoding="utf-8")
     return bool(files) and all(

@@ -9,7 +9,7 @@ import pytest
 from analysis.project import ppopp2019, ppopp2019_case_study
 from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
 from analysis.stats.summary import Printed, amount, box
-from reports.project.paper import deviation
+from reports.project_paper import deviation
 
 
 @pytest.fixture(scope="module")

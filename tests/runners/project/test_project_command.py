@@ -21,8 +21,8 @@ from analysis.project import frontier
 from analysis.project.accelerator import Accelerator, ring_all_reduce_s
 from analysis.project.domain import Formulas, shipped_formulas
 from analysis.stats.intervals import answers
-from reports.project import figures as project_figures
-from runners.project import command
+from reports import project_paper as project_figures
+from runners import project as command
 from tests.support.fakes.commands import refused, running, telling
 
 ROOT = Path(__file__).parents[3]
@@ -197,7 +197,9 @@ def test_a_model_of_which_a_part_is_counted_is_not_projected(
 
 
 def test_a_projection_needs_no_torch() -> None:
-    code = "import sys\nfrom runners.project import command\ncommand.main(['image'])\nassert 'torch' not in sys.modules"
+    code = (
+        "import sys\nfrom runners import project as command\ncommand.main(['image'])\nassert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
 
 
@@ -249,10 +251,10 @@ def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
         exact = frontier.project(domain, formulas, TARGET, numbers)
         found = function({"error_target": np.asarray([numbers["error_target"]])})
         for quantity in ("data_scale", "data", "parameters", "steps"):
-            assert found[quantity][0] == pytest.approx(getattr(exact, quantity))
+            assert found[quantity][0] == pytest.approx(exact[quantity])
         read = ("flop", "moved_bytes", "intensity", "footprint_bytes", "step_s", "epoch_s", "utilization_ratio")
         for quantity in read:
-            assert found[quantity][0] == pytest.approx(getattr(exact, quantity), rel=near), (quantity, share)
+            assert found[quantity][0] == pytest.approx(exact[quantity], rel=near), (quantity, share)
 
 
 def test_a_utilization_takes_the_place_of_both_shares(capsys: pytest.CaptureFixture[str]) -> None:
@@ -367,7 +369,7 @@ def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> Non
 
     domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
     formulas = shipped_formulas()[domain.model]
-    domain_box = frontier.spread(domain, formulas, TARGET)
+    _, corners = frontier.spread(domain, formulas, TARGET)
     function = frontier.drawn(domain, formulas, TARGET)
     found = answers(function, frontier.domain_inputs(domain), 0.9)
     assert "data_scale" not in found
@@ -375,7 +377,7 @@ def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> Non
     # 5 % of the draws of beta_g are beyond the tenth of the way from each end to the value
     assert found["data"].low == pytest.approx((0.2 / 15) ** (1 / -0.318), rel=1e-3)
     assert found["data"].high == pytest.approx((0.2 / 15) ** (1 / -0.282), rel=1e-3)
-    assert domain_box.low["epoch_s"] < found["epoch_s"].low < found["epoch_s"].high < domain_box.high["epoch_s"]
+    assert corners["epoch_s"].low < found["epoch_s"].low < found["epoch_s"].high < corners["epoch_s"].high
 
 
 def test_a_device_of_the_callers_needs_a_peak(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,68 +10,18 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
-from runners.cli.arguments import Parser, number
-from runners.cli.exits import MISTAKE, Mistake, guarded
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.exits import MISTAKE, Mistake, exit_code, guarded
 from runners.cli.model_options import Options, add_options, parser_of
 from runners.cli.output import put, reserve, say, show_answer
+from runners.projection import MODES, UTILIZATION, positive, project, utilization_of
 
 if TYPE_CHECKING:
-    from analysis.stats.intervals import Uncertain
-    from reports.project.text import GpuHoursAnswer, ReachedUtilization
-
-
-LEAST, MOST = 1e-9, 1e60
-"""Prefix of any amount that is given: 10¹²."""
-
-
-def positive(text: str) -> float:
-    """A `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
-    value = float(number(float)(text))
-    if not LEAST <= value <= MOST:  # `not` refuses nan
-        raise argparse.ArgumentTypeError(f"expected a number above 0, from {LEAST:g} to {MOST:g}, got {text!r}")
-    return value
-
-
-def interval(text: str) -> tuple[float, float]:
-    """A `type=` for VALUE or LOW..HIGH, both finite and above 0."""
-    low, dots, high = text.partition("..")
-    try:
-        ends = positive(low), positive(high if dots else low)
-    except argparse.ArgumentTypeError as fault:
-        raise argparse.ArgumentTypeError(f"expected VALUE or LOW..HIGH, both above 0, got {text!r}") from fault
-    if ends[0] > ends[1]:
-        raise argparse.ArgumentTypeError(f"expected LOW..HIGH with LOW first, got {text!r}")
-    return ends
-
-
-UTILIZATION: Options = {
-    "--utilization": {
-        "type": interval,
-        "metavar": "RATIO|LOW..HIGH",
-        "help": "model FLOP ÷ (time × peak), a value or an interval",
-    },
-    "--confidence": {"type": number(float, 0.5, 0.999), "default": 0.95, "help": "of every interval (0.95)"},
-}
-
-
-def utilization_of(options: Namespace, unit: str) -> Uncertain:
-    """The utilization that the options give. Only IEEE units go beyond 1: fast algorithms save their products.
-
-    Raises Mistake.
-    """
-    from analysis.stats.intervals import between
-
-    low, high = options.utilization
-    is_fraction = unit in TENSOR_UNITS
-    if is_fraction and (high > 1 or low < high == 1):
-        raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {low:g}..{high:g}")
-    return between(low, high, options.confidence, "logit" if is_fraction else "log")
+    from reports.project import GpuHoursAnswer, ReachedUtilization
 
 
 EXAMPLES = """examples:
@@ -100,27 +50,22 @@ OPTIONS: Options = {
 }
 
 
-def parser() -> Parser:
-    """The parser of this mode."""
-    made = parser_of(
+def compute(arguments: Sequence[str]) -> int:
+    """Prints what `--compute` asks for; the exit code."""
+    parser = parser_of(
         "project --compute",
         "What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",
         {"": OPTIONS},
         EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_options(made.add_mutually_exclusive_group(required=True), ASKED)
-    return made
+    add_options(parser.add_mutually_exclusive_group(required=True), ASKED)
+    options = parser.parse_args(arguments)
+    return guarded(lambda: _computed(options))
 
 
-def compute(arguments: Sequence[str]) -> int:
-    """Prints what `--compute` asks for; the exit code."""
-    options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options))
-
-
-def _run(options: Namespace) -> int:
-    from reports.project.text import compute_csv, compute_document, compute_parts
+def _computed(options: Namespace) -> int:
+    from reports.project import compute_csv, compute_document, compute_parts
     from reports.shared.layout import page
 
     answer = answer_of(options, _utilization(options))
@@ -137,7 +82,7 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
     """The answers of the options on this device."""
     from analysis.project.frontier import SECONDS_PER_HOUR
     from analysis.stats.intervals import Uncertain, answers
-    from reports.project.text import GpuHoursAnswer
+    from reports.project import GpuHoursAnswer
 
     peak, by_hours = reached.peak_flop_per_s, options.flop is None
     asked = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
@@ -162,7 +107,7 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
 def _utilization(options: Namespace) -> ReachedUtilization:
     """The device, its peak and what of it is reached. Raises Mistake."""
     from analysis.devices import peaks
-    from reports.project.text import ReachedUtilization
+    from reports.project import ReachedUtilization
 
     unit = PRECISIONS[options.precision].matmul_unit
     try:
@@ -184,19 +129,6 @@ def _utilization(options: Namespace) -> ReachedUtilization:
     return ReachedUtilization(name, options.precision, unit, peak, source, utilization_of(options, unit))
 
 
-MODES = {
-    "--reproduce": (
-        "runners.project.command:reproduce",
-        "a paper's tables and figures, compared with what follows from its inputs",
-    ),
-    "--compute": ("runners.project.command:compute", "training compute of GPU-hours and back, with an interval"),
-}
-"""The option that asks → (the command that answers, the question)."""
-
-PROJECTION = "runners.project.model:main"
-"""What answers where none of them asks."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: printed; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -204,18 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(asked) > 1:
         say(f"error: expected one of {', '.join(MODES)}, got {' and '.join(asked)}")
         return MISTAKE
-    module, _, name = (MODES[asked[0]][0] if asked else PROJECTION).partition(":")
-    command: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
-    return command(given)
+    if asked:
+        return {"--reproduce": reproduce, "--compute": compute}[asked[0]](given)
+    return project(given)
 
 
-def modes() -> str:
-    """The other questions, for the end of a help."""
-    return "; ".join(f"{option} ({question})" for option, (_, question) in MODES.items())
-
-
-def reproduction_parser() -> Parser:
-    """The parser of a reproduction."""
+def reproduce(arguments: Sequence[str]) -> int:
+    """The command. 0: printed; 2: the caller's mistake; 3: a file was not written."""
     from analysis.project.ppopp2019 import PAPERS
 
     options: Options = {
@@ -224,31 +151,30 @@ def reproduction_parser() -> Parser:
         "--figures": {"type": Path, "metavar": "DIR", "help": "draw its figures from our numbers, too"},
     }
     description = "A paper's tables and figures, compared with what follows from its printed inputs."
-    return parser_of("project", description, {"": options}, VERDICTS)
-
-
-def reproduce(arguments: Sequence[str]) -> int:
-    """The command. 0: printed; 2: the caller's mistake; 3: a file was not written."""
-    options = reproduction_parser().parse_args(arguments)
-    return guarded(lambda: _reproduced(options))
+    parsed = parser_of("project", description, {"": options}, VERDICTS).parse_args(arguments)
+    return guarded(lambda: _reproduced(parsed))
 
 
 def _reproduced(options: Namespace) -> int:
     from analysis.project.ppopp2019_case_study import reproduced
-    from reports.project import paper
+    from reports import project_paper as paper
 
     if options.figures:
         reserve(options.figures / "figure")
     cells = reproduced()
     if options.figures:
-        from reports.project.figures import paper_pictures
+        from reports.project_paper import paper_pictures
 
         for name, content in paper_pictures().items():
             put(options.figures / name, content)
     show_answer(
         options.format,
-        lambda width, colour: paper.to_text(options.reproduce, cells, width, colour),
-        lambda: paper.document(options.reproduce, cells),
-        lambda: paper.to_csv(cells),
+        lambda width, colour: paper.paper_text(options.reproduce, cells, width, colour),
+        lambda: paper.paper_document(options.reproduce, cells),
+        lambda: paper.paper_csv(cells),
     )
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -1,4 +1,6 @@
-"""Figures of projections: what grows with the parameters, sub-batches, data parallelism.
+"""A paper's results beside ours, as a page, CSV and JSON; its figures, of any domain.
+
+Figures of projections: what grows with the parameters, sub-batches, data parallelism.
 
 Lines are exact formulas, dashes the first-order laws fitted to them, stars where the target is. Nothing in them was
 measured, and they say so.
@@ -7,18 +9,90 @@ measured, and they say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.project import domain as domains
 from analysis.project import frontier, ppopp2019, ppopp2019_case_study
 from analysis.project.accelerator import Accelerator, SubBatches
 from analysis.project.domain import Domain, Formulas, shipped_formulas
+from analysis.project.ppopp2019 import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
+from analysis.stats.summary import amount
 from reports.shared import figure_panels, figure_style
+from reports.shared.layout import WIDTH, Column, Hanging, Part, TextTable, csv_text, page, strong
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
+"""Verdict → its mark in a table."""
+
+HEAD = ("", "result", "paper", "ours", "off by", "", "note")
+
+
+def deviation(value: float | None) -> str:
+    """In percent, or as a multiple where it is large."""
+    if value is None:
+        return "-"
+    return f"× {value + 1:.1f}" if value >= 9.995 else f"{100 * value:+.1f} %".replace("-0.0", "+0.0")
+
+
+def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: bool = False) -> str:
+    """The verdicts, the tables, their notes below."""
+    numbers: dict[str, int] = {}
+    parts: list[Part] = [strong(f"{PAPERS[paper]}: what it prints, and what follows from its inputs")]
+    counted = count(cells)
+    words = (f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
+    parts.append(strong(f"{len(cells)} cells. {'; '.join(words)}. Reproduced: within 2 %."))
+    lines = [
+        (
+            cell.table,
+            (
+                cell.row,
+                cell.column,
+                amount(cell.paper, cell.unit),
+                amount(cell.ours, cell.unit),
+                deviation(cell.deviation_ratio),
+                MARKS[cell.verdict],
+                _notes_of(cell, numbers),
+            ),
+        )
+        for cell in cells
+    ]
+    for table, group in groupby(lines, key=lambda pair: pair[0]):
+        rows = [line for _, line in group]
+        parts += ["", strong(table), TextTable(_COLUMNS, rows, rule=False)]
+    return page([*parts, "", *(Hanging(f"{number:>3}", text) for text, number in numbers.items())], width, colour)
+
+
+_RANKS = {"note": 1, "off by": 2}
+_COLUMNS = tuple(
+    Column(name, right=at in (2, 3, 4), wraps=at < 2, rank=_RANKS.get(name, 0), least=12)
+    for at, name in enumerate(HEAD)
+)
+
+
+def paper_csv(cells: Iterable[PaperCell]) -> str:
+    """A row a cell; unknown is empty."""
+    return csv_text([field.name for field in fields(PaperCell)], (asdict(cell).values() for cell in cells))
+
+
+def paper_document(paper: str, cells: Sequence[PaperCell]) -> dict[str, Any]:
+    """One document: the paper, how many cells have which verdict, the cells."""
+    return {"paper": paper, "verdicts": count(cells), "cells": [asdict(cell) for cell in cells]}
+
+
+def _notes_of(cell: PaperCell, numbers: dict[str, int]) -> str:
+    """The numbers of a cell's assumptions or of its reason, "" without one. numbers: of each text, as they come."""
+    words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
+    return ",".join(map(str, sorted(numbers.setdefault(each, len(numbers) + 1) for each in words if each)))
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
 
 GREY = "0.45"
 GROWN = ("FLOP a sample and step", "bytes a step", "FLOP a byte", "footprint, bytes")
@@ -81,7 +155,7 @@ def _width_sweep(
     domain: Domain, formulas: Formulas, target: Accelerator
 ) -> tuple[list[float], list[list[float]], list[list[float]]]:
     """Parameters of widths up to the projected one; what each of `GROWN` is there, exactly and by the fitted laws."""
-    top, batch = frontier.project(domain, formulas, target).grown, domain.sub_batch
+    top, batch = frontier.project(domain, formulas, target)["grown"], domain.sub_batch
     widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
     costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
     costs = [cost for cost in costs if cost["parameters"] >= LEAST_PARAMETERS] or costs
@@ -100,7 +174,7 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
 
     word_lm: the domain is the paper's word model, whose operations have a roofline each, too.
     """
-    grown = frontier.project(domain, formulas, target).grown
+    grown = frontier.project(domain, formulas, target)["grown"]
     sizes = sorted({round(2 ** (power / 4)) for power in range(81)})
     costs = [frontier.cost_of(domain, formulas, target, grown, size) for size in sizes]
     steps = [

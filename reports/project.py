@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.project.accelerator import Accelerator, SubBatches
 from analysis.project.domain import Domain
-from analysis.project.frontier import DAY_S, FirstOrderFit, ProjectionRange
+from analysis.project.frontier import DAY_S, FirstOrderFit
 from analysis.stats.intervals import Estimate, Uncertain
 from analysis.stats.summary import amount
 from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong, table_of
@@ -69,11 +69,10 @@ LEAST, MOST = "at least", "at most"
 
 
 @dataclass(frozen=True)
-class DrawnAnswers:
-    """All answers by draws. inputs: what has an interval. reached: the utilization, None where the roofline's shares
-    are assumed; link: what joins the devices, in words, "" for one."""
+class Draws:
+    """What a projection by draws rests on. inputs: what has an interval. reached: the utilization, None where the
+    roofline's shares are assumed; link: what joins the devices, in words, "" for one."""
 
-    answers: Mapping[str, Estimate]
     inputs: Sequence[str]
     confidence: float
     reached: ReachedUtilization | None
@@ -83,62 +82,64 @@ class DrawnAnswers:
 
 @dataclass(frozen=True)
 class ProjectionAnswer:
-    """Everything there is to tell of a projection. rules: how operations were counted; limits: what gamma, lambda, mu
-    and delta tend to; largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the
-    footprint. Both are None where the memory is not known. timed: of a projection by draws.
-    partial_bytes: a storage of no known size is left out."""
+    """Everything there is to tell of a projection. middle: by the roofline, without intervals; estimates: its numbers
+    with their ends; rules: how operations were counted; limits: what gamma, lambda, mu and delta tend to;
+    largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the footprint. Both
+    are None where the memory is not known. partial_bytes: a storage of no known size is left out."""
 
     domain: Domain
     target: Accelerator
     rules: str
-    spread: ProjectionRange
+    middle: Mapping[str, Any]
+    estimates: Mapping[str, Estimate]
     fit: FirstOrderFit
     limits: Mapping[str, float]
     sub_batches: SubBatches
     largest_batch: int | None
     accelerators: int | None
     notes: tuple[str, ...] = ()
-    timed: DrawnAnswers | None = None
+    draws: Draws | None = None
     partial_bytes: bool = False
+
+    @property
+    def measured(self) -> ReachedUtilization | None:
+        """The utilization that takes the place of the roofline's shares."""
+        return self.draws.reached if self.draws else None
 
 
 def sides(answer: ProjectionAnswer) -> dict[str, str]:
     """Field of the projection → "at least" or "at most", of those that hang on bytes of which a part is not known."""
     if not answer.partial_bytes:
         return {}
-    measured = answer.timed is not None and answer.timed.reached is not None
-    hanging = {} if measured else {"step_s": LEAST, "epoch_s": LEAST, "utilization_ratio": MOST}
+    hanging = {} if answer.measured else {"step_s": LEAST, "epoch_s": LEAST, "utilization_ratio": MOST}
     return {"moved_bytes": LEAST, "footprint_bytes": LEAST, "intensity": MOST, **hanging}
 
 
 def quantities(answer: ProjectionAnswer) -> dict[str, tuple[str, str]]:
     """Field of the projection → (what it is called, its unit)."""
-    domain = answer.domain
-    found = {
+    draws = answer.draws
+    return {
         "data_scale": ("data, times today's", ""),
-        "data": ("data", domain.data_unit),
+        "data": ("data", answer.domain.data_unit),
         "parameters": ("parameters", ""),
-        "grown": (domain.grows, ""),
+        "grown": (answer.domain.grows, ""),
         "flop": ("FLOP of a step", "FLOP"),
         "moved_bytes": ("bytes of a step", "B"),
         "intensity": ("operational intensity", "FLOP/B"),
         "footprint_bytes": ("footprint", "B"),
         "step_s": ("time of a step", "s"),
-        **({"reduce_s": ("of it, sum of gradients", "s")} if answer.timed and answer.timed.devices > 1 else {}),
-        "utilization_ratio": ("utilization by the roofline", ""),
+        **({"reduce_s": ("of it, sum of gradients", "s")} if draws and draws.devices > 1 else {}),
+        "utilization_ratio": ("utilization" if answer.measured else "utilization by the roofline", ""),
         "steps": ("steps of an epoch", ""),
         "epoch_s": ("epoch", "s"),
+        **({"flop_trained": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")} if draws else {}),
     }
-    if answer.timed is None:
-        return found
-    used = {} if answer.timed.reached is None else {"utilization_ratio": ("utilization", "")}
-    return found | used | {"flop_trained": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")}
 
 
 def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) -> str:
     """What the target takes in a sentence, then as a table; sub-batches, laws."""
     domain = answer.domain
-    grown = f"{domain.grows} {answer.spread.middle.grown:,}, sub-batch {domain.sub_batch:,}"
+    grown = f"{domain.grows} {answer.middle['grown']:,}, sub-batch {domain.sub_batch:,}"
     meant, *others = _sentences(answer)
     parts: list[Part] = [
         strong(f"{domain.name}: {domain.model}, {grown}"),
@@ -160,7 +161,7 @@ def _on(answer: ProjectionAnswer) -> str:
         amount(answer.target.peak_flop_per_s, "FLOP/s"),
         amount(answer.target.bandwidth_bytes_per_s, "B/s"),
     )
-    if answer.timed is not None and answer.timed.reached is not None:
+    if answer.measured:
         return f"on {answer.target.name}: {peak}, {bandwidth}"
     shares = answer.target.compute_ratio, answer.target.memory_ratio
     return f"on {answer.target.name}: {peak} × {shares[0]:g}, {bandwidth} × {shares[1]:g}"
@@ -183,28 +184,26 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
         if side := sides(answer).get(name):
             values = dict.fromkeys(values) | {side.replace(" ", "_"): values["value"]}
         projection[name] = values | {"unit": unit}
-    laws, measured = answer.fit.laws, answer.timed is not None and answer.timed.reached is not None
+    laws, draws, measured = answer.fit.laws, answer.draws, answer.measured
     return {
         "domain": answer.domain.name,
         "model": answer.domain.model,
         "grows": answer.domain.grows,
-        "sizes": answer.domain.sizes_at(answer.spread.middle.grown),
+        "sizes": answer.domain.sizes_at(answer.middle["grown"]),
         "sub_batch": answer.domain.sub_batch,
         "rules": answer.rules,
         "target": {name: getattr(answer.target, name) for name in answer.target.__dataclass_fields__},
-        "projection": projection | {"bound": None if measured else answer.spread.middle.bound},
+        "projection": projection | {"bound": None if measured else answer.middle["bound"]},
         "time": {
-            "by": "roofline" if answer.timed.reached is None else "utilization",
-            "confidence": answer.timed.confidence,
-            "drawn": list(answer.timed.inputs),
-            "roofline_step_s": answer.spread.middle.step_s,
-            "devices": answer.timed.devices,
-            "link": answer.timed.link or None,
-            "reached": reached_document(answer.timed.reached, answer.timed.confidence)
-            if answer.timed.reached
-            else None,
+            "by": "utilization" if measured else "roofline",
+            "confidence": draws.confidence,
+            "drawn": list(draws.inputs),
+            "roofline_step_s": answer.middle["step_s"],
+            "devices": draws.devices,
+            "link": draws.link or None,
+            "reached": reached_document(measured, draws.confidence) if measured else None,
         }
-        if answer.timed
+        if draws
         else None,
         "laws": {
             "fit": {"gamma": laws.gamma, "lambda": laws.lambda_, "mu": laws.mu, "delta": laws.delta},
@@ -220,16 +219,13 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
 
 
 def _values(answer: ProjectionAnswer, name: str) -> tuple[float | None, float | None, float | None]:
-    """value, low, high; without an interval the ends are the value."""
-    if answer.timed:
-        found = answer.timed.answers.get(name)
-        return (found.value, found.low, found.high) if found else (None, None, None)
-    value: float | None = getattr(answer.spread.middle, name)
-    return value, answer.spread.low.get(name, value), answer.spread.high.get(name, value)
+    """value, low, high."""
+    found = answer.estimates.get(name)
+    return (found.value, found.low, found.high) if found else (None, None, None)
 
 
 def _rows(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
-    wide = bool(answer.domain.uncertain()) if answer.timed is None else bool(answer.timed.inputs)
+    wide = bool(answer.draws.inputs if answer.draws else answer.domain.uncertain())
     yield ("", "value", *(("low", "high") if wide else ()))
     for name, (words, unit) in quantities(answer).items():
         values = _values(answer, name)
@@ -263,7 +259,7 @@ def _laws(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
 
 
 def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
-    batches, middle = answer.sub_batches, answer.spread.middle
+    batches = answer.sub_batches
     yield _meaning(answer)
     yield (
         f"Sub-batches: the ridge ({answer.target.ridge:.1f} FLOP/B) is reached at "
@@ -272,8 +268,8 @@ def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
     )
     if answer.accelerators is not None:
         yield _memory(answer)
-    if answer.timed is not None:
-        yield from _drawn_sentences(answer.timed, middle.step_s)
+    if answer.draws is not None:
+        yield from _drawn_sentences(answer.draws, answer.middle["step_s"])
     elif answer.domain.uncertain():
         yield (
             f"Low and high are over every combination of the ends of {', '.join(answer.domain.uncertain())}: no "
@@ -282,7 +278,7 @@ def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
     yield from answer.notes
 
 
-def _drawn_sentences(timed: DrawnAnswers, roofline_s: float) -> Iterator[str]:
+def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
     """Where the time is from, and what the interval is of. roofline_s: what a step takes by the assumed shares."""
     if timed.reached is not None:
         used = timed.reached.utilization
@@ -310,8 +306,7 @@ def _drawn_sentences(timed: DrawnAnswers, roofline_s: float) -> Iterator[str]:
 
 def _meaning(answer: ProjectionAnswer) -> str:
     """What reaching the target takes, in one sentence."""
-    held = answer.timed is not None and answer.timed.reached is not None
-    bound = "" if held else f", bound by {answer.spread.middle.bound}"
+    bound = "" if answer.measured else f", bound by {answer.middle['bound']}"
     (epoch_s, low_s, high_s), (step_s, *_) = _values(answer, "epoch_s"), _values(answer, "step_s")
     if epoch_s is None:
         return f"A step takes {_amount(step_s, 's')}{bound}."

@@ -5,32 +5,90 @@ Formulas of a model that are not shipped are made by `runners.formula` from its 
 
 from __future__ import annotations
 
+import argparse
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.devices.precisions import TENSOR_UNITS
 from results.text_files import read_text, toml_tables
 from runners.cli.arguments import choice_error, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
-from runners.cli.model_options import Options, check_models, parser_of
+from runners.cli.model_options import Options, parser_of
 from runners.cli.output import put, reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.project.command import UTILIZATION, modes, utilization_of
 
 if TYPE_CHECKING:
     from analysis.project.accelerator import Accelerator, Group
     from analysis.project.domain import Domain, Formulas
-    from reports.project.text import DrawnAnswers, ProjectionAnswer, ReachedUtilization
+    from analysis.stats.intervals import Estimate, Uncertain
+    from reports.project import Draws, ProjectionAnswer, ReachedUtilization
 
 
-def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
+LEAST, MOST = 1e-9, 1e60
+"""Prefix of any amount that is given: 10¹²."""
+
+
+def positive(text: str) -> float:
+    """A `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
+    value = float(number(float)(text))
+    if not LEAST <= value <= MOST:  # `not` refuses nan
+        raise argparse.ArgumentTypeError(f"expected a number above 0, from {LEAST:g} to {MOST:g}, got {text!r}")
+    return value
+
+
+def interval(text: str) -> tuple[float, float]:
+    """A `type=` for VALUE or LOW..HIGH, both finite and above 0."""
+    low, dots, high = text.partition("..")
+    try:
+        ends = positive(low), positive(high if dots else low)
+    except argparse.ArgumentTypeError as fault:
+        raise argparse.ArgumentTypeError(f"expected VALUE or LOW..HIGH, both above 0, got {text!r}") from fault
+    if ends[0] > ends[1]:
+        raise argparse.ArgumentTypeError(f"expected LOW..HIGH with LOW first, got {text!r}")
+    return ends
+
+
+MODES = {
+    "--reproduce": "a paper's tables and figures, compared with what follows from its inputs",
+    "--compute": "training compute of GPU-hours and back, with an interval",
+}
+"""The option that asks → the question. Where none of them is there, a model is projected from a file."""
+
+UTILIZATION: Options = {
+    "--utilization": {
+        "type": interval,
+        "metavar": "RATIO|LOW..HIGH",
+        "help": "model FLOP ÷ (time × peak), a value or an interval",
+    },
+    "--confidence": {"type": number(float, 0.5, 0.999), "default": 0.95, "help": "of every interval (0.95)"},
+}
+
+
+def utilization_of(options: Namespace, unit: str) -> Uncertain:
+    """The utilization that the options give. Only IEEE units go beyond 1: fast algorithms save their products.
+
+    Raises Mistake.
+    """
+    from analysis.stats.intervals import between
+
+    low, high = options.utilization
+    is_fraction = unit in TENSOR_UNITS
+    if is_fraction and (high > 1 or low < high == 1):
+        raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {low:g}..{high:g}")
+    return between(low, high, options.confidence, "logit" if is_fraction else "log")
+
+
+def _drawn(
+    options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas
+) -> tuple[Draws, Mapping[str, Estimate]] | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
     from analysis.project import frontier
     from analysis.project.accelerator import all_reduce_s
     from analysis.stats.intervals import Uncertain, answers
-    from reports.project.text import DrawnAnswers
+    from reports.project import Draws
 
     reached, group = _utilization(options, target), _group(options)
     if reached is None and group is None:
@@ -45,14 +103,14 @@ def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formul
     if found["steps"].value < 1:
         batch = options.devices * domain.sub_batch
         raise Mistake(f"--devices: expected a batch of at most all data, got {batch:,} of {found['data'].value:,.0f}")
-    return DrawnAnswers(
-        answers=found,
+    draws = Draws(
         inputs=[name for name, each in inputs.items() if not isinstance(each, Uncertain) or each.spread],
         confidence=options.confidence,
         reached=reached,
         devices=options.devices,
         link=_link_words(group) if group else "",
     )
+    return draws, found
 
 
 def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization | None:
@@ -62,7 +120,7 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
     for name in ("compute_ratio", "memory_ratio"):
         if getattr(options, name) is not None:
             raise Mistake(f"--{name.replace('_', '-')}: expected without --utilization, which takes its place")
-    from reports.project.text import ReachedUtilization
+    from reports.project import ReachedUtilization
 
     utilization = utilization_of(options, options.dtype)
     return ReachedUtilization(
@@ -175,14 +233,15 @@ OPTIONS: Mapping[str, Options] = {
 DESCRIPTION = "What will training at the accuracy frontier take, and on which machine?"
 
 
-def main(arguments: Sequence[str]) -> int:
+def project(arguments: Sequence[str]) -> int:
     """The command. 0: printed; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
-    options = parser_of("project", DESCRIPTION, OPTIONS, EPILOG + modes()).parse_args(arguments)
+    modes = "; ".join(f"{option} ({question})" for option, question in MODES.items())
+    options = parser_of("project", DESCRIPTION, OPTIONS, EPILOG + modes).parse_args(arguments)
     return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
-    from reports.project import text as project_text
+    from reports import project as project_text
 
     if options.figures:
         reserve(options.figures / "figure")
@@ -192,12 +251,9 @@ def _run(options: Namespace) -> int:
     if isinstance(formulas, int):
         return formulas
     with as_mistake(ValueError):
-        projection = answer(domain, target, formulas, options.memory_gib is not None)
-        drawn = draw_answers(options, domain, target, formulas)
-    notes = tuple(_notes(target, formulas, drawn is not None and drawn.reached))
-    projection = replace(projection, timed=drawn, notes=notes)
+        projection = _answer(options, domain, target, formulas)
     if options.figures:
-        from reports.project.figures import of_domain
+        from reports.project_paper import of_domain
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
@@ -210,31 +266,36 @@ def _run(options: Namespace) -> int:
     return 0
 
 
-def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
-    """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
+def _answer(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> ProjectionAnswer:
+    """The whole projection. Raises Mistake or ValueError for what cannot be, and for a sub-batch that does not fit into
+    the memory that is given."""
     from analysis.project import frontier
-    from reports.project.text import ProjectionAnswer
+    from reports.project import ProjectionAnswer
 
-    spread = frontier.spread(domain, formulas, target)
-    grown = spread.middle.grown
+    middle, estimates = frontier.spread(domain, formulas, target)
+    grown, needed = middle["grown"], middle["footprint_bytes"]
     known = target.memory_bytes is not None
     largest = frontier.largest_batch(domain, formulas, target, grown) if known else None
-    if must_fit and largest is not None and largest < domain.sub_batch:
+    if options.memory_gib is not None and largest is not None and largest < domain.sub_batch:
         holds = f"up to {largest:,}" if largest else "none, as not even one sample fits"
         raise ValueError(
             f"expected a sub-batch that {target.memory_bytes or 0:,.0f} bytes hold ({holds}), "
-            f"got {domain.sub_batch:,}, which takes {spread.middle.footprint_bytes:,.0f}"
+            f"got {domain.sub_batch:,}, which takes {needed:,.0f}"
         )
+    draws, numbers = _drawn(options, domain, target, formulas) or (None, estimates)
     return ProjectionAnswer(
         domain=domain,
         target=target,
         rules=formulas.rules,
-        spread=spread,
+        middle=middle,
+        estimates=numbers,
         fit=frontier.fit_sweep(domain, formulas, target, grown),
         limits=frontier.asymptote(domain, formulas, target.element_bytes),
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
-        accelerators=frontier.accelerators_for(spread.middle.footprint_bytes, target),
+        accelerators=frontier.accelerators_for(needed, target),
+        notes=tuple(_notes(target, formulas, draws.reached if draws else None)),
+        draws=draws,
         partial_bytes=bool(formulas.at_least & {"bytes_accessed", "kept_bytes"}),
     )
 
@@ -348,45 +409,35 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
     return notes
 
 
-BATCH = "batch"
-
-
 def derived(domain: Domain, rules: str) -> Formulas | int:
     """The formulas of the domain's model in the size that grows, the sizes that follow it and the batch.
 
     The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
     """
-    from analysis.formula.derivation.sampling import Unfitted
-    from analysis.project.domain import Formulas
+    from analysis.project.domain import BATCH, Formulas
     from results.errors import Unavailable
-    from runners import formula as formula_options
-    from runners.formula_points import ALIASES, NotBuilt
-    from runners.formula_questions import answer
+    from runners.formula import formula_answer
+    from runners.formula_points import ALIASES
 
-    options = formula_options.parser().parse_args(["--", domain.model])
     follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
     sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
-    options.rules, options.symbols = rules, (domain.grows, *follow, BATCH)
-    options.hyper = {ALIASES.get(name, name): size for name, size in sizes.items()}
-    check_models([domain.model], options)
+    hyper = {ALIASES.get(name, name): size for name, size in sizes.items()}
     try:
-        found = answer(options)
-    except (NotBuilt, Unfitted, Unavailable) as fault:
+        found = formula_answer(domain.model, (domain.grows, *follow, BATCH), hyper, rules=rules)
+        if found.not_understood:
+            names = ", ".join(found.not_understood)
+            raise Unavailable(f"{domain.model}: no rule counts {names}: a part of its FLOP is no projection")
+    except Unavailable as fault:
         passing("")
         say(f"error: {fault}")
         return FAILED
     except Mistake as fault:
         raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
     passing("")
-    if found.not_understood:
-        names = ", ".join(found.not_understood)
-        say(f"error: {domain.model}: no rule counts {names}: a part of its FLOP is no projection")
-        return FAILED
     own = {name: size for name, size in found.point.items() if name != BATCH}
     known = {name: whole for name, whole in found.totals.items() if whole is not None}
     quantities = {**found.at_least, **known}
     products_alone = "all_flop" not in quantities
-    if products_alone:
-        quantities["all_flop"] = quantities["model_flop"]
+    quantities.setdefault("all_flop", quantities.get("model_flop"))
     at_least = frozenset(found.at_least.keys() - known.keys())
     return Formulas(domain.model, found.rules, {**sizes, **own}, quantities, 4, products_alone, at_least)

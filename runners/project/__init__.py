@@ -1,1 +1,0 @@
-"""What will training take, on which machine?"""

@@ -1,9 +1,0 @@
-"""`python -m runners.project`."""
-
-import sys
-
-from runners.cli.exits import exit_code
-from runners.project.command import main
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main))
