@@ -8,14 +8,14 @@ torch. The file is never changed. A file that is not whole is refused: there is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.devices import peaks
-from results.errors import Inconsistent, StoreFault
+from results.errors import Inconsistent
 from results.records.counts import OperationInstance
 from results.text_files import nearest
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
@@ -39,38 +39,23 @@ def cleaned(recording: Recording) -> Trace:
     from cleaning.trace.clean import clean
     from reports.trace.timeline import Trace
 
-    calls, ranges = recording.calls, recording.ranges
+    calls, kernels, ranges = recording.calls, recording.kernels, recording.ranges
     annotations = ranges[~ranges["name"].str.match("ProfilerStep#|nn.Module: |flopledger")]
-    starts = pd.concat([calls["start_ns"], recording.kernels["start_ns"]])
+    parts = [rows for rows in (calls, kernels) if (rows["start_ns"] >= 0).any()]
+    starts = [int(rows["start_ns"][rows["start_ns"] >= 0].min()) for rows in parts]
+    ends = [int((rows["start_ns"] + rows["time_ns"]).max()) for rows in parts]
     return Trace(
         path=recording.path,
         source=recording.source,
         device_name=recording.device_name,
         steps=recording.steps,
-        begin_ns=int(starts[starts >= 0].min()) if (starts >= 0).any() else -1,
+        begin_ns=min(starts, default=-1),
         problems=recording.problems,
-        cleaned=clean(
-            recording.calls,
-            recording.kernels,
-            recording.missing,
-            numbered=recording.numbered,
-        ),
+        cleaned=clean(calls, kernels, recording.missing, numbered=recording.numbered),
         numbered=recording.numbered,
-        after_last_s=_after_last_s(recording),
+        after_last_s=max(recording.end_ns - max(ends), 0) * 1e-9 if ends and recording.end_ns >= 0 else None,
         host=pd.concat([part[["name", "start_ns", "time_ns"]] for part in (annotations, calls[calls["parent"] < 0])]),
     )
-
-
-def _after_last_s(recording: Recording) -> float | None:
-    """From the end of the last call or kernel to the end of the recording; None: one of them is not recorded."""
-    ends = [
-        int((frame["start_ns"] + frame["time_ns"]).max())
-        for frame in (recording.calls, recording.kernels)
-        if len(frame) and int(frame["start_ns"].max()) >= 0
-    ]
-    if recording.end_ns < 0 or not ends:
-        return None
-    return max(recording.end_ns - max(ends), 0) * 1e-9
 
 
 DOCUMENT = "ranks.json"
@@ -96,10 +81,13 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
     from analysis.ranks.summary import StepFlop
+    from measure.trace.attribution.recording import of_process
+    from reports.trace.rates import rates
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
+    part = None if timeline.process < 0 else partial(of_process, process=timeline.process)
     try:
-        trace = cleaned(read_recording(Path(timeline.path), _part_of(timeline)))
+        trace = cleaned(read_recording(Path(timeline.path), part))
     except (Inconsistent, Mistake) as fault:
         return StepFlop(None, str(fault))
     totals = {phase: trace.cleaned.phase_totals["repaired"][f"{phase}_flop"] for phase in PASSES}
@@ -112,26 +100,11 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     if unknown or not flop:
         of = f"of the {' and the '.join(unknown)} pass, calls have no count" if unknown else "no product was recorded"
         return StepFlop(None, of)
-    whole = sum(each or 0 for each in flop.values())
-    return StepFlop(whole / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
-
-
-def _part_of(timeline: Timeline) -> Callable[[Recording], Recording] | None:
-    """What of its file is this rank's; None: all."""
-    if timeline.process < 0:
-        return None
-    from measure.trace.attribution.recording import of_process
-
-    return partial(of_process, process=timeline.process)
-
-
-def _peak(trace: Trace, device: Device) -> float | None:
-    """The dense peak of the units that ran the products, weighted by their FLOP; None where no unit is known."""
-    from reports.trace.rates import rates
-
-    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
-    ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in found)
-    return sum(rate.flop for rate in found) / ideal_s if ideal_s else None
+    # the dense peak of the units that ran the products, weighted by their FLOP
+    speeds = rates(trace.cleaned.instances, trace.cleaned.kernels, known) if known is not None else ()
+    ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in speeds)
+    peak = sum(rate.flop for rate in speeds) / ideal_s if ideal_s else None
+    return StepFlop(sum(each or 0 for each in flop.values()) / max(trace.steps or 1, 1), "", peak)
 
 
 def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
@@ -141,13 +114,13 @@ def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | No
 
     document = json_text(ranks_document(report))
     show_page(lambda width, colour: ranks_text(report, width, colour) if form == "table" else document)
-    if page is not None:
-        put(page, ranks_html(report))
-        say(f"written: {page}")
+    files = {} if page is None else {page: ranks_html(report)}
     if out is not None:
-        put(out / DOCUMENT, document)
-        put(out / RANKS_PAGE, ranks_html(report))
-        say(f"written: {out / DOCUMENT}, {out / RANKS_PAGE}")
+        files |= {out / DOCUMENT: document, out / RANKS_PAGE: ranks_html(report)}
+    for path, content in files.items():
+        put(path, content)
+    if files:
+        say(f"written: {', '.join(map(str, files))}")
 
 
 KERNELS = "kernels.csv.gz"
@@ -191,19 +164,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
     device = _device(options.device, options.peak_tflops)
+    if options.html is not None and options.html.is_dir():
+        nearest_page = options.html / PAGE
+        raise Mistake(f"--html: expected a file, got the directory {options.html}; nearest {nearest_page}")
+    if options.out is not None and options.out.exists() and not options.out.is_dir():
+        raise Mistake(f"--out: expected a directory, got the file {options.out}")
+    if options.html is not None:
+        reserve(options.html)  # before the long read
     if options.file.is_dir():
-        return _run_ranks(options, device)
+        if options.format == "csv" or options.pyprof:
+            option = "--format csv" if options.format == "csv" else "--pyprof"
+            raise Mistake(
+                f"{option}: expected a file, got the directory {options.file}; a directory has a table or JSON"
+            )
+        show_ranks(
+            report_ranks(options.file, device, not options.times_only), options.format, options.out, options.html
+        )
+        return 0
+    if not options.file.exists():
+        folder = options.file.parent if options.file.parent.is_dir() else Path()
+        names = nearest(options.file.name, [entry.name for entry in folder.iterdir()], 1)
+        suggestion = f", nearest {folder / names[0]}" if names else ""
+        raise Mistake(f"expected a recording, got {options.file}, which does not exist{suggestion}")
     with as_mistake(Inconsistent, OSError):
-        _check_file(options.file)
-        if options.out is not None:
-            _check_out(options.out)
-        if options.html is not None:
-            _check_page(options.html)
-        recording = read_recording(options.file)
-        trace = replace(cleaned(recording), pyprof_rule=options.pyprof)
+        trace = replace(cleaned(read_recording(options.file)), pyprof_rule=options.pyprof)
     from reports.trace.text import impossible
 
-    device = device or _known(trace.device_name)
+    if device is None and trace.device_name and (device := peaks.lookup(trace.device_name)) is not None:
+        device = replace(device, name=peaks.spelling(device, trace.device_name))  # a row of the table may serve several
     show(trace, options.format, device)
     if options.html is not None:
         from reports.trace.page import to_html
@@ -216,20 +204,6 @@ def _run(options: Namespace) -> int:
     for line in above_peak:
         say(f"error: {line}")
     return FAILED if above_peak else 0
-
-
-def _run_ranks(options: Namespace, device: Device | None) -> int:
-    """A directory: the recordings of many ranks."""
-    if options.format == "csv" or options.pyprof:
-        option = "--format csv" if options.format == "csv" else "--pyprof"
-        raise Mistake(f"{option}: expected a file, got the directory {options.file}; a directory has a table or JSON")
-    if options.out is not None:
-        _check_out(options.out)
-    if options.html is not None:
-        _check_page(options.html)
-    report = report_ranks(options.file, device, not options.times_only)
-    show_ranks(report, options.format, options.out, options.html)
-    return 0
 
 
 def show(trace: Trace, form: str, device: Device | None = None) -> None:
@@ -255,40 +229,15 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> None:
     from results.records.counts import CleaningLog
     from results.store.layout import QUICK, compress
 
-    put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
-    put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
-    put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
-    put(out / PAGE, to_html(trace, device))
-    say(f"written: {', '.join(str(out / name) for name in (PAGE, KERNELS, INSTANCES, LOG))}")
-
-
-def _check_file(path: Path) -> None:
-    """Raises ValueError for what is no file, with the nearest that there is."""
-    if not path.exists():
-        folder = path.parent if path.parent.is_dir() else Path()
-        names = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
-        says = f", nearest {folder / names[0]}" if names else ""
-        raise Mistake(f"expected a recording, got {path}, which does not exist{says}")
-
-
-def _check_out(out: Path) -> None:
-    """Before the long read: raises Mistake if `out` is a file, StoreFault if nothing can be written there."""
-    import os
-
-    if out.exists() and not out.is_dir():
-        raise Mistake(f"--out: expected a directory, got the file {out}")
-    above = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not above.is_dir():
-        raise StoreFault(f"{out} could not be written: {above} is a file")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise StoreFault(f"{out} could not be written: no permission in {above}")
-
-
-def _check_page(page: Path) -> None:
-    """Before the long read: raises Mistake if `page` is no name of a file, StoreFault if none can be put there."""
-    if page.is_dir():
-        raise Mistake(f"--html: expected a file, got the directory {page}; nearest {page / PAGE}")
-    reserve(page)
+    files: dict[str, str | bytes] = {
+        PAGE: to_html(trace, device),
+        KERNELS: compress(kernels_csv(trace).encode(), QUICK),
+        INSTANCES: compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK),
+        LOG: to_csv(trace.cleaned.log, CleaningLog),
+    }
+    for name, content in files.items():
+        put(out / name, content)
+    say(f"written: {', '.join(str(out / name) for name in files)}")
 
 
 def _device(name: str | None, peak_tflops: float | None) -> Device | None:
@@ -317,12 +266,6 @@ def _device(name: str | None, peak_tflops: float | None) -> Device | None:
     with as_mistake(ValueError, about="--device: "):
         device = peaks.device_called(name)
     return replace(device, name=peaks.spelling(device, name))
-
-
-def _known(name: str) -> Device | None:
-    """The peaks of the device of a name, under that name, since a row of the table may serve several; None: unknown."""
-    device = peaks.lookup(name) if name else None
-    return None if device is None else replace(device, name=peaks.spelling(device, name))
 
 
 if __name__ == "__main__":

@@ -62,11 +62,8 @@ def read_ranks(paths: Iterable[Path]) -> list[Timeline]:
     """The timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say none are
     numbered on from file to file. Raises ValueError, one line, for what is no whole recording or says no rank."""
     found: list[Timeline] = []
-    numbered = 0
     for path in paths:
-        ranks = _ranks_in(path, numbered)
-        numbered += len(ranks) if len(ranks) > 1 else 0
-        found += ranks
+        found += _ranks_in(path, sum(timeline.process >= 0 for timeline in found))
     return found
 
 
@@ -170,9 +167,8 @@ def _spans(rows: pd.DataFrame) -> Ints:
 def _launched(rows: pd.DataFrame) -> Ints:
     """When each was launched, or where that is not recorded, when it began."""
     start_ns = ints(rows, "start_ns")
-    if "launch_start_ns" not in rows:
-        return start_ns
-    return np.where(ints(rows, "launch_start_ns") >= 0, ints(rows, "launch_start_ns"), start_ns)
+    launch_ns = ints(rows, "launch_start_ns") if "launch_start_ns" in rows else start_ns
+    return np.where(launch_ns >= 0, launch_ns, start_ns)
 
 
 def _device_steps(kernels: pd.DataFrame, host: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
