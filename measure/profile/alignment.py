@@ -11,6 +11,7 @@ Not claimed: shapes are not compared. `aten.detach` is in no step that nobody wa
 so that it is not joined; and what else a mode alone makes torch call stays without a call.
 """
 
+import itertools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -144,24 +145,17 @@ def _inside(calls: Sequence[Frame], names: Sequence[str], joined: dict[int, Fram
     """For operations that found no call: calls directly in those of the operations before and after."""
     starts = [frame.start_ns for frame in calls]
     taken = {id(frame) for frame in joined.values()}
-    found: dict[int, Frame] = {}
-    for first, last in _gaps(len(names), joined):
+    inside: dict[int, Frame] = {}
+    for lacking, rows in itertools.groupby(range(len(names)), key=lambda row: row not in joined):
+        if not lacking:
+            continue
+        run = list(rows)
+        first, last = run[0], run[-1] + 1
         begin = 0 if first == 0 else bisect_left(starts, joined[first - 1].start_ns)
         end = len(calls) if last == len(names) else bisect_left(starts, joined[last].end_ns)
         # Only direct children of joined calls: deeper ones are the kernel's own and would match by chance.
         near = [frame for frame in calls[begin:end] if id(frame) not in taken and id(frame.above) in taken]
         pairs = common([bare(frame.name) for frame in near], names[first:last])
-        found |= {first + row: near[call] for call, row in pairs}
+        inside |= {first + row: near[call] for call, row in pairs}
         taken |= {id(near[call]) for call, _ in pairs}
-    return found
-
-
-def _gaps(count: int, joined: dict[int, Frame]) -> Iterator[tuple[int, int]]:
-    """(first, last + 1) of each run of rows that found no call."""
-    first = None
-    for row in range(count + 1):
-        if row < count and row not in joined:
-            first = row if first is None else first
-        elif first is not None:
-            yield first, row
-            first = None
+    return inside

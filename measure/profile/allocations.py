@@ -10,7 +10,7 @@ Not claimed: memory that a library takes past torch's allocators (malloc inside 
 
 import gc
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from measure.operations.tracer import StepParts
+from measure.timing.profiler_ranges import unheard
 
 STEP = "the measured step"
 
@@ -38,10 +39,14 @@ def on_cpu(make: Make, names: Collection[str]) -> Allocated:
         built = warm(make)
         with record_function(STEP):
             built.step(unheard)
-    found = events(recording)
-    (span,) = (each for each in found if each.name == STEP)
+    recorded = events(recording)
+    (span,) = (event for event in recorded if event.name == STEP)
     wanted = {name.replace("aten.", "aten::", 1) for name in names}
-    return attributed(_blocks(found), _outermost(found, wanted), (span.start_time_ns, span.end_time_ns))
+    spans: list[tuple[int, int]] = []  # of the outermost events with these names
+    for start, negative_end in sorted((e.start_time_ns, -e.end_time_ns) for e in recorded if e.name in wanted):
+        if not spans or start >= spans[-1][1]:
+            spans.append((start, -negative_end))
+    return attributed(_blocks(recorded), spans, (span.start_time_ns, span.end_time_ns))
 
 
 def on_cuda(make: Make, device: Any) -> tuple[list[Any], int]:
@@ -115,42 +120,24 @@ def memory_profiler() -> profile:
 
 def events(recording: profile) -> list[Any]:
     """All events of a recording."""
-    kept: Any = recording.profiler  # of a recording that has ended
-    return list(_flat(kept.kineto_results.experimental_event_tree()))
-
-
-def unheard(_phase: str) -> None:
-    """The mark of a step that nobody listens to."""
-
-
-def _flat(found: Any) -> Iterator[Any]:
-    waiting = list(found)
+    ended: Any = recording.profiler
+    flat, waiting = [], list(ended.kineto_results.experimental_event_tree())
     while waiting:
-        event = waiting.pop()
-        yield event
-        waiting.extend(event.children)
+        flat.append(waiting.pop())
+        waiting.extend(flat[-1].children)
+    return flat
 
 
-def _blocks(found: Sequence[Any]) -> list[Allocation]:
+def _blocks(recorded: Sequence[Any]) -> list[Allocation]:
     """Every allocation with the free of its address."""
     living: dict[int, tuple[int, int]] = {}
     blocks = []
-    memory = [each for each in found if each.name == "[memory]"]
-    for each in sorted(memory, key=lambda each: each.start_time_ns):
-        size, address = each.typed[1].alloc_size, each.typed[1].ptr
+    memory = [event for event in recorded if event.name == "[memory]"]
+    for event in sorted(memory, key=lambda event: event.start_time_ns):
+        size, address = event.typed[1].alloc_size, event.typed[1].ptr
         if size > 0:
-            living[address] = (each.start_time_ns, size)
+            living[address] = (event.start_time_ns, size)
         elif address in living:
             made_ns, nbytes = living.pop(address)
-            blocks.append(Allocation(made_ns, each.start_time_ns, nbytes))
+            blocks.append(Allocation(made_ns, event.start_time_ns, nbytes))
     return blocks + [Allocation(made_ns, None, nbytes) for made_ns, nbytes in living.values()]
-
-
-def _outermost(found: Sequence[Any], names: Collection[str]) -> list[tuple[int, int]]:
-    """(start, end) of events with these names that are inside of no other of them."""
-    spans = sorted((each.start_time_ns, -each.end_time_ns) for each in found if each.name in names)
-    kept: list[tuple[int, int]] = []
-    for start, negative_end in spans:
-        if not kept or start >= kept[-1][1]:
-            kept.append((start, -negative_end))
-    return kept

@@ -20,14 +20,15 @@
 Not claimed: a call that raises is recorded like any other (checkpointing breaks one off). Calls that other threads make
 in a kernel's own parallel loop are not recorded by torch, and which kernel a CPU takes, with the calls inside of it,
 may depend on the number of threads. A node that an unrecorded call made is taken for that of the last recorded one
-before it. Recomputing a plain function, without modules, looks like backward.
+before it. Recomputing a plain function, without modules, looks like backward. Events of torch 2.11 have no sizes of
+lists of tensors.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from torch._C._autograd import DeviceType
@@ -92,12 +93,13 @@ def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[Profi
     (frames,) = step_frames(events, last=True)
     calls = [frame for frame in frames if frame.index is not None]
     device_s, notes = _device_times(events, calls, frames) if cuda else ((None,) * len(calls), ())
-    makers, arguments = _Makers(frames), _Arguments(recording)
+    makers = _Makers(frames)
     threads: dict[int, int] = {}
     operations = []
     for frame, spent_s in zip(calls, device_s, strict=True):
         maker, forward = makers.of(frame.node)
-        shapes, dtypes, concrete = arguments.of(frame.event)
+        event = frame.event
+        shapes = event.structured_input_shapes() if hasattr(event, "structured_input_shapes") else event.shapes()
         operations.append(
             ProfiledOperation(
                 work=work,
@@ -109,10 +111,10 @@ def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[Profi
                 sequence_nr=makers.number(frame),
                 forward_index=None if forward is None else forward.index,
                 thread=threads.setdefault(frame.thread, len(threads) + 1),
-                input_shapes=shapes,
-                input_dtypes=dtypes,
-                concrete_inputs=concrete,
-                found_flop=int(frame.event.flops()) if frame.name in FLOP_RULES else None,
+                input_shapes=_tuples(shapes),
+                input_dtypes=tuple(event.dtypes()),
+                concrete_inputs=_tuples(event.concrete_inputs()),
+                found_flop=int(event.flops()) if frame.name in FLOP_RULES else None,
                 start_s=(frame.start_ns - frames[0].start_ns) / 1e9,
                 time_s=(frame.end_ns - frame.start_ns) / 1e9,
                 device_time_s=spent_s,
@@ -130,24 +132,26 @@ def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame
     steps = sorted((Frame(e) for e in on_host if e.name() == f"{DOMAIN}.step"), key=lambda frame: frame.start_ns)
     if not steps:
         raise Unavailable("torch's profiler recorded no step")
-    steps = steps[-1:] if last else steps
-    starts, found = [step.start_ns for step in steps], [[step] for step in steps]
+    placed = [[step] for step in (steps[-1:] if last else steps)]
+    starts = [frames[0].start_ns for frames in placed]
     for event in on_host:
-        at = bisect_right(starts, event.start_ns()) - 1
-        if at >= 0 and event.start_ns() < steps[at].end_ns:
+        index = bisect_right(starts, event.start_ns()) - 1
+        if index >= 0 and event.start_ns() < placed[index][0].end_ns:
             frame = Frame(event)
             # no call of CUDA's runtime, whose threads and numbers are not torch's
-            if (frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name) and frame.name != steps[at].name:
-                found[at].append(frame)
-    for frames in found:
+            is_ours = frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name
+            if is_ours and frame.name != f"{DOMAIN}.step":
+                placed[index].append(frame)
+    for frames in placed:
         frames[1:] = sorted(frames[1:], key=lambda frame: (frame.start_ns, -frame.end_ns))
         _place(frames)
-    return found
+    return placed
 
 
 def _place(frames: Sequence[Frame]) -> None:
     """Give each frame what it lies in: its parent, and with it call, module and node; its phase; calls their index."""
-    spans = [(frame.start_ns, frame.end_ns, phase) for frame in frames if (phase := _phase_named(frame))]
+    named = [(frame, frame.name.removeprefix(f"{DOMAIN}.")) for frame in frames if frame.scope == ANNOTATION]
+    spans = [(frame.start_ns, frame.end_ns, name) for frame, name in named if name in PHASES]
     starts = [start_ns for start_ns, _, _ in spans]
     open_frames: dict[int, list[Frame]] = {}
     calls = 0
@@ -163,11 +167,6 @@ def _place(frames: Sequence[Frame]) -> None:
             frame.index = calls
             calls += 1
         stack.append(frame)
-
-
-def _phase_named(frame: Frame) -> str:
-    name = frame.name.removeprefix(f"{DOMAIN}.") if frame.scope == ANNOTATION else ""
-    return name if name in PHASES else ""
 
 
 def _inherit(frame: Frame, parent: Frame | None) -> None:
@@ -235,44 +234,6 @@ class _Makers:
 def _key(node: Frame) -> tuple[int, int]:
     """The thread that made a node, and its number there."""
     return node.event.fwd_thread_id(), node.number
-
-
-class _Arguments:
-    """Sizes, dtypes and values of a call's arguments."""
-
-    def __init__(self, recording: Any) -> None:
-        self._recording = recording
-        self._inputs: dict[int, Sequence[Any]] | None = None
-
-    def of(self, event: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[Any, ...]]:
-        """(sizes, dtypes, values), one of each an argument."""
-        dtypes = tuple(event.dtypes())
-        if hasattr(event, "structured_input_shapes"):
-            shapes = event.structured_input_shapes()
-        else:
-            shapes = event.shapes()
-            if "TensorList" in dtypes:
-                shapes = self._with_lists(shapes, dtypes, event.correlation_id())
-        return _tuples(shapes), dtypes, _tuples(event.concrete_inputs())
-
-    def _with_lists(self, shapes: Sequence[Any], dtypes: Sequence[str], number: int) -> list[Any]:
-        """torch 2.11's events have no sizes of lists of tensors; its tree of events has the tensors."""
-        if self._inputs is None:
-            self._inputs = dict(_tree_inputs(self._recording.experimental_event_tree()))
-        inputs = self._inputs.get(number, ())
-        return [
-            [tensor.sizes for tensor in inputs[place]] if dtype == "TensorList" and place < len(inputs) else shape
-            for place, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
-        ]
-
-
-def _tree_inputs(roots: Iterable[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
-    todo = list(roots)
-    while todo:
-        node = todo.pop()
-        todo += node.children
-        if "::" in node.name:
-            yield node.correlation_id, getattr(node.extra_fields, "inputs", ())
 
 
 def _tuples(value: Any) -> Any:

@@ -99,7 +99,8 @@ class OperationTimings:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step as it was recorded. kernels: (event of the device, index of its operation or None)."""
+    """One step as it was recorded. kernels: (event of the device, index of its operation: that of the innermost joined
+    call around what launched it; or None)."""
 
     frames: Sequence[Frame]
     joined: Alignment
@@ -124,17 +125,16 @@ def read(
 
     ignored: indices of operations that are left out of the steps' times. Raises Unavailable if it holds no step.
     """
-    events = recording.events()
-    found = list(_steps(events, step_frames(events), operations, cuda, only))
-    everywhere = set.intersection(*(set(step.joined.frames) for step in found))
-    anywhere = set[int]().union(*(step.joined.frames for step in found))
+    steps = list(_steps(recording.events(), operations, cuda, only))
+    everywhere = set.intersection(*(set(step.joined.frames) for step in steps))
+    anywhere = set[int]().union(*(step.joined.frames for step in steps))
     expected = {operation.index for operation in operations if operation.kind != "view"}
-    kernels = any(step.kernels for step in found)
+    kernels = any(step.kernels for step in steps)
     timed = everywhere if kernels or not cuda else set[int]()
-    times = tuple(_times(step, timed, frozenset(ignored), cuda) for step in found)
+    times = tuple(_times(step, timed, frozenset(ignored), cuda) for step in steps)
     notes = [*_unjoined(operations, expected - anywhere, "in no recorded step")]
     notes += _unjoined(operations, expected & (anywhere - everywhere), "not in every recorded step")
-    notes += _spare(found, kernels and cuda)
+    notes += _spare(steps, kernels and cuda)
     if cuda and not kernels:
         notes.append("no kernels: CUPTI gave the profiler none, so that no operation has a time")
     unrecorded = frozenset(operation.index for operation in operations) - anywhere
@@ -142,53 +142,40 @@ def read(
 
 
 def _steps(
-    events: Sequence[Any],
-    steps: Sequence[list[Frame]],
-    operations: Sequence[Operation],
-    cuda: bool,
-    only: Collection[int] | None,
+    events: Sequence[Any], operations: Sequence[Operation], cuda: bool, only: Collection[int] | None
 ) -> Iterator[_Step]:
-    for place, frames in enumerate(steps):
-        if only is not None and place not in only:
-            continue
-        joined = join(frames, operations)
-        until = steps[place + 1][0].start_ns if place + 1 < len(steps) else None
-        of_frame = {id(frame): index for index, frame in joined.frames.items()}
-        kernels = [(event, _of(frame, of_frame)) for event, frame in launched(events, frames, until)] if cuda else []
-        yield _Step(frames, joined, kernels)
-
-
-def _of(frame: Frame | None, of_frame: dict[int, int]) -> int | None:
-    """The operation of the innermost joined call around what launched a kernel."""
-    if frame is None:
-        return None
-    return next((of_frame[id(around)] for around in frame.inside_of_all if id(around) in of_frame), None)
+    steps = step_frames(events)
+    untils = [*(frames[0].start_ns for frames in steps[1:]), None]
+    for place, (frames, until) in enumerate(zip(steps, untils, strict=True)):
+        if only is None or place in only:
+            joined = join(frames, operations)
+            of_frame = {id(frame): index for index, frame in joined.frames.items()}
+            kernels = []
+            for event, frame in launched(events, frames, until) if cuda else ():
+                around = () if frame is None else frame.inside_of_all
+                kernels.append((event, next((of_frame[id(f)] for f in around if id(f) in of_frame), None)))
+            yield _Step(frames, joined, kernels)
 
 
 def _times(step: _Step, timed: set[int], ignored: frozenset[int], cuda: bool) -> StepTimes:
     calls = {index: frame for index, frame in step.joined.frames.items() if index in timed}
-    found = shares(_intervals(step, calls, cuda), step.frames[0].start_ns, step.end_ns)
-    left_out = sum(ns for index, ns in found.own.items() if index in ignored)
+    spans = [(frame.start_ns, frame.end_ns, index) for index, frame in calls.items()]
+    if cuda:
+        kernels = [(event, index) for event, index in step.kernels if index is not None and index in calls]
+        spans = [(event.start_ns(), event.start_ns() + event.duration_ns(), index) for event, index in kernels]
+    shared = shares(spans, step.frames[0].start_ns, step.end_ns)
+    left_out = sum(ns for index, ns in shared.own.items() if index in ignored)
     total = step.end_ns - step.frames[0].start_ns
     launches = Counter(index for _, index in step.kernels) if cuda else Counter(calls.keys())
     return StepTimes(
         step_s=(total - left_out) / 1e9,
-        own_s={index: found.own.get(index, 0) / 1e9 for index in calls},
+        own_s={index: shared.own.get(index, 0) / 1e9 for index in calls},
         host_s={index: (frame.end_ns - frame.start_ns) / 1e9 for index, frame in calls.items()},
-        waited_s={index: found.waited.get(index, 0) / 1e9 for index in calls},
+        waited_s={index: shared.waited.get(index, 0) / 1e9 for index in calls},
         kernels={index: launches[index] for index in calls},
-        end_s=found.end / 1e9,
+        end_s=shared.end / 1e9,
         left_out_s=left_out / 1e9,
     )
-
-
-def _intervals(step: _Step, calls: dict[int, Frame], cuda: bool) -> Iterator[Interval]:
-    if not cuda:
-        yield from ((frame.start_ns, frame.end_ns, index) for index, frame in calls.items())
-        return
-    for event, index in step.kernels:
-        if index in calls:
-            yield event.start_ns(), event.start_ns() + event.duration_ns(), index
 
 
 def _unjoined(operations: Sequence[Operation], missing: set[int], where: str) -> Iterator[str]:
@@ -205,10 +192,9 @@ def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
         text = ", ".join(name for name, _ in Counter(frame.name for frame in spare).most_common(5))
         spent_s = sum(frame.end_ns - frame.start_ns for frame in spare) / len(steps) / 1e9
         yield f"{len(spare)} calls in {len(steps)} steps are of no operation ({text}); a step {spent_s:.3g} s"
-    if kernels:
-        lost = [event.duration_ns() for step in steps for event, index in step.kernels if index is None]
-        if lost:
-            yield f"{len(lost)} kernels in {len(steps)} steps, {sum(lost) / 1e9:.3g} s, are of no operation"
+    lost = [event.duration_ns() for step in steps for event, index in step.kernels if index is None]
+    if kernels and lost:
+        yield f"{len(lost)} kernels in {len(steps)} steps, {sum(lost) / 1e9:.3g} s, are of no operation"
 
 
 _OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#(\w+)\.")

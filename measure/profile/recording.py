@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from analysis.operators.registry import kind_of
 from measure.model.module_paths import ModuleRanges
@@ -45,6 +45,7 @@ from measure.timing.profiler_ranges import Mark, Ranges, unheard
 from results.errors import Unavailable
 from results.process import collector_off
 from results.records.cell import Sample
+from results.records.characterization import AloneTime
 from results.records.counts import ProfiledOperation
 
 Step = Callable[[Mark], Any]
@@ -228,23 +229,16 @@ def record(
 REPEATS = 5
 
 
-@dataclass(frozen=True)
-class LoneOperation:
-    """All calls of one kind. time_s: median of one alone; None where it could not be run again."""
-
-    name: str  # "aten.addmm"
-    phase: str
-    sizes: str
-    calls: int
-    time_s: float | None
-
-
-def time_operations(step: Step, device: str, repeats: int = REPEATS) -> list[LoneOperation]:
-    """Run the step once under the mode. Raises what the step raises."""
+def time_operations(step: Step, device: str, recording: int = 0, repeats: int = REPEATS) -> list[AloneTime]:
+    """Run the step once under the mode. recording: its number. Raises what the step raises."""
     mode = _Mode(clock_for(device), repeats)
     with mode:
         step(mode.enter)
-    return [LoneOperation(*key[:3], calls=mode.calls[key], time_s=mode.times[key]) for key in mode.calls]
+    return [
+        AloneTime(recording=recording, name=name, phase=phase, sizes=sizes, calls=calls, time_s=mode.times[key])
+        for key, calls in mode.calls.items()
+        for name, phase, sizes, _ in [key]
+    ]
 
 
 class _Mode(TorchDispatchMode):
@@ -276,7 +270,9 @@ class _Mode(TorchDispatchMode):
         times = []
         try:
             for _ in range(self._repeats + 1):
-                copied_args, copied_kwargs = tree_map(_copy, args), tree_map(_copy, kwargs)
+                copied_args, copied_kwargs = tree_map_only(
+                    torch.Tensor, lambda tensor: tensor.detach().clone(), (args, kwargs)
+                )
                 self._clock.synchronize()
                 start_s = self._clock.wall_s()
                 func(*copied_args, **copied_kwargs)
@@ -289,13 +285,13 @@ class _Mode(TorchDispatchMode):
         return statistics.median(times[1:])
 
 
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone()
 
 
 def _described(arguments: Any) -> tuple[str, str]:
     """Sizes and dtypes of the tensors, and the other arguments, as text."""
     leaves = tree_leaves(arguments)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     sizes = " ".join(f"{'x'.join(map(str, t.shape)) or '1'}:{str(t.dtype)[6:]}" for t in tensors)
     return sizes, repr([leaf for leaf in leaves if isinstance(leaf, int | bool | str)])

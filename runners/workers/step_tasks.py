@@ -28,7 +28,6 @@ from results.records.characterization import (
     PLAIN,
     PROFILED,
     WARM_UP,
-    AloneTime,
     Characterization,
     OperationCost,
     RecordedStep,
@@ -92,7 +91,7 @@ def record(asked: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alone
         )
         rows = type_rows(recorded.profile, asked.recording, cuda=device.type == "cuda")
         costs = [] if trace is None else [*_costs(asked, recorded.profile, trace, step.model, _usual(rows.steps))]
-        times_alone = step_recording.time_operations(step, asked.device) if alone else []
+        times_alone = step_recording.time_operations(step, asked.device, asked.recording) if alone else []
     done = replace(
         asked,
         hyper=dict(workload.hyper),
@@ -111,7 +110,7 @@ def record(asked: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alone
         recordings=(done,),
         steps=(*unprofiled, *rows.steps),
         costs=tuple(costs),
-        alone=tuple(AloneTime(recording=asked.recording, **vars(time)) for time in times_alone),
+        alone=tuple(times_alone),
     )
 
 

@@ -1,8 +1,5 @@
 """Rows from made-up recordings, as CUDA gives them: threads, phases, modules, links and device times."""
 
-from collections.abc import Sequence
-from types import SimpleNamespace as Node
-
 import pytest
 
 from measure.profile.events import to_operations
@@ -150,27 +147,6 @@ def test_what_is_an_operators_call(name: str, kept: bool):
     recording = Recording()
     recording.host(name, 10, 20, sequence_nr=1)
     assert [row.name for row in recording.rows()] == [name] * kept
-
-
-class Tensor:
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = list(sizes)
-
-
-def test_lists_of_tensors_have_sizes_where_events_have_none():
-    """As torch 2.11 gives them: [] among an event's sizes, the tensors in its tree of events."""
-    recording = Recording()
-    number = recording.host("aten::cat", 10, 20)
-    event = recording.events()[-1]
-    event.forget("structured_input_shapes")
-    event.tell(shapes=[[5], [], []], dtypes=["float", "TensorList", "Scalar"], concrete_inputs=[None, None, 0])
-    inputs = [Tensor([5]), [Tensor([1, 2]), Tensor([3])], 0]
-    leaf = Node(name="aten::cat", correlation_id=number, children=[], extra_fields=Node(inputs=inputs))
-    recording.experimental_event_tree = lambda: [Node(name="root", correlation_id=0, children=[leaf])]
-    (row,) = recording.rows()
-    assert row.input_shapes == ((5,), ((1, 2), (3,)), ())
-    assert row.input_dtypes == ("float", "TensorList", "Scalar")
-    assert row.concrete_inputs == (None, None, 0)
 
 
 def test_without_any_kernel_device_times_are_unknown():
