@@ -32,7 +32,7 @@ import torch
 import torchvision
 
 from analysis.devices.precisions import PRECISIONS
-from measure.native.malloc import retain_freed_memory
+from measure.device.malloc import retain_freed_memory
 from measure.operations.fake_mode import fake_copy, fake_mode
 from measure.profile.model_step import ModelStep, traced
 from measure.profile.step_profile import module_rows, operation_rows, profile_step

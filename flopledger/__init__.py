@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.devices.device_peak import MixedPeak, Peak, mixed_peak, peak, peak_refusal
+    from measure.device.malloc import retain_freed_memory
     from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
-    from measure.native.malloc import retain_freed_memory
     from measure.profile.step_profile import profile_step
     from measure.step import StepCount, ceilings, count, footprint, register
     from measure.trace.readers.read import read as read_trace
@@ -76,7 +76,7 @@ _PLACES = {
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.readers.read:read",
     "register": "measure.step:register",
-    "retain_freed_memory": "measure.native.malloc:retain_freed_memory",
+    "retain_freed_memory": "measure.device.malloc:retain_freed_memory",
 }
 
 

@@ -5,13 +5,25 @@ the clock of a dependent chain while all of them issue these instructions. The k
 issue more in a clock than a row allows, or much less, there is no peak and the reason says so. The kernel is compiled
 on demand; without a compiler there is no clock and hence no peak, and the row says so.
 
+`core_kernels.c` says what a core did: rate and clock. The clock is that of a dependent chain of additions with the same
+instructions between them, so that the core has the clock that it has under this load. It is no reading of a counter:
+the processor's time stamp counter goes on at a rate of its own. A burst during which the thread was set aside is slow
+and stays in the medians.
+
 Not claimed: that any operation of a network reaches the peak. The clock is that of a fraction of a second: under a load
-of minutes heat may lower it.
+of minutes heat may lower it. Nor that a virtual processor is a core: two that share one show less than the table says.
 """
 
 import os
-from collections.abc import Iterable
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
 
 from analysis.devices.ceilings import ISSUE
 from analysis.devices.processors import (
@@ -22,9 +34,8 @@ from analysis.devices.processors import (
     identify,
     vector_units,
 )
-from measure.device.cpu_identity import Allowance, Neighbours, allowance, processor, warning
-from measure.native.kernels import compiled_program, issue_rate
-from results.errors import Unavailable
+from measure.device.cpu_identity import Neighbours, allowance, processor, warning
+from results.errors import Unavailable, one_line
 from results.records.cell import Ceiling
 
 LEAST_RATIO, NOTED_RATIO = 0.6, 0.9
@@ -44,35 +55,6 @@ KERNEL_UNITS = ("fp32", "bf16", "fp16", "int8")
 """Units that a kernel is timed for. fp64 has the same units at half the width."""
 
 
-@dataclass(frozen=True)
-class Cores:
-    """The processor as far as it is known, and what the process may use. reason: why there is no microarchitecture."""
-
-    flags: frozenset[str]
-    microarchitecture: str
-    reason: str
-    allowed: Allowance
-
-    def instructions(self, unit: str) -> tuple[str, ...]:
-        """Those that compute in a unit here: the fastest, then those that the table has a row for."""
-        present = [name for name in WIDEST[unit] if name in self.flags]
-        return tuple(name for i, name in enumerate(present) if not i or self.row(unit, name) is not None)
-
-    def row(self, unit: str, instructions: str) -> VectorUnit | None:
-        """The table's row, if it has one."""
-        rows = vector_units(self.microarchitecture)
-        return next((row for row in rows if (row.unit, row.instructions) == (unit, instructions)), None)
-
-
-def cores() -> Cores:
-    """This machine's. Raises Unavailable where nothing says which processor it is."""
-    found, allowed = processor(), allowance()
-    try:
-        return Cores(found.flags, identify(found).name, "", allowed)
-    except Unavailable as fault:
-        return Cores(found.flags, "", str(fault), allowed)
-
-
 def issue_rows(
     blank: Ceiling, units: Iterable[str], threads: int, seconds: float, fastest: bool = False
 ) -> list[Ceiling]:
@@ -81,32 +63,42 @@ def issue_rows(
     blank: what all rows have in common. threads: torch's. seconds: of each kernel. What cannot be measured is a row
     with its reason; where nothing says which processor it is, one row says so. fastest: no other instructions.
     """
-    blank = replace(blank, operation=ISSUE, threads=threads)
+    blank, units = replace(blank, operation=ISSUE, threads=threads), dict.fromkeys(units)
     try:
-        here = cores()
+        here = processor()
     except Unavailable as fault:
-        return [replace(blank, unit=unit, status="unavailable", reason=str(fault)) for unit in dict.fromkeys(units)]
-    return [
-        _issue_row(replace(blank, unit=unit, instructions=name, shape=name), here, seconds)
-        for unit in dict.fromkeys(units)
-        for name in here.instructions(unit)[: 1 if fastest else None]
-    ]
+        return [replace(blank, unit=unit, status="unavailable", reason=str(fault)) for unit in units]
+    name, unknown, allowed = "", "", allowance()
+    try:
+        name = identify(here).name
+    except Unavailable as fault:
+        unknown = str(fault)
+    blank = replace(blank, cores=allowed.usable_cores(threads), microarchitecture=name)
+    table = {(row.unit, row.instructions): row for row in vector_units(name)}
+    rows = []
+    for unit in units:
+        present = [instructions for instructions in WIDEST[unit] if instructions in here.flags]
+        others = [] if fastest else [each for each in present[1:] if (unit, each) in table]
+        for instructions in present[:1] + others:
+            row = replace(blank, unit=unit, instructions=instructions, shape=instructions)
+            rows.append(_issue_row(row, table.get((unit, instructions)), unknown, allowed.pinned(threads), seconds))
+    return rows
 
 
-def _issue_row(blank: Ceiling, here: Cores, seconds: float) -> Ceiling:
-    usable = here.allowed.usable_cores(blank.threads or 1)
-    blank = replace(blank, cores=usable, microarchitecture=here.microarchitecture)
-    unit = here.row(blank.unit, blank.instructions)
+def _issue_row(blank: Ceiling, unit: VectorUnit | None, unknown: str, pinned: Sequence[int], seconds: float) -> Ceiling:
+    """unit: the table's row; None: there is none. unknown: why there is no microarchitecture."""
     adds = unit.multiply_adds if unit else MULTIPLY_ADDS.get(blank.instructions)
     if adds is None:
         return replace(blank, status="unavailable", reason=f"no width is known of {blank.instructions}")
     others = Neighbours(own_s=_own_s)
     try:
         with compiled_program(blank.instructions) as program:
-            rate = issue_rate(program, here.allowed.pinned(blank.threads or 1), seconds)
+            rate = issue_rate(program, pinned, seconds)
     except Unavailable as fault:
         return replace(blank, status="unavailable", reason=str(fault))
-    peak, reason = derive_peak(unit, usable, rate.clock_hz, rate.per_clock, here.reason or _no_row(blank, here))
+    what = f"{blank.instructions} of {blank.microarchitecture}"
+    absent = unknown or f"no derived peak: analysis/devices/vector_units.csv has no row for {what}"
+    peak, reason = derive_peak(unit, blank.cores or 0.0, rate.clock_hz, rate.per_clock, absent)
     busy = warning(others.used_ratio()).removeprefix("busy: ")
     text = "; ".join(filter(None, (reason, busy)))
     flop = rate.threads * rate.instructions * adds * FLOP_PER_MULTIPLY_ADD
@@ -128,11 +120,6 @@ def _own_s() -> float:
     return sum(os.times()[:4])
 
 
-def _no_row(row: Ceiling, here: Cores) -> str:
-    what = f"{row.instructions} of {here.microarchitecture}"
-    return f"no derived peak: analysis/devices/vector_units.csv has no row for {what}"
-
-
 def derive_peak(
     unit: VectorUnit | None, usable_cores: float, clock_hz: float, per_clock: float, absent: str
 ) -> tuple[float | None, str]:
@@ -149,3 +136,92 @@ def derive_peak(
     if share < LEAST_RATIO:
         return None, f"no derived peak: {what}: processors may share a core, or this part lacks a unit"
     return unit.peak(usable_cores, clock_hz), f"{what}: others may use its units" if share < NOTED_RATIO else ""
+
+
+SOURCE = Path(__file__).with_name("core_kernels.c")
+
+COMPILER_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "sse2": (),
+    "avx": ("-mavx",),
+    "fma": ("-mavx", "-mfma"),
+    "avx512f": ("-mavx512f",),
+    "avx512_bf16": ("-mavx512f", "-mavx512bf16"),
+    "avx512_fp16": ("-mavx512f", "-mavx512fp16"),
+    "avx512_vnni": ("-mavx512f", "-mavx512vnni"),
+    "avx_vnni": ("-mavx2", "-mavxvnni"),
+    "amx_bf16": ("-mavx512f", "-mamx-tile", "-mamx-bf16"),
+    "amx_int8": ("-mavx512f", "-mamx-tile", "-mamx-int8"),
+    "asimd": (),
+    "asimdhp": ("-march=armv8.2-a+fp16",),
+    "asimddp": ("-march=armv8.2-a+dotprod",),
+    "bf16": ("-march=armv8.2-a+bf16",),
+    "i8mm": ("-march=armv8.2-a+i8mm",),
+    "sve": ("-march=armv8.2-a+sve",),
+}
+"""Instructions, as /proc/cpuinfo names them → what the compiler needs for them."""
+
+COMPILE_TIMEOUT_S = 60.0
+START_S = 30.0
+"""How much longer than its bursts a run may take."""
+
+
+@dataclass(frozen=True)
+class IssueRate:
+    """What cores did together. clock_hz: of the chain; per_clock: instructions of one core in one clock; both medians
+    over all bursts. burst_s: median time of a burst of `instructions` on each of `threads`. bursts: how many.
+    """
+
+    threads: int
+    clock_hz: float
+    per_clock: float
+    instructions: int
+    burst_s: float
+    bursts: int
+
+
+@contextmanager
+def compiled_program(instructions: str) -> Iterator[Path]:
+    """The program for one kind of instruction, until the block ends. Raises Unavailable where it cannot be built."""
+    if instructions not in COMPILER_FLAGS:
+        raise Unavailable(f"no kernel for {instructions}: expected one of {', '.join(COMPILER_FLAGS)}")
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    if shutil.which(compiler[0]) is None:
+        raise Unavailable(f"no C compiler ({compiler[0]}; CC names another): a core's clock and units are not measured")
+    with tempfile.TemporaryDirectory(prefix="flopledger-") as folder:
+        program = Path(folder) / "core_kernels"
+        macro = f"-DKERNEL_{instructions.upper()}"
+        command = [*compiler, "-O2", "-pthread", *COMPILER_FLAGS[instructions], macro, "-o", str(program), str(SOURCE)]
+        _run(command, COMPILE_TIMEOUT_S, f"the C compiler knows no {instructions}")
+        yield program
+
+
+def issue_rate(program: Path, processors: Sequence[int], seconds: float) -> IssueRate:
+    """Independent instructions on these processors at once, one thread pinned to each. Raises Unavailable."""
+    pinned = ",".join(map(str, processors))
+    text = _run([str(program), "issue", f"{seconds:g}", pinned], seconds + START_S, "the kernel does not run here")
+    head, *lines = text.splitlines()
+    _, additions, _, instructions = head.split()
+    bursts = [tuple(map(float, line.split()[1:])) for line in lines]
+    if not bursts:
+        raise Unavailable(f"no burst of the kernel ended within {seconds:g} s")
+    per_clock = [int(instructions) / kernel_s / (int(additions) / chain_s) for chain_s, kernel_s in bursts]
+    return IssueRate(
+        threads=len(processors),
+        clock_hz=int(additions) / median(chain_s for chain_s, _ in bursts),
+        per_clock=median(per_clock),
+        instructions=int(instructions),
+        burst_s=median(kernel_s for _, kernel_s in bursts),
+        bursts=len(bursts),
+    )
+
+
+def _run(command: Sequence[str], timeout_s: float, fault: str) -> str:
+    """What a command prints. Raises Unavailable with its own words."""
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as reason:
+        raise Unavailable(f"{fault}: {one_line(str(reason), 160)}") from reason
+    if ended.returncode:
+        words = ended.stderr.strip().splitlines()
+        raise Unavailable(f"{fault}: {one_line(words[0], 160) if words else f'it ended with {ended.returncode}'}")
+    return ended.stdout

@@ -3,8 +3,8 @@
 * Run-queue wait is time that a thread of this process was ready and no processor took it
   (`/proc/self/task/*/schedstat`, summed over threads). Involuntary switches are how often one was set aside.
 * Steal is time that a hypervisor gave to somebody else (`/proc/stat`, of the whole machine, in hundredths of a second).
-* Clock of the core (`measure/native/kernels.py`), temperature of the processor and the time of a cache line between
-  two processors (`measure/native/kernels.py`) are those right after a block.
+* Clock of the core (`measure/device/cores.py`), temperature of the processor and the time of a cache line between
+  two processors (`measure/device/cores.py`) are those right after a block.
 * Page faults and the system's part of the processor time are of all threads of this process (getrusage(2)): what a step
   pays for memory that an earlier one gave back.
 
@@ -36,8 +36,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
+from measure.device.cores import core_clock_hz, round_trip_s
 from measure.device.cpu_energy import package_temperature_c
-from measure.native.kernels import core_clock_hz, round_trip_s
 from results.errors import Unavailable
 from results.records.rows import RETAIN
 
@@ -97,8 +97,7 @@ def disturbance() -> Disturbance:
 
 
 def core_state(with_round_trip: bool = False) -> CoreState:
-    """As of now; it takes about 0.1 ms of the core where the clock has to be timed, and the round trip 0.5 ms of two
-    processors."""
+    """As of now; the round trip takes 0.5 ms of two processors."""
     found = {name: _or_none(read) for name, read in _STATE.items()}
     return CoreState(**found, **({name: _or_none(read) for name, read in _PLACE.items()} if with_round_trip else {}))
 

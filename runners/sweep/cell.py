@@ -25,7 +25,7 @@ from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
 from measure.ceiling.core_peaks import issue_rows
 from measure.ceiling.machine import copies_and_launches
 from measure.device import apply_precision, cpu_identity, product_instructions
-from measure.native.malloc import extend_heap, retain_freed_memory
+from measure.device.malloc import extend_heap, retain_freed_memory
 from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
 from measure.timing.clocks import clock_for

@@ -4,16 +4,15 @@ from contextlib import nullcontext
 
 import pytest
 
-from analysis.devices.processors import vector_units
+from analysis.devices.processors import Processor, vector_units
 from measure.ceiling import core_peaks
-from measure.ceiling.core_peaks import Cores, derive_peak, issue_rows
+from measure.ceiling.core_peaks import IssueRate, derive_peak, issue_rows
 from measure.device.cpu_identity import Allowance
-from measure.native.kernels import IssueRate
 from results.records.cell import Ceiling
 
 BLANK = Ceiling(sitting="s0", device="cpu", precision="fp32", unit="", operation="", shape="")
 TWO_UNITS = next(row for row in vector_units("Golden Cove server") if row.instructions == "avx512f")
-FLAGS = frozenset({"sse2", "avx", "fma", "avx512f", "avx512_bf16", "amx_bf16"})
+FLAGS = frozenset({"sse2", "avx", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16"})
 ALLOWED = Allowance((0, 1, 2, 3), (0, 1), 2, 1, None)
 
 
@@ -42,7 +41,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         clock_hz, per_clock = rates[program]
         return IssueRate(len(processors), clock_hz, per_clock, 1000, 1000 / (clock_hz * per_clock), 9)
 
-    monkeypatch.setattr(core_peaks, "cores", lambda: Cores(FLAGS, "Golden Cove server", "", ALLOWED))
+    here = Processor("GenuineIntel", "6", "143", "8", "Intel(R) Xeon(R) Platinum 8480+", FLAGS)
+    monkeypatch.setattr(core_peaks, "processor", lambda: here)
+    monkeypatch.setattr(core_peaks, "allowance", lambda: ALLOWED)
     monkeypatch.setattr(core_peaks, "compiled_program", nullcontext)
     monkeypatch.setattr(core_peaks, "issue_rate", rate)
 

@@ -21,6 +21,7 @@ from measure.timing.disturbance import (
 )
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, disturbance_warning, placement_warning, rules_beside_others
+from results.errors import Unavailable
 from results.records.cell import Sample
 from tests.support.fakes.hosts import Host
 
@@ -61,16 +62,20 @@ def test_the_state_of_the_core(root: Path) -> None:
 
 def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
-    monkeypatch.setattr("measure.native.kernels._loaded", lambda _code: (None, "no code"))
     of_process = {"involuntary_switches": 0, "page_faults": 0, "system_s": 0.0}  # getrusage(2) is on every system
     assert vars(disturbance()) | of_process == {
         "run_wait_s": None, "steal_s": None,
         **of_process,
     }  # fmt: skip
     assert core_state() == CoreState(None, None)
+
+    def no_code(_code: bytes) -> int:
+        raise Unavailable("no code")
+
+    monkeypatch.setattr("measure.device.cores.address_of", no_code)
     reasons = absent(on_cpu=True)
     assert reasons["steal_s"] == "/proc/stat: No such file or directory"
-    assert reasons["core_clock_hz"] == "no clock in cpufreq, and no code"
+    assert reasons["core_clock_hz"] == "no clock in cpufreq"
     assert reasons["core_round_trip_s"] in ("no code", "the process may use one processor alone")
     assert reasons["temperature_c"].startswith("no sensor among coretemp")
     assert set(reasons) == {*vars(disturbance()), *vars(core_state())} - {*of_process}

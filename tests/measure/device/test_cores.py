@@ -1,4 +1,4 @@
-"""The clock of a core: from cpufreq, or from a chain of additions whose code is that of an assembler.
+"""The code of the round trip is that of an assembler.
 
 The C kernel: what is read from its lines, by hand; that it counts what a core issues; and what it says without.
 The round trip of a cache line: its shortest try counts, and two threads take it.
@@ -13,21 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from measure.native import kernels
-from measure.native.kernels import (
-    ADDITIONS,
-    LONG,
-    MOST_LOOKS,
-    ROUNDS,
-    SHORT,
-    chain_code,
-    chain_hz,
-    compiled_program,
-    issue_rate,
-    ping_code,
-    pong_code,
-    round_trip_s,
-)
+from measure.ceiling.core_peaks import SOURCE, compiled_program, issue_rate
+from measure.device.cores import MOST_LOOKS, ROUNDS, ping_code, pong_code, round_trip_s
 from results.errors import Unavailable
 
 HERE = pytest.mark.skipif(
@@ -38,15 +25,12 @@ HERE = pytest.mark.skipif(
 STORE = "movl ${value}, (%rdi)\n"
 WAIT = f"mov ${MOST_LOOKS}, %ecx\n2: dec %ecx\njz 3f\ncmpl ${{value}}, (%rdi)\njne 2b\n"
 ROUND_TRIP = "mov %rsi, %rax\n1:\n{}dec %rax\njnz 1b\n3: ret\n"
-CHAIN = "mov %rdi, %rcx\nxor %eax, %eax\nmov $3, %edx\n1:\n"
-CHAIN += f".rept {ADDITIONS}\nadd %rdx, %rax\n.endr\ndec %rcx\njnz 1b\nret\n"
 
 
 @HERE
 @pytest.mark.parametrize(
     ("code", "source"),
     [
-        (chain_code, CHAIN),
         (ping_code, ROUND_TRIP.format(STORE.format(value=1) + WAIT.format(value=0))),
         (pong_code, ROUND_TRIP.format(WAIT.format(value=1) + STORE.format(value=0))),
     ],
@@ -58,31 +42,6 @@ def test_the_code_is_what_an_assembler_makes_of_it(code, source: str, tmp_path: 
     subprocess.run(["as", "-o", "code.o", "code.s"], cwd=tmp_path, check=True)
     subprocess.run(["objcopy", "-O", "binary", "-j", ".text", "code.o", "code.bin"], cwd=tmp_path, check=True)
     assert code() == (tmp_path / "code.bin").read_bytes()
-
-
-class Core:
-    """One addition a cycle of `hz`; each call takes `call_ns` beside that, and `late_ns` more every second time."""
-
-    def __init__(self, hz: float, call_ns: int = 0, late_ns: int = 0) -> None:
-        self._hz, self._call_ns, self._late_ns = hz, call_ns, late_ns
-        self._calls, self.ns = 0, 0.0
-
-    def chain(self, rounds: int) -> None:
-        self._calls += 1
-        self.ns += 1e9 * ADDITIONS * rounds / self._hz + self._call_ns + self._late_ns * (self._calls % 2)
-
-    def now_ns(self) -> int:
-        return round(self.ns)
-
-
-def test_the_call_and_a_late_one_are_not_in_the_clock() -> None:
-    core = Core(2.5e9, call_ns=900, late_ns=70_000)
-    assert chain_hz(core.chain, core.now_ns) == pytest.approx(2.5e9, rel=1e-4)
-
-
-def test_a_clock_that_stands_still_gives_none() -> None:
-    with pytest.raises(Unavailable, match=f"a chain of {LONG} rounds took 0 ns, one of {SHORT} 0 ns"):
-        chain_hz(lambda _rounds: None, lambda: 5)
 
 
 PLAIN = "asimd" if platform.machine() in ("aarch64", "arm64") else "sse2"
@@ -118,7 +77,7 @@ def test_the_kernel_counts_whole_instructions_a_clock() -> None:
         found = issue_rate(built, (0,), 0.05)
     assert 0.3e9 < found.clock_hz < 8e9
     assert 0.45 < found.per_clock < 4.2
-    assert kernels.SOURCE.read_text().startswith("/* What one core can issue")
+    assert SOURCE.read_text().startswith("/* What one core can issue")
 
 
 # --- the round trip of a cache line ---

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from measure.native import malloc
-from measure.native.malloc import retain_freed_memory
+from measure.device import malloc
+from measure.device.malloc import retain_freed_memory
 from results.errors import Unavailable
 
 PAGES = malloc._PROBE_BYTES // resource.getpagesize()
@@ -17,8 +17,8 @@ ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C l
 
 PROGRAM = """
 import ctypes, resource
-from measure.native import malloc
-from measure.native.malloc import retain_freed_memory
+from measure.device import malloc
+from measure.device.malloc import retain_freed_memory
 before = malloc.faults_of_a_second_block(ctypes.CDLL(None))
 retain_freed_memory()
 kept = malloc.faults_of_a_second_block(ctypes.CDLL(None))
@@ -46,8 +46,8 @@ def test_a_freed_block_is_written_again_without_page_faults() -> None:
 
 GROWING = """
 import resource
-from measure.native import malloc
-from measure.native.malloc import extend_heap, retain_freed_memory
+from measure.device import malloc
+from measure.device.malloc import extend_heap, retain_freed_memory
 retain_freed_memory()
 import torch
 resident = malloc._resident_bytes()

@@ -1,0 +1,146 @@
+"""The clock of the core that a thread runs on, and how far apart two processors are.
+
+Linux tells the clock as cpufreq's `scaling_cur_freq`; most virtual machines have none, and it is unknown there.
+
+`round_trip_s` is how long a cache line takes from one processor to another and back: whether the two share a cache now.
+Two threads, each kept on a processor of its own, write to one word in turn. Between processors of one last-level cache
+that takes about 100 ns, between others several hundred. On a virtual machine the host decides which it is, changes it
+at any time, and says nothing of it (docs/benchmarks.md, "Where the host puts two processors"). The two are the first
+and the last of the processors that the process may use; how far those between them are is not claimed.
+
+The threads run functions of a few instructions in memory of this process: for x86-64 Linux, where no compiler is needed
+for them.
+"""
+
+import ctypes
+import functools
+import mmap
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from results.errors import Unavailable
+
+PROCESSOR = 36
+"""Its position in /proc/thread-self/stat (proc(5), field 39) after the name, which ends with the last bracket."""
+
+
+def core_clock_hz(root: Path = Path("/")) -> float:
+    """The clock of the core that this thread runs on, now. root: where /proc and /sys are. Raises Unavailable."""
+    try:
+        text = (root / "proc/thread-self/stat").read_text()
+        cpu = int(text.rpartition(")")[2].split()[PROCESSOR])
+        return 1000.0 * int((root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq").read_text())
+    except (OSError, ValueError, IndexError) as fault:
+        raise Unavailable("no clock in cpufreq") from fault
+
+
+_MEMORY: list[object] = []
+"""What keeps the memory of the code."""
+
+
+@functools.cache
+def address_of(code: bytes) -> int:
+    """The address of the code, as long as the process lives. Raises Unavailable on another system, and where memory is
+    refused."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise Unavailable(f"no machine code for {sys.platform} on {platform.machine()}")
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except OSError as fault:
+        raise Unavailable(f"the system refuses memory to run machine code: {fault.strerror}") from fault
+    page.write(code)
+    _MEMORY.append(ctypes.c_char.from_buffer(page))
+    return ctypes.addressof(_MEMORY[-1])  # type: ignore[arg-type]
+
+
+ROUNDS, TRIES = 100, 4
+"""Round trips that are timed together, and how often. The shortest counts: another task may interrupt one."""
+
+MOST_LOOKS = 1 << 26
+"""How often a thread looks at the word, about 20 ms, before it gives up waiting for the other one."""
+
+MOST_WAIT_S = 0.02
+"""How long a thread that is ready waits for the other one to be."""
+
+Bounce = Callable[[int], int]
+"""Runs so many rounds of one of the two threads; the result is how many it gave up."""
+
+
+def ping_code() -> bytes:
+    """A function of x86-64 (called as System V has it) of the word's address and a number of rounds: in each, it sets 1
+    and waits for 0."""
+    return _ROUNDS_LEFT + _STORE % 1 + _WAIT % (10, 0) + _NEXT
+
+
+def pong_code() -> bytes:
+    """The same that waits for 1 and sets 0."""
+    return _ROUNDS_LEFT + _WAIT % (16, 1) + _STORE % 0 + _NEXT
+
+
+_ROUNDS_LEFT = b"\x48\x89\xf0"  # mov rax, rsi
+_STORE = b"\xc7\x07%c\x00\x00\x00"  # mov dword [rdi], value
+_WAIT = b"\xb9" + MOST_LOOKS.to_bytes(4, "little") + b"\xff\xc9\x74%c\x83\x3f%c\x75\xf7"
+"""mov ecx, MOST_LOOKS; 1: dec ecx; jz to the end; cmp dword [rdi], value; jne 1"""
+_NEXT = b"\x48\xff\xc8\x75\xe7\xc3"  # dec rax; jnz to what follows _ROUNDS_LEFT; ret
+
+
+def round_trip_s() -> float:
+    """Seconds between the first and the last processor that this process may use, now. It takes about 0.5 ms of both of
+    them, and 20 ms where one gives up waiting for the other.
+
+    Raises Unavailable with the reason: one processor alone, another system, or a thread that did not run.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        raise Unavailable("this system does not say which processors a process may use")
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < 2:
+        raise Unavailable("the process may use one processor alone")
+    word = (ctypes.c_char * 256)()  # so that the line is of nothing else
+    address = ctypes.addressof(word) + 128 - ctypes.addressof(word) % 128
+    ping, pong = (_function(code, address, word) for code in (ping_code(), pong_code()))
+    times_s: list[float] = []
+    both = threading.Barrier(2, timeout=MOST_WAIT_S)  # neither looks at the word while the other may need its processor
+    second = threading.Thread(target=_on, args=(processors[-1], both, lambda: pong(ROUNDS * TRIES)))
+    first = threading.Thread(target=_on, args=(processors[0], both, lambda: times_s.append(shortest_s(ping))))
+    try:
+        second.start()
+        first.start()
+    except RuntimeError as fault:  # no further thread may begin
+        raise Unavailable(f"no thread for it: {fault}") from fault
+    for thread in (second, first):
+        thread.join()
+    if not times_s:
+        raise Unavailable("one of two threads did not run beside the other")
+    return times_s[0]
+
+
+def shortest_s(ping: Bounce, now_ns: Callable[[], int] = time.perf_counter_ns) -> float:
+    """Seconds of a round trip in the shortest of TRIES. Raises Unavailable where a round was given up."""
+    times_ns = []
+    for _ in range(TRIES):
+        begun_ns = now_ns()
+        if ping(ROUNDS):
+            raise Unavailable("a thread did not answer")
+        times_ns.append(now_ns() - begun_ns)
+    return min(times_ns) / ROUNDS / 1e9
+
+
+def _on(processor: int, both: threading.Barrier, work: Callable[[], object]) -> None:
+    """Work of this thread on one processor; nothing where the system refuses that, or the other thread did not run."""
+    try:
+        os.sched_setaffinity(0, {processor})
+        both.wait()
+        work()
+    except (OSError, Unavailable, threading.BrokenBarrierError):
+        return
+
+
+def _function(code: bytes, address: int, word: object) -> Bounce:
+    """word: what is at the address; it is there as long as a thread may run this, whatever ends the caller."""
+    function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_long)(address_of(code))
+    return lambda rounds, _word=word: function(address, rounds)  # type: ignore[misc]
