@@ -28,15 +28,16 @@ def written_out() -> Iterator[None]:
         for name, run in _BODIES.items():
             operator = getattr(torch.ops.higher_order, name, None)
             if operator is not None:
-                undo.enter_context(_exchanged(type(operator), "__call__", run))
-        undo.enter_context(_exchanged(torch, "compile", _as_it_is))
+                undo.enter_context(exchanged(type(operator), "__call__", run))
+        undo.enter_context(exchanged(torch, "compile", _as_it_is))
         if "torch._dynamo" in sys.modules:  # else nothing was compiled
             undo.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
 @contextlib.contextmanager
-def _exchanged(owner: Any, name: str, instead: Any) -> Iterator[None]:
+def exchanged(owner: Any, name: str, instead: Any) -> Iterator[None]:
+    """Inside, this attribute of an object has another value."""
     before = getattr(owner, name)
     setattr(owner, name, instead)
     try:
@@ -132,5 +133,5 @@ def stand_in(masked: Callable[[], contextlib.AbstractContextManager[None]]) -> I
     }
     with contextlib.ExitStack() as undo:
         for name, replacement in instead.items():
-            undo.enter_context(_exchanged(flex, name, replacement))
+            undo.enter_context(exchanged(flex, name, replacement))
         yield

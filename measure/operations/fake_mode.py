@@ -16,8 +16,8 @@ import contextlib
 import copy
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -33,6 +33,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from measure.operations.control_flow import exchanged
 from measure.operations.fake_results import Memo, Signature
 from measure.operations.schemas import plan_of
 from results.errors import Unavailable
@@ -73,16 +74,6 @@ _STATISTICS = {torch.ops.aten.native_batch_norm.default: 1, torch.ops.aten.nativ
 gives means and deviations the weight's dtype, and the rule for fake tensors the input's."""
 
 
-class Watcher(Protocol):
-    """What a fake mode shows its operations to."""
-
-    def before(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None
-    ) -> tuple[Any, ...] | None: ...
-
-    def after(self, call: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None: ...
-
-
 class FakeMode(FakeTensorMode):
     """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
 
@@ -97,7 +88,7 @@ class FakeMode(FakeTensorMode):
         self.notes: list[str] = []
         self.shortcuts = shape_env is None
         self._scalar: int | None = None
-        self._watcher: Watcher | None = None
+        self._watcher: Any = None  # a `Recorder`
         self._memo = Memo(self)
         if self.shortcuts:
             self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
@@ -115,33 +106,13 @@ class FakeMode(FakeTensorMode):
         """A fake CPU tensor with the form and the memory of a meta tensor: as the mode itself would, in less time."""
         return self._memo.wrapped(bare)
 
-    @contextlib.contextmanager
-    def watched_by(self, watcher: Watcher) -> Iterator[None]:
-        """Show all operations to `watcher`."""
-        self._watcher = watcher
-        self.notes.clear()
-        try:
-            yield
-        finally:
-            self._watcher = None
+    def watched_by(self, watcher: Any) -> contextlib.AbstractContextManager[None]:
+        """Show all operations to `watcher`, a `Recorder`; None: to nobody."""
+        return exchanged(self, "_watcher", watcher)
 
-    @contextlib.contextmanager
-    def unwatched(self) -> Iterator[None]:
-        """Show no operation meanwhile."""
-        watcher, self._watcher = self._watcher, None
-        try:
-            yield
-        finally:
-            self._watcher = watcher
-
-    @contextlib.contextmanager
-    def scalars_are(self, value: int) -> Iterator[None]:
+    def scalars_are(self, value: int) -> contextlib.AbstractContextManager[None]:
         """Numbers that are read from tensors meanwhile are this one."""
-        before, self._scalar = self._scalar, value
-        try:
-            yield
-        finally:
-            self._scalar = before
+        return exchanged(self, "_scalar", value)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -183,7 +154,7 @@ class FakeMode(FakeTensorMode):
         returns, wrapped; else what torch's mode makes of it."""
         if seen is None:
             return self._run(func, types, args, kwargs)
-        made = self._memo.known(plan, seen, args)
+        made = plan.made.get(seen.key)
         if made is not None:
             return self._memo.make(made, args)
         if plan.is_view:
@@ -242,15 +213,9 @@ def fake_mode(shape_env: ShapeEnv | None = None) -> FakeMode:
     return FakeMode(shape_env)
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> contextlib.AbstractContextManager[None]:
     """Without what torch logs there: fake tensors tell what they cannot run as an error, with a traceback."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    disabled, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = disabled
+    return exchanged(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
 def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
@@ -304,8 +269,10 @@ def tensors_of(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def meta_like(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of its sizes, strides and dtype, without values."""
-    check_dense(tensor)
+    """A tensor of its sizes, strides and dtype, without values. Raises Unavailable for one that keeps some of its
+    numbers only: by its sizes it would be a dense one."""
+    if tensor.layout is not torch.strided:
+        raise Unavailable(f"a tensor of the layout {tensor.layout} is not only its sizes: it has no stand-in")
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
@@ -337,7 +304,10 @@ def _is_packed(value: Any) -> bool:
 
 def _as_parameter(made: torch.Tensor, given: torch.Tensor, hooked: bool) -> torch.Tensor:
     """`made`, with what the given tensor is besides its numbers."""
-    made = as_given(made, given.requires_grad, given)
+    made.requires_grad_(given.requires_grad)
+    if given.requires_grad and not given.is_leaf:  # made no leaf, so that it may be written in place
+        with torch.enable_grad():
+            made = made.clone(memory_format=torch.preserve_format)
     if isinstance(given, torch.nn.Parameter):
         made._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
     if hooked:
@@ -346,21 +316,6 @@ def _as_parameter(made: torch.Tensor, given: torch.Tensor, hooked: bool) -> torc
         for hook in (given._post_accumulate_grad_hooks or {}).values():
             made.register_post_accumulate_grad_hook(_on_fake(hook))
     return made
-
-
-def check_dense(tensor: torch.Tensor) -> None:
-    """Raises Unavailable for a tensor that keeps some of its numbers only: by its sizes it would be a dense one."""
-    if tensor.layout is not torch.strided:
-        raise Unavailable(f"a tensor of the layout {tensor.layout} is not only its sizes: it has no stand-in")
-
-
-def as_given(made: torch.Tensor, needs_gradient: bool, given: torch.Tensor) -> torch.Tensor:
-    """`made`, needing a gradient or not; no leaf, so that it may be written in place, if what was given is none."""
-    made.requires_grad_(needs_gradient)
-    if not needs_gradient or given.is_leaf:
-        return made
-    with torch.enable_grad():
-        return made.clone(memory_format=torch.preserve_format)
 
 
 def _on_fake(hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,31 +32,6 @@ SELF = "self"
 """What a call returned that returned its first argument."""
 
 
-def _batch_norm(x: Any, w: Any, _b: Any, _mean: Any, _var: Any, training: bool, *_rest: Any) -> Any:
-    """native_batch_norm; what it keeps for the backward pass has the dtype of the weight."""
-    if not training or x.numel() <= x.shape[1] or not x.is_contiguous():
-        return None
-    kept = x.shape[1:2], (1,), x.dtype if w is None else w.dtype
-    return (x.shape, x.stride(), x.dtype), kept, kept
-
-
-def _batch_norm_backward(grad: Any, x: Any, w: Any, _mean: Any, _var: Any, _kept: Any, _root: Any, training: bool,
-                         _eps: float, mask: Sequence[bool]) -> Any:  # fmt: skip
-    alike = grad.shape == x.shape and grad.dtype is x.dtype and grad.is_contiguous() and x.is_contiguous()
-    if not training or not alike or x.numel() <= x.shape[1]:
-        return None
-    of_weight = x.shape[1:2], (1,), x.dtype if w is None else w.dtype
-    return (x.shape, x.stride(), x.dtype), of_weight if mask[1] else None, of_weight if mask[2] else None
-
-
-_SLOW: Mapping[Any, Callable[..., Any]] = {
-    torch.ops.aten.native_batch_norm.default: _batch_norm,
-    torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
-}
-"""Operators whose fake kernels are decompositions that take 4 to 6 ms, half of what a CNN's first trace takes → what
-they return of contiguous tensors: (sizes, strides, dtype) of each output; None where the kernel is to say it."""
-
-
 class Signature(NamedTuple):
     """What tells a call from others, and the tensors among its arguments, in order."""
 
@@ -97,13 +72,6 @@ class Memo:
                 _TENSOR if isinstance(out, torch.Tensor) else list if isinstance(out, list) else tuple,
                 parts,
             )
-
-    def known(self, plan: Plan, seen: Signature, args: Sequence[Any]) -> Any:
-        """What is kept of a call of this signature, or follows from it without the kernel; else None."""
-        made = plan.made.get(seen.key)
-        if made is None and plan.func in _SLOW and (parts := _SLOW[plan.func](*args)) is not None:
-            made = plan.made[seen.key] = tuple, parts
-        return made
 
     def make(self, made: Any, args: Sequence[Any]) -> Any:
         """What a call returns of which `made` is kept."""

@@ -180,6 +180,8 @@ class Recorder:
     def recording(self, mode: FakeMode | None) -> Iterator[None]:
         """Record what runs inside: in this fake mode, which is entered already, or else under a mode of its own."""
         self._mode = mode
+        if mode is not None:
+            mode.notes.clear()
         with collector_off():
             try:
                 flex = contextlib.nullcontext() if mode is None else stand_in(self._under_mask)

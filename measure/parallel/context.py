@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from measure.operations.control_flow import exchanged
 from results.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -95,20 +96,16 @@ def ring_attention(mesh: DeviceMesh, balanced: bool, causal: bool) -> Iterator[N
         handlers: dict[Any, Any] = ring.custom_ops
     except (ImportError, AttributeError) as fault:
         raise Unavailable(f"torch {torch.__version__} has no ring attention that is known here: {fault}") from fault
+    own = {**handlers, _FORWARD: _ring_forward, _BACKWARD: _ring_backward}
     functions = torch.nn.functional
-    before = options.enable_load_balance, dict(handlers), functions.scaled_dot_product_attention
-    options.enable_load_balance = balanced
-    handlers.update({_FORWARD: _ring_forward, _BACKWARD: _ring_backward})
-    try:
-        enable(seq_dim=HEADS_FIRST, mesh=mesh)
-        functions.scaled_dot_product_attention = _with_mask(functions.scaled_dot_product_attention, causal)
-        yield
-    finally:
-        functions.scaled_dot_product_attention = before[2]
-        disable()
-        options.enable_load_balance = before[0]
-        handlers.clear()
-        handlers.update(before[1])
+    with exchanged(options, "enable_load_balance", balanced), exchanged(ring, "custom_ops", own):
+        try:
+            enable(seq_dim=HEADS_FIRST, mesh=mesh)
+            attention = _with_mask(functions.scaled_dot_product_attention, causal)
+            with exchanged(functions, "scaled_dot_product_attention", attention):
+                yield
+        finally:
+            disable()
 
 
 def _with_mask(attention: Callable[..., Any], causal: bool) -> Callable[..., Any]:

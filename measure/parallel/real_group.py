@@ -42,6 +42,7 @@ from torch.distributed import get_backend
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from analysis.devices.ceilings import COLLECTIVES, CollectiveRate, sent_share
+from measure.operations.control_flow import exchanged
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.rank_blocks import END, BlockOrder
 from results.errors import Unavailable, one_line
@@ -86,8 +87,7 @@ def clear_answers() -> None:
     _gen_transform_infos.cache_clear()
 
 
-@contextlib.contextmanager
-def no_global_shapes(mode: FakeMode) -> Iterator[None]:
+def no_global_shapes(mode: FakeMode) -> contextlib.AbstractContextManager[None]:
     """DTensor's questions about whole tensors are not shown to the watcher of this mode.
 
     Raises Unavailable where this torch asks them elsewhere: they would be counted as work.
@@ -99,14 +99,10 @@ def no_global_shapes(mode: FakeMode) -> Iterator[None]:
         raise Unavailable(f"torch {torch.__version__}: DTensor has no {_PROPAGATION}: local work cannot be told apart")
 
     def unheard(propagator: Any, schema: Any) -> Any:
-        with mode.unwatched():
+        with mode.watched_by(None):
             return ask(propagator, schema)
 
-    setattr(ShardingPropagator, _PROPAGATION, unheard)
-    try:
-        yield
-    finally:
-        setattr(ShardingPropagator, _PROPAGATION, ask)
+    return exchanged(ShardingPropagator, _PROPAGATION, unheard)
 
 
 def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
