@@ -124,16 +124,12 @@ def _planned(step: RankStep, grid: RankGrid, styles: dict[str, str] | None) -> R
     """
     import torch
 
-    from measure.parallel.styles import plans_of, plans_of_file
+    from measure.parallel.styles import plans_of
 
     if grid.tp == 1 and grid.ep == 1:
         return step
-    if styles is not None:
-        plan, experts = plans_of_file(styles, grid)
-    else:
-        with torch.device("meta"):
-            model = step.build()
-        plan, experts = plans_of(model, grid, None, "--plan FILE")
+    with torch.device("meta"):
+        plan, experts = plans_of(step.build(), grid, styles, "--plan FILE")
     return replace(step, plan=plan, strict=styles is not None, experts=experts, expert_ranks=grid.ep)
 
 

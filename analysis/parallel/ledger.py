@@ -107,19 +107,15 @@ class Ledger:
     replicas: tuple[Replica, ...]
     skips: tuple[Skip, ...] = ()
 
-    def work(self, place: Coordinates) -> RankWork:
-        """What the rank at these coordinates does."""
-        return self.works[place]
-
     @property
     def sum_flop(self) -> int:
         """Over all ranks, with what is computed again."""
-        return sum(self.work(place).total("forward", "backward", "recompute") for place in self.grid.places())
+        return sum(work.total("forward", "backward", "recompute") for work in self.works.values())
 
     @property
     def recomputed_flop(self) -> int:
         """What activation checkpointing computes again, on all ranks."""
-        return sum(self.work(place).total("recompute") for place in self.grid.places())
+        return sum(work.total("recompute") for work in self.works.values())
 
     @property
     def replicated_flop(self) -> int:

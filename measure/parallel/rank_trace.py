@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -72,10 +72,12 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
         model = step.build().train()
     to_fake(model, mode)
     inputs = step.inputs
-    place = _Place()
+    axes: dict[str, str] = {}
+    experts: list[str] = []
+    rows: dict[str, int] = {}
     around: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if mesh is not None:
-        place = _split(model, step, mesh, mode)
+        axes, experts, rows = _split(model, step, mesh, mode)
         context = mesh["cp"]
         if context.size() > 1:
             parts = context.get_local_rank(), context.size(), step.balanced
@@ -84,7 +86,7 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
     with around, quiet(), no_global_shapes(mode), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
         try:
-            return _record(model, to_fake(inputs, mode), mode, place)
+            trace = _record(model, to_fake(inputs, mode), mode, rows)
         except NOT_ON_FAKE as fault:
             if mesh is None or isinstance(fault, Unavailable):
                 raise Unavailable(f"fake tensors cannot run the step: {one_line(str(fault), 200)}") from fault
@@ -94,20 +96,14 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
             ]
             reason = one_line(str(fault), 200)
             raise ValueError(f"plan: the model does not run on {' and '.join(ranks) or 'a rank'}: {reason}") from fault
+    return replace(trace, axes=axes, experts=frozenset(experts))
 
 
-@dataclass(frozen=True)
-class _Place:
-    """What is known of a model that was split. axes, experts: as in RankTrace; rows: name of a parameter → rows that
-    replicas share, where they do."""
-
-    axes: Mapping[str, str] = field(default_factory=dict)
-    experts: frozenset[str] = frozenset()
-    rows: Mapping[str, int] = field(default_factory=dict)
-
-
-def _split(model: torch.nn.Module, step: RankStep, mesh: DeviceMesh, mode: FakeMode) -> _Place:
-    """Put the plans of a step on its model, as this rank of the mesh."""
+def _split(
+    model: torch.nn.Module, step: RankStep, mesh: DeviceMesh, mode: FakeMode
+) -> tuple[dict[str, str], list[str], dict[str, int]]:
+    """Put the plans of a step on its model, as this rank of the mesh. Axes and experts as in RankTrace; and name of a
+    parameter → rows that replicas share, where they do."""
     axes = group_axes(mesh)
     experts: list[str] = []
     tensor = mesh["tp"]
@@ -124,28 +120,18 @@ def _split(model: torch.nn.Module, step: RankStep, mesh: DeviceMesh, mode: FakeM
     if step.sharded:
         rows = {name: _local(each).shape[0] for name, each in model.named_parameters() if each.dim()}
         shard_weights(model, copies_mesh(mesh))  # outside of the mode: it makes meshes, whose values are read
-    return _Place(axes, frozenset(experts), rows)
+    return axes, experts, rows
 
 
-def _record(model: torch.nn.Module, inputs: Any, mode: FakeMode, place: _Place) -> RankTrace:
+def _record(model: torch.nn.Module, inputs: Any, mode: FakeMode, rows: Mapping[str, int]) -> RankTrace:
     arrivals: list[str] = []
-    hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda _grad, name=name: arrivals.append(name))
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    ]
-    found = trace_step(step_of(model, inputs), model=model, inputs=inputs, mode=mode, steps_before=0)
-    for hook in hooks:
-        hook.remove()
-    return RankTrace(
-        found.operations,
-        found.storages,
-        tuple(local_parameters(model, place.rows)),
-        tuple(arrivals),
-        {name: _local(buffer).nbytes for name, buffer in model.named_buffers()},
-        place.axes,
-        place.experts,
-    )
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(lambda _grad, name=name: arrivals.append(name))
+    trace = trace_step(step_of(model, inputs), model=model, inputs=inputs, mode=mode, steps_before=0)
+    buffers = {name: _local(buffer).nbytes for name, buffer in model.named_buffers()}
+    parameters = tuple(local_parameters(model, rows))
+    return RankTrace(trace.operations, trace.storages, parameters, tuple(arrivals), buffers)
 
 
 def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable[[str], None]], None]:

@@ -81,19 +81,10 @@ STYLES: Mapping[str, Callable[[], ParallelStyle | None]] = {
 """Style of a plan → what torch makes of it; None: the module stays as it is."""
 
 
-def own_plan(model: torch.nn.Module) -> dict[str, str]:
-    """The plan that the model brings (`tp_plan` of transformers); empty for one that has none."""
-    plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
+def own_plan(model: torch.nn.Module, name: str = "tp_plan") -> dict[str, str]:
+    """The plan that the model brings (`tp_plan` or `ep_plan` of transformers); empty for one that has none."""
+    plan = getattr(model, name, None) or getattr(model, f"_{name}", None) or {}
     return {str(pattern): str(style) for pattern, style in plan.items()}
-
-
-def check_styles(plan: Mapping[str, str]) -> None:
-    """Raises ValueError, one line, for a style that is none of STYLES."""
-    for pattern, style in plan.items():
-        if style not in STYLES:
-            close = nearest(style, list(STYLES), 1)
-            near = f"; nearest {close[0]}" if close else ""
-            raise ValueError(f"style of {pattern}: expected one of {', '.join(STYLES)}, got {style!r}{near}")
 
 
 def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> None:
@@ -130,29 +121,33 @@ def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str]
 
     Raises ValueError for an unknown style, for such a pattern, and for what torch refuses.
     """
-    check_styles(plan)
+    for pattern, style in plan.items():
+        if style not in STYLES:
+            raise ValueError(
+                f"style of {pattern}: expected one of {', '.join(STYLES)}, got {style!r}{_near(style, STYLES)}"
+            )
     check_heads(model, plan, mesh.size())
     tied = _tied(model)
     for pattern, style in plan.items():
         paths = list(matches(model, pattern))
         if strict and not paths:
-            close = nearest(pattern, [path for path, _ in model.named_modules() if path], 1)
-            near = f"; nearest {close[0]}" if close else ""
+            near = _near(pattern, [path for path, _ in model.named_modules() if path])
             raise ValueError(f"plan: expected patterns of modules, got {pattern!r}, which means none{near}")
         for path in paths:
-            _apply_style(model, path, mesh, style)
+            made: Any = STYLES[style]()
+            if made is None:
+                break
+            try:
+                parallelize_module(model.get_submodule(path), mesh, made, src_data_rank=None)
+            except (NotImplementedError, RuntimeError, ValueError) as fault:
+                raise ValueError(f"plan: {path} cannot be {style}: {' '.join(str(fault).split())}") from fault
     _tie(model, tied)
 
 
-def _apply_style(model: torch.nn.Module, path: str, mesh: DeviceMesh, style: str) -> None:
-    made: Any = STYLES[style]()
-    if made is None:
-        return
-    try:
-        parallelize_module(model.get_submodule(path), mesh, made, src_data_rank=None)
-    except (NotImplementedError, RuntimeError, ValueError) as fault:
-        reason = " ".join(str(fault).split())
-        raise ValueError(f"plan: {path} cannot be {style}: {reason}") from fault
+def _near(name: str, known: Iterable[str]) -> str:
+    """The nearest known name, to be added to a message."""
+    close = nearest(name, list(known), 1)
+    return f"; nearest {close[0]}" if close else ""
 
 
 def _tied(model: torch.nn.Module) -> list[list[str]]:
@@ -215,12 +210,6 @@ DISPATCH, DIVIDED = "ep_dispatch_experts", "grouped_gemm"
 EXPERT_STYLES = (DISPATCH, DIVIDED)
 
 
-def own_expert_plan(model: torch.nn.Module) -> dict[str, str]:
-    """The plan of the expert axis that the model brings (`ep_plan` of transformers); empty for one that has none."""
-    plan = getattr(model, "ep_plan", None) or {}
-    return {str(pattern): str(style) for pattern, style in plan.items()}
-
-
 def plans_of(
     model: torch.nn.Module, grid: RankGrid, styles: Mapping[str, str] | None, instead: str = "a model that has one"
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -230,34 +219,20 @@ def plans_of(
     Raises ValueError for an axis of several ranks without a plan.
     """
     if styles is not None:
-        return plans_of_file(styles, grid)
-    plan, experts = own_plan(model), own_expert_plan(model)
-    if grid.ep > 1:
-        plan = {
-            pattern: style
-            for pattern, style in plan.items()
-            if not any(pattern == other or pattern.startswith(f"{other}.") for other in experts)
-        }
-    for axis, size in _axes_without(grid, plan, experts):
-        raise ValueError(f"has no {axis}_plan of its own: expected {instead} with {axis}={size}")
+        experts = {pattern: style for pattern, style in styles.items() if style in EXPERT_STYLES}
+        plan = {pattern: style for pattern, style in styles.items() if pattern not in experts}
+    else:
+        plan, experts = own_plan(model), own_plan(model, "ep_plan")
+        if grid.ep > 1:
+            prefixes = tuple(f"{other}." for other in experts)
+            plan = {pattern: style for pattern, style in plan.items() if not f"{pattern}.".startswith(prefixes)}
+    for axis, size, styled in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
+        if size > 1 and not styled:
+            lacks = f"has no {axis}_plan of its own: expected {instead}"
+            if styles is not None:
+                lacks = f"the plan file has no style for {axis}: expected one"
+            raise ValueError(f"{lacks} with {axis}={size}")
     return plan, experts
-
-
-def plans_of_file(styles: Mapping[str, str], grid: RankGrid) -> tuple[dict[str, str], dict[str, str]]:
-    """The plans of the tensor and of the expert axis in a plan file. Raises ValueError for an axis of several ranks
-    without a style."""
-    experts = {pattern: style for pattern, style in styles.items() if style in EXPERT_STYLES}
-    plan = {pattern: style for pattern, style in styles.items() if pattern not in experts}
-    for axis, size in _axes_without(grid, plan, experts):
-        raise ValueError(f"the plan file has no style for {axis}: expected one with {axis}={size}")
-    return plan, experts
-
-
-def _axes_without(grid: RankGrid, plan: Mapping[str, str], experts: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Axes of several ranks that have no plan, and of how many."""
-    for axis, size, found in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
-        if size > 1 and not found:
-            yield axis, size
 
 
 def apply_experts(
@@ -295,9 +270,8 @@ def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dic
     parameters = [name for name, _ in model.named_parameters()]
     for pattern, style in sorted(plan.items(), key=lambda each: each[1] == DISPATCH):
         if style not in EXPERT_STYLES:
-            close = nearest(style, EXPERT_STYLES, 1)
-            near = f"; nearest {close[0]}" if close else ""
-            raise ValueError(f"style of {pattern}: expected {' or '.join(EXPERT_STYLES)} with ep, got {style!r}{near}")
+            expected = f"expected {' or '.join(EXPERT_STYLES)} with ep"
+            raise ValueError(f"style of {pattern}: {expected}, got {style!r}{_near(style, EXPERT_STYLES)}")
         names = list(matches(model, pattern) if style == DISPATCH else like(parameters, pattern))
         if strict and not names:
             raise ValueError(f"plan: expected a pattern of {style}, got {pattern!r}, which means nothing")

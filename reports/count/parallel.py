@@ -62,7 +62,7 @@ def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
 
 def _rank(found: Ledger, rank: int) -> dict[str, Any]:
     place = found.grid.coordinates(rank)
-    work = found.work(place)
+    work = found.works[place]
     return {
         "rank": rank,
         "coordinates": {axis: getattr(place, axis) for axis in found.grid.sizes},
@@ -131,7 +131,7 @@ def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
     """Distinct ranks' work, and where it is done."""
     groups: list[tuple[RankWork, list[Coordinates]]] = []
     for place in found.grid.places():
-        work = found.work(place)
+        work = found.works[place]
         for other, places in groups:
             if other == work:
                 places.append(place)

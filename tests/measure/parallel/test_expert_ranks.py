@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
-from measure.parallel.styles import own_expert_plan
+from measure.parallel.styles import own_plan
 from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
 from tests.support.nets.parallel_nets import executed_flop
@@ -24,7 +24,7 @@ def found(text, batch):
     """The ledger of the mixture over these axes."""
     grid = grid_of(parse_sizes(text), batch)
     with torch.device("meta"):
-        experts = {"experts": own_expert_plan(mixture()), "expert_ranks": grid.ep}
+        experts = {"experts": own_plan(mixture(), "ep_plan"), "expert_ranks": grid.ep}
     ring = grid.cp > 1
     part = lambda samples, parts=1: tokens(samples)[:, : TOKENS // parts]  # noqa: E731
     return traced_ledger(grid, mixture, batch, part, balanced=ring, causal=ring, **experts)

@@ -95,16 +95,16 @@ def test_shared_weights_are_gathered_twice_and_their_gradients_scattered_once():
     ledger = found("dp=4,tp=2", 8, replicas="fsdp")
     block, ends = 2 * 16 * 16 + 2 * 16, 8 * 16 + 16 + 4 * 16 + 4
     sums = {
-        (each.kind, each.group): (each.calls, each.nbytes) for each in ledger.work(Coordinates(0, 0, 0)).collectives
+        (each.kind, each.group): (each.calls, each.nbytes) for each in ledger.works[Coordinates(0, 0, 0)].collectives
     }
     assert sums == {
         ("all_gather", "dp"): (5, 4 * (2 * 2 * block + ends)),
         ("reduce_scatter", "dp"): (3, 4 * (2 * block + ends)),
         ("all_reduce", "tp"): (4, 4 * 2 * 16 * 4),
     }
-    unshared = found("dp=4,tp=2", 8).work(Coordinates(0, 0, 0))
-    assert ledger.work(Coordinates(0, 0, 0)).activation_bytes == unshared.activation_bytes  # no gathered weights
-    held = [ledger.work(Coordinates(0, data, 0)).parameters for data in range(4)]
+    unshared = found("dp=4,tp=2", 8).works[Coordinates(0, 0, 0)]
+    assert ledger.works[Coordinates(0, 0, 0)].activation_bytes == unshared.activation_bytes  # no gathered weights
+    held = [ledger.works[Coordinates(0, data, 0)].parameters for data in range(4)]
     assert held == [(2 * block + 8 * 16 + 16) // 4 + rows * (16 + 1) for rows in (1, 1, 1, 0)]
     assert ledger.unexplained_flop == 0
 
@@ -115,7 +115,7 @@ def test_replicas_of_split_modules_reduce_each_layer_and_the_rest_at_once():
     block, first, head = 2 * 16 * 16 + 2 * 16, 8 * 16 + 16, 3 * 16 + 3
 
     def reduced(text, stage=0):
-        collectives = found(text, 4).work(Coordinates(stage, 0, 0)).collectives
+        collectives = found(text, 4).works[Coordinates(stage, 0, 0)].collectives
         return [(each.calls, each.nbytes) for each in collectives if each.group == "dp"]
 
     assert reduced("dp=2,tp=2") == [(3, 4 * (2 * block + first + head))]
@@ -140,13 +140,13 @@ def test_a_weight_of_two_stages_is_held_by_both_and_its_gradient_reduced_once():
 
     ledger = found("pp=2", 2, build, {})
     for stage in range(2):
-        sums = {each.kind: (each.calls, each.nbytes) for each in ledger.work(Coordinates(stage, 0, 0)).collectives}
+        sums = {each.kind: (each.calls, each.nbytes) for each in ledger.works[Coordinates(stage, 0, 0)].collectives}
         line = 2, 2 * 8 * 4
         assert sums == {"all_reduce": (1, 4 * 8 * 8), "send": line, "receive": line}
     assert ledger.unexplained_flop == 0
     shared = found("dp=3,pp=2", 6, build, {}, replicas="fsdp")  # its 8 rows are 3, 3 and 2
     for place in shared.grid.places():
-        (line,) = [each for each in shared.work(place).collectives if (each.kind, each.group) == ("all_reduce", "pp")]
+        (line,) = [each for each in shared.works[place].collectives if (each.kind, each.group) == ("all_reduce", "pp")]
         assert (line.size, line.calls, line.nbytes) == (2, 1, 4 * 8 * (3, 3, 2)[place.dp])
 
 
@@ -192,7 +192,7 @@ def test_what_real_processes_execute_is_what_is_predicted(tmp_path):
     for name, ledger in cases.items():
         for rank in range(2):
             rows = json.loads((tmp_path / f"{name}-{rank}.json").read_text())
-            work = ledger.work(ledger.grid.coordinates(rank))
+            work = ledger.works[ledger.grid.coordinates(rank)]
             predicted = Counter()
             for each in work.collectives:
                 predicted[each.kind, "calls"] += each.calls
@@ -206,7 +206,7 @@ def test_a_weight_that_gets_no_gradient_is_gathered_with_its_stage_and_not_scatt
     """It is with the last stage: 4 · 6 numbers."""
     ledger = found("dp=2,pp=2", 4, Spare, {}, "fsdp")
     for stage, more in enumerate((0, 4 * 4 * 6)):
-        sums = {each.kind: each.nbytes for each in ledger.work(Coordinates(stage, 0, 0)).collectives}
+        sums = {each.kind: each.nbytes for each in ledger.works[Coordinates(stage, 0, 0)].collectives}
         assert sums["all_gather"] - sums["reduce_scatter"] == more
 
 

@@ -217,7 +217,7 @@ def run_expert_rank(rank: int, world: int, folder: str) -> None:
     and experts-RANK.pt, the logits of its sample."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from measure.parallel.styles import apply_experts, own_expert_plan
+    from measure.parallel.styles import apply_experts, own_plan
 
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
@@ -225,7 +225,7 @@ def run_expert_rank(rank: int, world: int, folder: str) -> None:
     mesh = init_device_mesh("cpu", (world, 1), mesh_dim_names=("ep", "tp"))
     torch.manual_seed(0)
     model = mixture()
-    apply_experts(model, mesh["ep"], mesh["tp"], own_expert_plan(model), strict=False)
+    apply_experts(model, mesh["ep"], mesh["tp"], own_plan(model, "ep_plan"), strict=False)
     own = tokens(world)[rank : rank + 1]
 
     def step() -> Any:
