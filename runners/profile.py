@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reports.shared.layout import csv_of
 from results.text_files import json_value, read_text
 from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, instructed
@@ -227,7 +228,7 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None, c
     if options.format == "json":
         return json_text(data.document(profile))
     if options.format == "csv":
-        return data.operations_csv(profile) if options.operations else data.modules_csv(profile)
+        return csv_of(data.operation_rows(profile) if options.operations else data.module_rows(profile))
     return _text(profile, options, width, colour)
 
 
@@ -288,8 +289,8 @@ def show(profile: StepProfile, options: Namespace) -> None:
         say(f"written to {options.output_file}")
     if options.out is not None:
         put(options.out / "profile.json", json_text(data.document(profile)))
-        put(options.out / "modules.csv", data.modules_csv(profile))
-        put(options.out / "operations.csv", data.operations_csv(profile))
+        put(options.out / "modules.csv", csv_of(data.module_rows(profile)))
+        put(options.out / "operations.csv", csv_of(data.operation_rows(profile)))
         put(options.out / "profile.txt", _text(profile, options))
         put(options.out / "profile.html", page(profile))
         say(f"written to {options.out}")

@@ -11,10 +11,9 @@ from statistics import fmean, median
 from typing import Any
 
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
-from analysis.profile.module_tree import OPTIMIZER, SIDES, Conservation, ModuleNode, conservation, tree
+from analysis.profile.module_tree import OPTIMIZER, SIDES, ModuleNode, conservation, tree
 from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
-from reports.shared.layout import csv_of
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.answers import StepProfile
 
@@ -52,7 +51,7 @@ def document(profile: StepProfile) -> dict[str, Any]:
     nodes = tree(profile)
     return {
         "step": _step(profile, nodes),
-        "modules": [module_row(node) for node in nodes.values()],
+        "modules": module_rows(profile),
         "operations": operation_rows(profile),
         "between_operations_time_s": sum(profile.between_s.values()),
         "between_operations_time_s_by_phase": dict(profile.between_s),
@@ -112,29 +111,23 @@ def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
     }
 
 
+def module_rows(profile: StepProfile) -> list[dict[str, Any]]:
+    """One dict a module, in the order of the model."""
+    return [module_row(node) for node in tree(profile).values()]
+
+
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
     """One dict an operation: its record and its place under the roof."""
-    found = zip(profile.operations, places(profile), strict=True)
     return [
         {
             **vars(operation),
             "understood": operation.understood,
-            **{name: getattr(its, name) for name in PLACED},
-            "roof_unit": its.unit,
-            "bound": its.bound or None,
+            **{name: getattr(under_roof, name) for name in PLACED},
+            "roof_unit": under_roof.unit,
+            "bound": under_roof.bound or None,
         }
-        for operation, its in found
+        for operation, under_roof in zip(profile.operations, places(profile), strict=True)
     ]
-
-
-def modules_csv(profile: StepProfile) -> str:
-    """The modules as CSV, in the order of the model."""
-    return csv_of([module_row(node) for node in tree(profile).values()])
-
-
-def operations_csv(profile: StepProfile) -> str:
-    """The operations as CSV, in the order of the step."""
-    return csv_of(operation_rows(profile))
 
 
 def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, Any]:
@@ -226,76 +219,73 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 def conservation_lines(profile: StepProfile, root: ModuleNode) -> list[str]:
     """What adds up, as sums that a reader can check."""
-    sums = conservation(profile, {"": root})
-    lines = [_time_sum(sums)] if sums.attributed_s is not None and sums.step_s is not None else []
-    same = "=" if sums.tree_flop == sums.step_flop else "is not"
-    some = root.at_least()
-    lines.append(f"FLOP of the tree {some}{sums.tree_flop:,} {same} of the step {some}{sums.step_flop:,}")
-    same = "=" if sums.tree_parameters == sums.parameters else "are not"
-    lines.append(f"parameters of the tree {sums.tree_parameters:,} {same} of the model {sums.parameters:,}")
-    return lines
-
-
-def _time_sum(sums: Conservation) -> str:
-    attributed_s, step_s = sums.attributed_s or 0.0, sums.step_s or 0.0
-    same = "=" if sums.times_hold else "is not"
-    return (
-        f"operations {attributed_s * 1e3:.3f} ms + between them {sums.between_s * 1e3:.3f} ms {same} "
-        f"step {step_s * 1e3:.3f} ms"
+    sums, some = conservation(profile, {"": root}), root.at_least()
+    times = "=" if sums.times_hold else "is not"
+    flop = "=" if sums.tree_flop == sums.step_flop else "is not"
+    parameters = "=" if sums.tree_parameters == sums.parameters else "are not"
+    lines = [
+        f"FLOP of the tree {some}{sums.tree_flop:,} {flop} of the step {some}{sums.step_flop:,}",
+        f"parameters of the tree {sums.tree_parameters:,} {parameters} of the model {sums.parameters:,}",
+    ]
+    if sums.attributed_s is None or sums.step_s is None:
+        return lines
+    attributed, between, step = (
+        f"{1e3 * time_s:.3f} ms" for time_s in (sums.attributed_s, sums.between_s, sums.step_s)
     )
+    return [f"operations {attributed} + between them {between} {times} step {step}", *lines]
 
 
 def _size_lines(profile: StepProfile) -> list[Line]:
     machine = profile.machine.device_name if profile.machine else ""
-    device = f"{profile.device} ({machine})" if machine else profile.device
     batch = DASH if profile.batch_size is None else str(profile.batch_size)
-    lines = [("model", f"{profile.model}, {profile.mode}, {profile.precision}"), ("device", device)]
-    together = profile.model_parallel
-    if together > 1:
-        replicas = profile.world_size // together
-        lines += [("world size", f"{profile.world_size} = {replicas} data parallel × {together} model parallel")]
-        lines += [("batch of each model", batch)]
-    else:
-        lines += [("world size, batch per device", f"{profile.world_size}, {batch}")]
-    lines += [("parameters", si(profile.parameters, ""))]
-    if together > 1:
-        lines += [(f"parameters of the model (× {together})", si(profile.parameters * together, ""))]
-    return lines
+    world, together = profile.world_size, profile.model_parallel
+    replicas = f"{world} = {world // together} data parallel × {together} model parallel"
+    sizes = [("world size, batch per device", f"{world}, {batch}")]
+    return [
+        ("model", f"{profile.model}, {profile.mode}, {profile.precision}"),
+        ("device", f"{profile.device} ({machine})" if machine else profile.device),
+        *([("world size", replicas), ("batch of each model", batch)] if together > 1 else sizes),
+        ("parameters", si(profile.parameters, "")),
+        *_of_model("parameters", si(profile.parameters * together, ""), together),
+    ]
+
+
+def _of_model(name: str, text: str, together: int) -> list[Line]:
+    """What a whole model has, where several devices hold it together."""
+    return [(f"{name} of the model (× {together})", text)] if together > 1 else []
 
 
 def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
-    before, more = root.at_least("forward"), root.at_least("forward", "backward")
-    lines = [("forward", f"{before}{si(root.forward_mac, 'MAC')} = {before}{si(root.forward_flop, 'FLOP')}")]
-    if together > 1:
-        mac, flop = si(root.forward_mac * together, "MAC"), si(root.forward_flop * together, "FLOP")
-        lines += [(f"forward of the model (× {together})", f"{before}{mac} = {before}{flop}")]
-    if root.backward_flop or root.unknowns("backward"):
-        ratio = "" if more else _multiple(root.backward_flop, root.forward_flop)
-        lines += [("backward", f"{root.at_least('backward')}{si(root.backward_flop, 'FLOP')}{ratio}")]
-    if root.recompute_flop or root.unknowns("recompute"):
-        before = root.at_least("recompute")
-        ratio = "" if before or more else _multiple(root.recompute_flop, root.forward_flop)
-        lines += [("calculated again in it", f"{before}{si(root.recompute_flop, 'FLOP')}{ratio}")]
-    lines += [("a step", f"{root.at_least()}{si(root.model_flop, 'FLOP')}")]
-    if together > 1:
-        lines += [(f"a step of the model (× {together})", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}")]
-    before = "" if root.knows_all else "≥ "
-    return [*lines, ("other arithmetic", f"{before}{si(root.other_flop, 'FLOP')}")]
+    before, more, again = root.at_least("forward"), root.at_least("forward", "backward"), root.at_least("recompute")
+    whole = f"{si(root.forward_mac * together, 'MAC')} = {before}{si(root.forward_flop * together, 'FLOP')}"
+    back = "" if more else _multiple(root.backward_flop, root.forward_flop)
+    twice = "" if again or more else _multiple(root.recompute_flop, root.forward_flop)
+    backward = ("backward", f"{root.at_least('backward')}{si(root.backward_flop, 'FLOP')}{back}")
+    recomputed = ("calculated again in it", f"{again}{si(root.recompute_flop, 'FLOP')}{twice}")
+    return [
+        ("forward", f"{before}{si(root.forward_mac, 'MAC')} = {before}{si(root.forward_flop, 'FLOP')}"),
+        *_of_model("forward", f"{before}{whole}", together),
+        *([backward] if root.backward_flop or root.unknowns("backward") else []),
+        *([recomputed] if root.recompute_flop or root.unknowns("recompute") else []),
+        ("a step", f"{root.at_least()}{si(root.model_flop, 'FLOP')}"),
+        *_of_model("a step", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}", together),
+        ("other arithmetic", f"{'' if root.knows_all else '≥ '}{si(root.other_flop, 'FLOP')}"),
+    ]
 
 
 def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     """A step's FLOP by the other conventions of attention, where there is any."""
-    found = profile.attention
-    if not found.get("calls") or not root.model_flop:
+    counted = profile.attention
+    if not counted.get("calls") or not root.model_flop:
         return []
-    words = []
+    texts = []
     for name in CONVENTIONS[1:]:
-        flop, reason = found.get(name), found["reasons"].get(name, "")
+        flop, shown = counted.get(name), name.replace("_", "-")
         if flop is not None:
-            words.append(f"{name.replace('_', '-')} {si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)")
+            texts.append(f"{shown} {si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)")
         elif name in BY_RULE:  # what a kernel computes is said where it is known
-            words.append(f"{name.replace('_', '-')} not known ({reason})")
-    return [("attention is counted dense", ", ".join(words))]
+            texts.append(f"{shown} not known ({counted['reasons'].get(name, '')})")
+    return [("attention is counted dense", ", ".join(texts))]
 
 
 def _multiple(part: int, whole: int) -> str:
@@ -304,21 +294,17 @@ def _multiple(part: int, whole: int) -> str:
 
 def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
-    factor, found = profile.recompute_fwd_factor, latencies(profile, root)
-    if root.unknowns() or root.unknowns("recompute"):
+    factor, back_s = profile.recompute_fwd_factor, latencies(profile, root)["backward"]
+    if root.unknowns() or root.unknowns("recompute") or not back_s:
         return []
-    back_s, step_s = found["backward"], _mean(profile.step_times_s)
-    lines = []
-    if root.recompute_flop and back_s:
-        ran = root.backward_flop + root.recompute_flop
-        lines += [("backward with what ran again", f"{time(back_s)}{_rate(ran, back_s)}")]
-    if factor and back_s:
-        again = round(factor * root.forward_flop)
-        lines += [
-            (f"backward with {factor:g} × forward again", f"{time(back_s)}{_rate(root.backward_flop + again, back_s)}"),
-            (f"step with {factor:g} × forward again", f"{time(step_s)}{_rate(root.model_flop + again, step_s)}"),
-        ]
-    return lines
+    again, more = round(factor * root.forward_flop), f"with {factor:g} × forward again"
+    ran = [("backward with what ran again", back_s, root.backward_flop + root.recompute_flop)]
+    taken = [
+        (f"backward {more}", back_s, root.backward_flop + again),
+        (f"step {more}", _mean(profile.step_times_s), root.model_flop + again),
+    ]
+    rates = [*(ran if root.recompute_flop else []), *(taken if factor else [])]
+    return [(name, f"{time(time_s)}{_rate(flop, time_s)}") for name, time_s, flop in rates]
 
 
 def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
@@ -350,19 +336,14 @@ def ratio_lines(roof: StepRoof) -> list[Line]:
 
 
 def _ratios(against: Against) -> str:
-    parts = [ratio(against.utilization_ratio)]
+    parts = [digits(against.utilization_ratio or 0.0)]
     if against.attainable_ratio is not None:
         parts.append(
-            f"at most {ratio(against.attainable_ratio)} attainable{' (as measured)' if against.raised else ''}"
+            f"at most {digits(against.attainable_ratio)} attainable{' (as measured)' if against.raised else ''}"
         )
     if against.unfused_estimate_ratio is not None:
-        parts.append(f"{ratio(against.unfused_estimate_ratio)} estimated if nothing is fused")
+        parts.append(f"{digits(against.unfused_estimate_ratio)} estimated if nothing is fused")
     return "; ".join(parts)
-
-
-def ratio(value: float | None) -> str:
-    """0.06123 → "0.0612"."""
-    return DASH if value is None else digits(value)
 
 
 def time(value: float | None) -> str:

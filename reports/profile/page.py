@@ -8,7 +8,7 @@ that script only, and without it everything is there, unfolded. All text comes t
 from collections.abc import Mapping
 
 from analysis.profile.module_tree import ModuleNode, tree
-from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time, verdict
+from reports.profile.data import conservation_lines, module_amounts, summary_lines, time, verdict
 from reports.profile.tree import OperationGroup, listed_nodes, operation_groups, sizes
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import PageVerdict, Section, document
@@ -65,7 +65,7 @@ def _module_row(node: ModuleNode, root: ModuleNode) -> Row:
         _of(*amounts["backward"]),
         _time(node.waited_s),
         TableCell(DASH if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
-        TableCell(ratio(node.utilization_ratio), node.utilization_ratio),
+        TableCell(DASH if node.utilization_ratio is None else digits(node.utilization_ratio), node.utilization_ratio),
         _bound(node.bound),
     )
 
@@ -77,7 +77,7 @@ def _operation_row(each: OperationGroup, step_s: float) -> Row:
         each.first.phase,
         each.first.module,
         sizes(each.first.input_shapes),
-        TableCell(str(len(each.operations)), len(each.operations)),
+        TableCell(str(each.calls), each.calls),
         TableCell(DASH if each.flop is None else si(each.flop, ""), each.flop),
         TableCell(si(each.moved_bytes, "B"), each.moved_bytes),
         TableCell(DASH if intensity is None else digits(intensity), intensity),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from reports.profile.data import conservation_lines, module_amounts, ratio, summary_lines, time, verdict
+from reports.profile.data import conservation_lines, module_amounts, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si
@@ -65,58 +65,42 @@ _SIZES_LETTERS = 36
 
 @dataclass(frozen=True)
 class OperationGroup:
-    """Operations of one name, phase and sizes."""
+    """Operations of one name, phase and sizes. flop: None where those of one are not known; time_s: None where none was
+    timed; attained_ratio: least time ÷ time, over those of which both are known; bound: that of most of their time."""
 
-    operations: tuple[StepOperation, ...]
-    places: tuple[RoofPlace, ...]
-
-    @property
-    def first(self) -> StepOperation:
-        return self.operations[0]
-
-    @property
-    def time_s(self) -> float | None:
-        """Time of all of them; None where none was timed."""
-        known = [operation.time_s for operation in self.operations if operation.time_s is not None]
-        return sum(known) if known else None
-
-    @property
-    def flop(self) -> int | None:
-        """FLOP of all of them; None where those of one are not known."""
-        known = [its.flop for its in self.places if its.flop is not None]
-        return sum(known) if len(known) == len(self.places) else None
-
-    @property
-    def moved_bytes(self) -> int:
-        return sum(map(moved_bytes, self.operations))
-
-    @property
-    def attained_ratio(self) -> float | None:
-        """Least time ÷ time, over those of which both are known."""
-        known = [
-            (its.attained_ratio * operation.time_s, operation.time_s)
-            for operation, its in zip(self.operations, self.places, strict=True)
-            if its.attained_ratio is not None and operation.time_s
-        ]
-        return sum(least for least, _ in known) / sum(taken for _, taken in known) if known else None
-
-    @property
-    def bound(self) -> str:
-        """That of most of their time."""
-        return main_bound(time_by_bound(self.operations, self.places))
+    first: StepOperation
+    calls: int
+    flop: int | None
+    moved_bytes: int
+    time_s: float | None
+    attained_ratio: float | None
+    bound: str
 
 
 def operation_groups(profile: StepProfile) -> list[OperationGroup]:
     """Operations that move something or take time, gathered; the longest first."""
-    gathered: dict[object, tuple[list[StepOperation], list[RoofPlace]]] = {}
-    for operation, its in zip(profile.operations, places(profile), strict=True):
+    gathered: dict[object, list[tuple[StepOperation, RoofPlace]]] = defaultdict(list)
+    for operation, under_roof in zip(profile.operations, places(profile), strict=True):
         if operation.time_s or moved_bytes(operation):
             key = (operation.name, operation.phase, str(operation.input_shapes), operation.dtype)
-            mine = gathered.setdefault(key, ([], []))
-            mine[0].append(operation)
-            mine[1].append(its)
-    found = [OperationGroup(tuple(operations), tuple(its)) for operations, its in gathered.values()]
-    return sorted(found, key=lambda each: -(each.time_s or 0.0))
+            gathered[key].append((operation, under_roof))
+    return sorted(map(_group, gathered.values()), key=lambda group: -(group.time_s or 0.0))
+
+
+def _group(pairs: Sequence[tuple[StepOperation, RoofPlace]]) -> OperationGroup:
+    operations, under_roof = [operation for operation, _ in pairs], [place for _, place in pairs]
+    times_s = [operation.time_s for operation in operations if operation.time_s is not None]
+    flop = [place.flop for place in under_roof if place.flop is not None]
+    attained = [(p.attained_ratio * o.time_s, o.time_s) for o, p in pairs if p.attained_ratio is not None and o.time_s]
+    return OperationGroup(
+        first=operations[0],
+        calls=len(pairs),
+        flop=sum(flop) if len(flop) == len(pairs) else None,
+        moved_bytes=sum(map(moved_bytes, operations)),
+        time_s=sum(times_s) if times_s else None,
+        attained_ratio=sum(least for least, _ in attained) / sum(taken for _, taken in attained) if attained else None,
+        bound=main_bound(time_by_bound(operations, under_roof)),
+    )
 
 
 def _operation_row(each: OperationGroup, step_s: float) -> list[Cell]:
@@ -125,7 +109,7 @@ def _operation_row(each: OperationGroup, step_s: float) -> list[Cell]:
         fitting(each.first.name.removeprefix("aten."), _NAME_LETTERS),
         each.first.phase,
         fitting(sizes(each.first.input_shapes), _SIZES_LETTERS),
-        str(len(each.operations)),
+        str(each.calls),
         DASH if each.flop is None else si(each.flop, ""),
         si(each.moved_bytes, "B"),
         time(taken_s),
@@ -221,7 +205,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
                 guide + fitting(name, max(2, letters - len(guide))),
                 *amounts,
                 DASH if node.flop_per_s is None else si(node.flop_per_s, ""),
-                "<0.001" if used is not None and 0 < used < 0.001 else ratio(used),
+                DASH if used is None else "<0.001" if 0 < used < 0.001 else digits(used),
                 Styled(node.bound or DASH, BOUND_COLOURS[node.bound]),
                 node.settings if len(node.settings) <= of_settings else f"{node.settings[: of_settings - 1]}…",
             ]

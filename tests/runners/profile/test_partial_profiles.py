@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from measure.profile.step_profile import profile_step
-from reports.profile.data import document, modules_csv, operations_csv
+from reports.profile.data import document, module_rows, operation_rows
+from reports.shared.layout import csv_of
 from results.records.answers import Machine, StepProfile
 from runners.profiler import Profiler, profile_model
 from tests.support.made_up.made_up_profile import PROFILE
@@ -83,9 +84,9 @@ def test_json_and_csv_have_nothing_in_its_place(recorded):
     (row,) = [each for each in found["operations"] if not each["understood"]]
     absent = ("model_flop", "other_flop", "intensity", "attained_ratio", "attained_flop_per_s", "roof_flop_per_s")
     assert {name: row[name] for name in absent} == dict.fromkeys(absent)
-    (line,) = [each for each in _read(operations_csv(recorded)) if each["understood"] == "false"]
+    (line,) = [each for each in _read(csv_of(operation_rows(recorded))) if each["understood"] == "false"]
     assert (line["model_flop"], line["intensity"], line["attained_ratio"]) == ("", "", "")
-    rows = {each["module"]: each for each in _read(modules_csv(recorded))}
+    rows = {each["module"]: each for each in _read(csv_of(module_rows(recorded)))}
     for path in ("", "1"):
         assert [rows[path][name] for name in ("model_flop", "forward_flop", "flop_per_s", "utilization_ratio")] == 4 * [
             ""
@@ -119,7 +120,7 @@ def test_an_operation_without_a_rule_has_bytes_and_no_flop(recorded):
 
 
 def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
-    from measure.profile.step_profile import operation_rows
+    from measure.profile import step_profile
     from results.records.counts import Operation
 
     odd = Operation(
@@ -127,6 +128,6 @@ def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
         input_names=("self",), input_shapes=((4, 8),), input_dtypes=("float32",), output_shapes=((4, 8),),
         output_dtypes=("float32",), attributes={}, reads=(1,), writes=(2,),
     )  # fmt: skip
-    (row,), unknown = operation_rows([odd], [], "fp32", "cpu")
+    (row,), unknown = step_profile.operation_rows([odd], [], "fp32", "cpu")
     assert (row.model_flop, row.read_bytes, row.written_bytes) == (None, 128, 128)
     assert unknown == {"aten.addmm": 1}
