@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace.operations import is_product, kind_of_call
+from analysis.trace.operations import is_product
 from results.errors import Inconsistent
 from results.records.counts import ProfiledOperation
 
@@ -107,11 +107,6 @@ class Calls:
         order, begin = self._by_parent
         return order[begin[at] : begin[at + 1]].tolist()  # type: ignore[no-any-return]
 
-    def products_of(self, kind: str) -> list[int]:
-        """Positions of the outermost products of a kind, in order."""
-        of_kind = self._flags(lambda name: kind_of_call(name) == kind)
-        return np.flatnonzero(of_kind & (self.owner == np.arange(len(self)))).tolist()
-
     def call(self, at: int) -> ProfiledOperation:
         """One call as a record, without times. What was not recorded of its arguments is empty."""
         sequence, forward = int(self.column("sequence_nr")[at]), int(self.column("forward_index")[at])
@@ -140,12 +135,6 @@ class Calls:
             inner = left.pop()
             yield inner
             left += self.inside(inner)[::-1]
-
-    def between(self, at: int, top: int) -> Iterator[int]:
-        """Positions from a call outwards to one around it, without that."""
-        while at not in (NONE, top):
-            yield at
-            at = int(self.parent[at])
 
     def _flags(self, wanted: Any) -> NDArray[np.bool_]:
         codes, names = pd.factorize(self.table["name"])

@@ -46,9 +46,7 @@ def forward_flop(
     their own sizes. Raises Unavailable, with why, for what is no convolution, where these contradict each other, and
     where they leave no count or several.
     """
-    tensors = _tensors(call)
-    inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
-    _check(call, inputs, weight)
+    inputs, weight = _operands(call)
     transposed = is_transposed([call.name, *inside])
     counts = [{inside_flop}] if inside_flop is not None else []
     if output is not None:
@@ -73,10 +71,8 @@ def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
 
     names: of the calls inside and of the forward call, which tell a transposed convolution. Raises Unavailable.
     """
-    tensors = _tensors(call)
-    inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
-    gradient = _of(tensors, call, "grad_output")
-    _check(call, inputs, weight)
+    inputs, weight = _operands(call)
+    gradient = _of(_tensors(call), call, "grad_output")
     transposed = is_transposed([call.name, *names])
     straight, turned = _straight(weight, gradient), _turned(weight, inputs)
     if transposed is None and straight != turned:
@@ -117,8 +113,7 @@ def grad_output(call: ProfiledOperation) -> Sizes | None:
 def is_readable(call: ProfiledOperation) -> bool:
     """Whether the recorded sizes are of a batch of a convolution."""
     try:
-        tensors = _tensors(call)
-        _check(call, _of(tensors, call, "input", "self"), _of(tensors, call, "weight"))
+        _operands(call)
     except Unavailable:
         return False
     return True
@@ -129,11 +124,9 @@ def window(call: ProfiledOperation) -> tuple[Sizes, Sizes, int]:
 
     Raises Unavailable where the sizes were not recorded or leave no groups.
     """
-    tensors = _tensors(call)
-    inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
-    _check(call, inputs, weight)
-    groups = inputs[1] // weight[1] if weight[1] else 0
-    if groups < 1 or inputs[1] % weight[1] or weight[0] % groups:
+    inputs, weight = _operands(call)
+    groups = _groups(inputs, weight)
+    if not groups:
         raise Unavailable(f"{call.name}: an input of {inputs} and a weight of {weight} leave no groups")
     return inputs[2:], weight[2:], groups
 
@@ -173,11 +166,21 @@ def _of(tensors: dict[str, Sizes], call: ProfiledOperation, *arguments: str) -> 
     raise Unavailable(f"{call.name}: no sizes of {' or '.join(arguments)} were recorded")
 
 
-def _check(call: ProfiledOperation, inputs: Sizes, weight: Sizes) -> None:
+def _operands(call: ProfiledOperation) -> tuple[Sizes, Sizes]:
+    """The sizes of input and weight. Raises Unavailable."""
+    tensors = _tensors(call)
+    inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
     if len(weight) < LEAST_DIMENSIONS or len(inputs) != len(weight):
         raise Unavailable(
             f"{call.name}: an input of {inputs} and a weight of {weight} are of no batch of a convolution"
         )
+    return inputs, weight
+
+
+def _groups(inputs: Sizes, weight: Sizes) -> int:
+    """The groups that channels of input and weight leave; 0: none."""
+    groups = inputs[1] // weight[1] if weight[1] else 0
+    return groups if groups and not inputs[1] % weight[1] and not weight[0] % groups else 0
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
@@ -196,11 +199,7 @@ def _fits(inputs: Sizes, weight: Sizes, output: Sizes) -> bool:
     if (
         not len(output) == len(inputs) == len(weight)
         or output[:2] != (inputs[0], weight[0])
-        or not weight[1]
-        or inputs[1] % weight[1]
+        or not _groups(inputs, weight)
     ):
-        return False
-    groups = inputs[1] // weight[1]
-    if not groups or weight[0] % groups:
         return False
     return all(map(can_come_out, inputs[2:], weight[2:], output[2:]))

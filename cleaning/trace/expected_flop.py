@@ -172,7 +172,11 @@ class Sizing:
         inside = self._flop_inside(at)
         if kind_of_call(call.name) == "convolution":
             if not _is_gradient(call):
-                return 1, self._forward_convolution(at, call, inside)
+                if inside is not None and not is_readable(call):
+                    return 1, inside
+                gradient = self._gradient_of.get(at)
+                output = None if gradient is None else grad_output(self._calls.call(gradient))
+                return 1, forward_flop(call, self._inside(at), output, inside)
             flop = self._gradient(at, call)
             if isinstance(flop, int):
                 return self._gradients_made(at, call, flop, inside), flop
@@ -181,13 +185,6 @@ class Sizing:
         if inside is None or not units or inside % units:
             raise Unavailable(why)
         return units, inside // units
-
-    def _forward_convolution(self, at: int, call: ProfiledOperation, inside: int | None) -> int:
-        if inside is not None and not is_readable(call):
-            return inside
-        gradient = self._gradient_of.get(at)
-        output = None if gradient is None else grad_output(self._calls.call(gradient))
-        return forward_flop(call, self._inside(at), output, inside)
 
     def _gradient(self, at: int, call: ProfiledOperation) -> int | str:
         """FLOP of one gradient of a convolution, or why there are none."""
@@ -264,9 +261,10 @@ class Sizing:
     @cached_property
     def _is_frozen(self) -> bool:
         """Whether there are forward convolutions without gradients."""
-        phase = self._calls.column("phase")
-        forward = (at for at in self._calls.products_of("convolution") if phase[at] in FORWARD)
-        return any(at not in self._gradient_of for at in forward)
+        calls, phase = self._calls, self._calls.column("phase")
+        tops = np.flatnonzero(calls.product & (calls.owner == np.arange(len(calls)))).tolist()
+        forward = {at for at in tops if phase[at] in FORWARD and kind_of_call(calls.names[at]) == "convolution"}
+        return bool(forward - self._gradient_of.keys())
 
     def _inside(self, at: int) -> tuple[str, ...]:
         """Names of the calls inside, each once."""
