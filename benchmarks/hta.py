@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from measure.trace.attribution.recording import Recording
+    from measure.trace.recording import Recording
 
 PEER = """
 import json, logging, resource, sys, time
@@ -66,8 +66,8 @@ def ours(path: Path) -> dict[str, Any]:
     """Read and attribute a file, in this process."""
     import numpy as np
 
-    from measure.trace.attribution.attribute import attribute
-    from measure.trace.readers import kineto
+    from measure.trace import kineto
+    from measure.trace.attribute import attribute
 
     begun = time.perf_counter()
     kernels = attribute(kineto.read(path)).kernels

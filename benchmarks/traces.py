@@ -4,7 +4,7 @@
 
 The recording is made up with numpy: training steps of 100 convolutions, each with the calls that torch 2.15 records
 around it (five forward on one thread, six backward on the engine's), two kernels each way, sequence numbers and forward
-threads, so that every rule of `measure/trace/attribution/attribute.py` has work to do. The result is checked before a
+threads, so that every rule of `measure/trace/attribute.py` has work to do. The result is checked before a
 time is told: every kernel found the call that launched it, every backward call its forward call.
 The file holds the same as a Kineto trace of torch 2.15, gzipped if its name ends in .gz; reading it runs in a process
 of its own, whose peak memory is told. `benchmarks/hta.py` has a peer read the same.
@@ -26,9 +26,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from measure.trace.attribution.attribute import attribute
-from measure.trace.attribution.recording import Recording, calls_table, kernels_table, ranges_table
-from measure.trace.readers import kineto
+from measure.trace import kineto
+from measure.trace.attribute import attribute
+from measure.trace.recording import Recording, calls_table, kernels_table, ranges_table
 
 OPERATIONS = 100
 """Convolutions in a step."""

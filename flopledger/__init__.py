@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
     from measure.profile.step_profile import profile_step
     from measure.step import StepCount, ceilings, count, footprint, register
-    from measure.trace.readers.read import read as read_trace
+    from measure.trace.read import read as read_trace
     from results.errors import Inconsistent, Unavailable
     from results.store.reading import read_run as load_run
     from runners.formula import StepFormulas, formula
@@ -74,7 +74,7 @@ _PLACES = {
     "peak": "analysis.devices.device_peak:peak",
     "peak_refusal": "analysis.devices.device_peak:peak_refusal",
     "profile_step": "measure.profile.step_profile:profile_step",
-    "read_trace": "measure.trace.readers.read:read",
+    "read_trace": "measure.trace.read:read",
     "register": "measure.step:register",
     "retain_freed_memory": "measure.device.malloc:retain_freed_memory",
 }

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from analysis.devices.peaks import Device
-    from analysis.ranks.summary import RanksReport, StepFlop
-    from analysis.ranks.timelines import Timeline
-    from measure.trace.attribution.recording import Recording
+    from analysis.rank_report import RanksReport, StepFlop
+    from analysis.rank_timelines import Timeline
+    from measure.trace.recording import Recording
     from reports.trace.timeline import Trace
 
 
@@ -68,9 +68,9 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 
     Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
     """
-    from analysis.ranks.summary import report_of
-    from analysis.ranks.timelines import by_rank
-    from measure.trace.ranks import rank_files, read_ranks
+    from analysis.rank_report import report_of
+    from analysis.rank_timelines import by_rank
+    from measure.trace.read import rank_files, read_ranks
 
     with as_mistake(ValueError, OSError):
         timelines = by_rank(read_ranks(rank_files(folder)))
@@ -80,8 +80,8 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 
 def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
-    from analysis.ranks.summary import StepFlop
-    from measure.trace.attribution.recording import of_process
+    from analysis.rank_report import StepFlop
+    from measure.trace.recording import of_process
     from reports.trace.rates import rates
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)

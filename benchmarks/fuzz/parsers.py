@@ -56,8 +56,8 @@ def _recording(path: Path) -> None:
 
 def _ranks(path: Path) -> None:
     """The input as two ranks of one run."""
-    from analysis.ranks.summary import report_of
-    from measure.trace.ranks import read_rank
+    from analysis.rank_report import report_of
+    from measure.trace.read import read_rank
     from reports.trace.ranks import ranks_document, ranks_text
 
     one = read_rank(path)

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from analysis.parallel.rank_grid import RankGrid, parse_plan
-from analysis.ranks.collectives import late_from
+from analysis.rank_report import late_from
 from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import variant
 from results.records.answers import ParallelStep, StepTime

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.operators.registry import PRODUCTS
-from analysis.ranks.timelines import length, spans
+from analysis.rank_timelines import length, spans
 from analysis.trace.calls import MISSING, UNNUMBERED, Missing
 from analysis.trace.operations import floating_dtype, is_product
 from cleaning.profile import FORWARD, CleanedProfile, mark_outside_step
@@ -108,7 +108,7 @@ class CleanedTrace:
 def clean(
     calls: pd.DataFrame, kernels: pd.DataFrame, missing: Sequence[Missing] = (), *, numbered: bool = True
 ) -> CleanedTrace:
-    """An attributed recording (columns of measure.trace.attribution.recording), cleaned.
+    """An attributed recording (columns of measure.trace.recording), cleaned.
 
     missing: what the recording is known to lack (`Recording.missing`). numbered: whether its calls are
     (`Recording.numbered`); if not, a row of `instances` without a name and count says so.

@@ -5,7 +5,7 @@ Whatever goes wrong (its exit code, its time, a report that is not there) is Una
 All of its files go to one folder, that of temporary files included; all that it started bears a mark in its environment
 and is ended with it. No torch is imported here.
 
-Not claimed: that what was exported can be read, which `measure.trace.readers.nsys` says; that options older than 2021.4
+Not claimed: that what was exported can be read, which `measure.trace.nsys` says; that options older than 2021.4
 work.
 """
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from analysis.ranks.collectives import CollectiveTotal
-from analysis.ranks.summary import RankRow, RanksReport
+from analysis.rank_report import CollectiveTotal, RankRow, RanksReport
 from reports.shared.html import PageVerdict, Section, document
 from reports.shared.html_tables import page_table
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong

@@ -30,7 +30,7 @@ from runners.cli.arguments import (
 from runners.cli.exits import Mistake, as_mistake
 
 if TYPE_CHECKING:
-    from measure.trace.attribution.recording import Recording
+    from measure.trace.recording import Recording
 
 
 WORDS = ("input", "batch", "frozen", "checkpoint")
@@ -186,8 +186,8 @@ def read_recording(path: Path, part: Callable[[Recording], Recording] | None = N
 
     part: what of it is wanted, as a recording that is not yet attributed; None: all.
     """
-    from measure.trace.attribution.attribute import attribute
-    from measure.trace.readers.read import read
+    from measure.trace.attribute import attribute
+    from measure.trace.read import read
 
     with as_mistake(ValueError):
         recording = read(path)

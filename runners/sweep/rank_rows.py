@@ -42,7 +42,7 @@ from runners.workers.devices import Place, ProbeResult, WindowEnergy
 from runners.workers.pool import WorkerFault
 
 if TYPE_CHECKING:
-    from analysis.ranks.summary import RanksReport
+    from analysis.rank_report import RanksReport
     from runners.sweep.rank_task import RankMeasurement
 
 PATIENCE_S = 60.0
@@ -242,9 +242,9 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
 
 def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
     """What the recordings say together, or why nothing."""
-    from analysis.ranks.summary import report_of
-    from analysis.ranks.timelines import by_rank
-    from measure.trace.ranks import read_rank
+    from analysis.rank_report import report_of
+    from analysis.rank_timelines import by_rank
+    from measure.trace.read import read_rank
 
     if len(recordings) < 2:
         return None, ""

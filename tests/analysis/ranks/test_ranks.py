@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.ranks.collectives import match_collectives, straggler_of, waits_of
-from analysis.ranks.summary import StepFlop, report_of, shifted
-from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, breakdown_of, by_rank, length, union
+from analysis.rank_report import StepFlop, match_collectives, report_of, shifted, straggler_of, waits_of
+from analysis.rank_timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, breakdown_of, by_rank, length, union
 
 MS = 1_000_000
 

@@ -21,8 +21,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
 
 from cleaning.trace.clean import CleanedTrace, clean
-from measure.trace.attribution.attribute import attribute
-from measure.trace.readers.read import read
+from measure.trace.attribute import attribute
+from measure.trace.read import read
 from runners import trace
 from tests.support.nets.small_steps import Calls
 

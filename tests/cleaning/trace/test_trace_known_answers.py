@@ -15,9 +15,9 @@ import pytest
 import flopledger
 from analysis.trace.kernel_names import fft_tiles
 from cleaning.trace.clean import STATES, CleanedTrace, clean
-from measure.trace.attribution.attribute import attribute
-from measure.trace.attribution.recording import Recording
-from measure.trace.readers.read import read
+from measure.trace.attribute import attribute
+from measure.trace.read import read
+from measure.trace.recording import Recording
 
 TUNED = "pyprof_prof_r50_v100_autotune_firstiter_raw.csv"
 

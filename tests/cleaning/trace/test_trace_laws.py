@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
-from measure.trace.attribution.recording import KERNEL_COLUMNS
+from measure.trace.recording import KERNEL_COLUMNS
 from tests.support.made_up_operations.made_up_kernels import (
     AMPERE,
     DGRAD,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from measure.trace.readers import nsys
-from measure.trace.readers.read import read
+from measure.trace import nsys
+from measure.trace.read import read
 from tests.measure.trace.made_up_dicts import FUNCTIONAL, line
 from tests.measure.trace.made_up_files import cuda_trace, event, step, write
 

@@ -15,9 +15,9 @@ from cleaning.reconcile.run import build
 from cleaning.trace.clean import clean_recording
 from measure.profile.recording import Profile, profile_step
 from measure.timing.clocks import CpuClock
-from measure.trace.attribution.phases import OWN_STEP, last_step
-from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
-from measure.trace.readers.read import read
+from measure.trace.phases import OWN_STEP, last_step
+from measure.trace.read import read
+from measure.trace.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from results.records.counts import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run

@@ -10,10 +10,10 @@ import pandas as pd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from measure.trace.attribution.attribute import attribute
-from measure.trace.attribution.nesting import NODE, OPERATOR
-from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
-from measure.trace.readers import kineto
+from measure.trace import kineto
+from measure.trace.attribute import attribute
+from measure.trace.nesting import NODE, OPERATOR
+from measure.trace.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from results.records.rows import PHASES
 
 DATA = Path(__file__).parents[2] / "data"

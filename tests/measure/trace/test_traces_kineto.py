@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS
-from measure.trace.readers import json_events, kineto
-from measure.trace.readers.kernels import with_launches
-from measure.trace.readers.read import READERS, detect
+from measure.trace import json_events, kineto
+from measure.trace.kernels import with_launches
+from measure.trace.read import READERS, detect
+from measure.trace.recording import CALL_COLUMNS, KERNEL_COLUMNS
 from tests.measure.trace.made_up_files import cuda_trace, event, write
 
 DATA = Path(__file__).parents[2] / "data"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from measure.trace.attribution.attribute import attribute
-from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
-from measure.trace.readers import nsys, nvtx_ranges
-from measure.trace.readers.pyprof_arguments import literal
-from measure.trace.readers.read import detect
+from measure.trace import nsys, nvtx_ranges
+from measure.trace.attribute import attribute
+from measure.trace.pyprof_arguments import literal
+from measure.trace.read import detect
+from measure.trace.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
 from tests.measure.trace.made_up_files import step
 from tests.support.made_up_operations.nsys_export import ENGINE, MAIN, PROCESS, TABLES, Export
 

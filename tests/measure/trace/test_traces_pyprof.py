@@ -13,9 +13,9 @@ import pytest
 from analysis.trace.calls import Missing
 from analysis.trace.operations import product_flop
 from cleaning.trace.clean import clean
-from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
-from measure.trace.readers import pyprof, pyprof_arguments
-from measure.trace.readers.read import detect
+from measure.trace import pyprof, pyprof_arguments
+from measure.trace.read import detect
+from measure.trace.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
 from results.errors import Unavailable
 from results.records.counts import ProfiledOperation
 from tests.measure.trace.made_up_dicts import DICT_LINES, FIRST, FUNCTIONAL, line

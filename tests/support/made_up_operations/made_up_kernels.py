@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
+from measure.trace.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
 from tests.support.recordings.recordings import Tensor
 
 US = 1000

@@ -14,8 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from analysis.trace.operations import is_product
 from cleaning.trace.clean import CleanedTrace, clean
-from measure.trace.attribution.attribute import attribute
-from measure.trace.readers.read import read
+from measure.trace.attribute import attribute
+from measure.trace.read import read
 from results.records.counts import OperationInstance
 
 Event = dict[str, Any]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from measure.trace.ranks import rank_files, read_rank
-from measure.trace.readers import nsys
+from measure.trace import nsys
+from measure.trace.read import rank_files, read_rank
 from runners import trace
 from tests.support.fakes.commands import running
 from tests.support.made_up_operations.nsys_export import PROCESS, Export

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from measure.trace.ranks import rank_files, read_rank
+from measure.trace.read import rank_files, read_rank
 from tests.support.recordings import record_ranks
 
 RANKS = Path(__file__).parents[3] / "data" / "ranks"

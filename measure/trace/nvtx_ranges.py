@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution.nesting import NODE, OPERATOR
-from measure.trace.attribution.recording import (
+from measure.trace.kineto import ANNOTATION
+from measure.trace.nesting import NODE, OPERATOR
+from measure.trace.pyprof_arguments import Arguments, call_name, literal, of_marker, operator
+from measure.trace.recording import (
     calls_in_order,
     calls_table,
     objects,
@@ -30,8 +32,6 @@ from measure.trace.attribution.recording import (
     ranges_table,
     sizes_of,
 )
-from measure.trace.readers.kineto import ANNOTATION
-from measure.trace.readers.pyprof_arguments import Arguments, call_name, literal, of_marker, operator
 
 _SEQUENCE, _STASHED = ", seq = ", ", stashed seq="
 _OP_ID = ", op_id = "

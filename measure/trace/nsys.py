@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution.recording import Recording, kernels_in_order, kernels_table, objects
-from measure.trace.readers.kernels import collective_of, device_names, lacks, with_launches
-from measure.trace.readers.nvtx_ranges import calls_and_ranges, process_of, thread_of
+from measure.trace.kernels import collective_of, device_names, lacks, with_launches
+from measure.trace.nvtx_ranges import calls_and_ranges, process_of, thread_of
+from measure.trace.recording import Recording, kernels_in_order, kernels_table, objects
 from results.limits import beyond, check_regular, limit, unpack
 
 HOW_TO_RECORD = (

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution.nesting import Flags, ints
+from measure.trace.nesting import Flags, ints
 
 LAUNCH = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 """In the names of calls that put something on a device: cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel,

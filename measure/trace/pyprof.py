@@ -19,9 +19,8 @@ from typing import Any
 
 from analysis.trace.calls import Missing
 from analysis.trace.operations import is_product
-from measure.trace.attribution.nesting import NODE
-from measure.trace.attribution.recording import Recording, calls_table, kernels_table
-from measure.trace.readers.pyprof_arguments import (
+from measure.trace.nesting import NODE
+from measure.trace.pyprof_arguments import (
     LINEAR,
     Arguments,
     call_name,
@@ -31,7 +30,8 @@ from measure.trace.readers.pyprof_arguments import (
     of_marker,
     of_params,
 )
-from measure.trace.readers.pyprof_rows import HOW_TO_MAKE, NOTHING, PyprofRow, read_rows
+from measure.trace.pyprof_rows import HOW_TO_MAKE, NOTHING, PyprofRow, read_rows
+from measure.trace.recording import Recording, calls_table, kernels_table
 
 
 @dataclass(slots=True)

@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.trace.operations import is_product
-from measure.trace.attribution.nesting import Flags, Ints, ints, lanes, latest
-from measure.trace.attribution.recording import Recording, ranges_in_order
+from measure.trace.nesting import Flags, Ints, ints, lanes, latest
+from measure.trace.recording import Recording, ranges_in_order
 from results.records.rows import PHASES
 
 OWN = "flopledger."

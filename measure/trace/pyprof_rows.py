@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from measure.trace.attribution.nesting import NODE
-from measure.trace.readers.json_events import open_text
-from measure.trace.readers.pyprof_arguments import LINEAR, literal
+from measure.trace.json_events import open_text
+from measure.trace.nesting import NODE
+from measure.trace.pyprof_arguments import LINEAR, literal
 from results.limits import beyond, limit
 
 HOW_TO_MAKE = (

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from analysis.trace.calls import Missing
 from analysis.trace.operations import is_product
-from measure.trace.attribution import nesting, phases
-from measure.trace.attribution.nesting import (
+from measure.trace import nesting, phases
+from measure.trace.nesting import (
     FORWARD_ONLY,
     NODE,
     OPERATOR,
@@ -32,8 +32,8 @@ from measure.trace.attribution.nesting import (
     makers,
     starting_at,
 )
-from measure.trace.attribution.phases import before_step
-from measure.trace.attribution.recording import Recording, calls_in_order, kernels_in_order, kernels_table
+from measure.trace.phases import before_step
+from measure.trace.recording import Recording, calls_in_order, kernels_in_order, kernels_table
 
 LAUNCHES_NOTHING = frozenset(
     f"aten::{name}"

@@ -29,8 +29,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution.nesting import ints
-from measure.trace.attribution.recording import (
+from measure.trace.json_events import HOW_TO_RECORD, MORE, events, to_ns
+from measure.trace.kernels import NAMED, ON_HOST, Collective, collective_of, device_names, lacks, with_launches
+from measure.trace.nesting import ints
+from measure.trace.recording import (
     LAUNCH_PLACES,
     Recording,
     calls_in_order,
@@ -45,8 +47,6 @@ from measure.trace.attribution.recording import (
     sizes_of,
     table,
 )
-from measure.trace.readers.json_events import HOW_TO_RECORD, MORE, events, to_ns
-from measure.trace.readers.kernels import NAMED, ON_HOST, Collective, collective_of, device_names, lacks, with_launches
 from results.process import collector_off
 from results.text_files import counted
 
