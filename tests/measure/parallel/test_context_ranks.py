@@ -120,7 +120,7 @@ def check_ranks(folder, world):
         ledger = found(f"cp={world}", 2, causal, balanced)
         for rank in range(world):
             rows = json.loads((folder / f"{name}-{rank}.json").read_text())
-            work = ledger.work(ledger.grid.coordinates(rank))
+            work = ledger.works[ledger.grid.coordinates(rank)]
             predicted = Counter()
             for each in work.collectives:
                 if each.kind != "all_reduce":  # the step has no replicas
@@ -159,7 +159,7 @@ def test_real_processes_have_the_gradients_of_one_and_the_predicted_work_under_t
             assert len(errors[plan]) == ([5, 7][rank // (world // 2)] if "pp" in plan else 12), (plan, rank)
             assert max(errors[plan].values()) < 1e-5, (plan, rank, errors[plan])
             rows = json.loads((tmp_path / f"{plan}-{rank}.json").read_text())
-            work = ledger.work(ledger.grid.coordinates(rank))
+            work = ledger.works[ledger.grid.coordinates(rank)]
             flop = executed_flop(rows) + executed_attention(rows)
             assert flop == work.total("forward", "backward"), (plan, rank)
             # as `executed_messages` has what ran
