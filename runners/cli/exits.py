@@ -67,19 +67,14 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM came: what was measured is kept, as after Ctrl-C."""
 
 
-class as_mistake:
+@contextlib.contextmanager
+def as_mistake(*kinds: type[Exception], about: str = "") -> Iterator[None]:
     """Around what raises exceptions of these kinds for what the caller asked: they become a Mistake. about: the words
     before theirs, such as "--at: "."""
-
-    def __init__(self, *kinds: type[Exception], about: str = "") -> None:
-        self._kinds, self._about = kinds, about
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
-        if isinstance(fault, self._kinds):
-            raise Mistake(f"{self._about}{fault}") from fault
+    try:
+        yield
+    except kinds as fault:
+        raise Mistake(f"{about}{fault}") from fault
 
 
 def debugging() -> bool:
