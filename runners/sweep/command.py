@@ -1,7 +1,7 @@
 """`python -m runners.sweep`: what utilization does training reach here, over models × batch sizes × precisions?
 
 Parses (`options.py`), asks a worker what the device is, plans the grid, and collects it into a run directory that
-a later session can go on with. The parent process imports no torch. Exit codes: 0 all cells measured, 1 some cells
+a later session can go on with. The parent process imports no torch, but for the store of torchrun. Exit codes: 0 all cells measured, 1 some cells
 failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 143 SIGTERM.
 """
 

@@ -8,14 +8,14 @@ Every rank but the first one follows (`follow`): it looks at its device, does it
 It reads no options, prints nothing and keeps no file. It ends with 0 when the first rank says so, and with 130 or 143
 when torchrun ends it.
 
-They speak by keys and values in the store that torchrun keeps (`Exchange`). It is torch's, so a process of its own
-talks to it (`Worker`), because the one that keeps the rows has no torch. Not claimed: secrecy. Whoever reaches
-torchrun's store is one of the ranks.
+They speak by keys and values in the store that torchrun keeps (`Exchange`), which is torch's. Not claimed: secrecy.
+Whoever reaches torchrun's store is one of the ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import signal
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 4 << 20
 """Of a value: torch's store takes 8 MiB at once."""
 
-POLL_S = 5.0
+POLL_S = 0.2
 ANSWER_S = 60.0
-FOREVER_S = 1e9
 
 GRACE_S = 10.0
 """Between a rank's fault and the end of those that have not answered since."""
@@ -78,12 +77,12 @@ class LostExchange(Exception):
 
 
 class Exchange:
-    """Values by key, for all ranks. One thread at a time. Each method raises LostExchange where there is no store."""
+    """Values by key, for all ranks, of any thread. Each method raises LostExchange where there is no store."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._worker = Worker("exchange")
         self._torchrun, self.lost = os.getppid(), ""
+        self._store: Any = None
 
     @property
     def is_orphaned(self) -> bool:
@@ -92,76 +91,44 @@ class Exchange:
 
     def put(self, key: str, value: Any) -> None:
         """Keep a value under a key that has none."""
-        self._call("store_value", key, pickle.dumps(value))
+        content = pickle.dumps(value)
+        starts = range(0, len(content), CHUNK_BYTES)
+        with self._found() as store:
+            for index, start in enumerate(starts):
+                store.set(f"{key}#{index}", content[start : start + CHUNK_BYTES])
+            store.set(key, str(len(starts)))
 
-    def take(self, key: str, within_s: float = FOREVER_S) -> Any:
+    def take(self, key: str, within_s: float = math.inf) -> Any:
         """The value of a key, when there is one; None where none came in time."""
-        while within_s > 0:
-            found = self._call("stored_value", key, min(POLL_S, within_s))
-            if found is not None:
-                return pickle.loads(found)
-            within_s -= POLL_S
-        return None
+        until_s = time.monotonic() + within_s
+        while not self.is_there(key):
+            if time.monotonic() > until_s:
+                return None
+            time.sleep(POLL_S)
+        with self._found() as store:
+            return pickle.loads(b"".join(store.get(f"{key}#{index}") for index in range(int(store.get(key)))))
 
     def is_there(self, key: str) -> bool:
         """Whether a key has a value now."""
-        return bool(self._call("is_stored", key))
+        with self._found() as store:
+            return bool(store.check([key]))
 
-    def close(self) -> None:
-        """Ends the process that talks to the store."""
-        self._worker.stop()
+    @contextlib.contextmanager
+    def _found(self) -> Iterator[Any]:
+        """torchrun's store, our keys in it apart from others'."""
+        from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-    def _call(self, task: str, *arguments: Any) -> Any:
         self.lost = self.lost or (KILLED if self.is_orphaned else "")
         if self.lost:  # asking again would take as long again
             raise LostExchange(self.lost)
-        answer = self._worker.call(f"{__name__}:{task}", self.place.address, *arguments, timeout_s=POLL_S + ANSWER_S)
-        if isinstance(answer, WorkerFault):
-            self.lost = answer.reason.partition("; it printed")[0]
-            raise LostExchange(self.lost)
-        return answer
-
-
-_STORES: dict[tuple[str, int], Any] = {}
-"""Of the process that talks to the store."""
-
-
-def store_value(address: tuple[str, int], key: str, value: bytes) -> None:
-    """A worker's task."""
-    store = _store(address)
-    parts = [value[start : start + CHUNK_BYTES] for start in range(0, len(value), CHUNK_BYTES)]
-    for index, part in enumerate(parts):
-        store.set(f"{key}#{index}", part)
-    store.set(key, str(len(parts)))
-
-
-def stored_value(address: tuple[str, int], key: str, within_s: float) -> bytes | None:
-    """A worker's task."""
-    from torch.distributed import DistNetworkError, DistStoreError
-
-    store = _store(address)
-    try:
-        store.wait([key], timedelta(seconds=within_s))
-    except DistNetworkError:
-        raise
-    except DistStoreError:
-        return None
-    return b"".join(store.get(f"{key}#{index}") for index in range(int(store.get(key))))
-
-
-def is_stored(address: tuple[str, int], key: str) -> bool:
-    """A worker's task."""
-    return bool(_store(address).check([key]))
-
-
-def _store(address: tuple[str, int]) -> Any:
-    """torchrun's store, our keys in it apart from others'."""
-    from torch._C._distributed_c10d import PrefixStore, TCPStore
-
-    if address not in _STORES:
-        store = TCPStore(*address, is_master=False, timeout=timedelta(seconds=ANSWER_S))
-        _STORES[address] = PrefixStore("flopledger", store)
-    return _STORES[address]
+        try:
+            if self._store is None:
+                store = TCPStore(*self.place.address, is_master=False, timeout=timedelta(seconds=ANSWER_S))
+                self._store = PrefixStore("flopledger", store)
+            yield self._store
+        except RuntimeError as fault:  # what torch raises of the network
+            self.lost = str(fault).partition("\n")[0]
+            raise LostExchange(self.lost) from fault
 
 
 @dataclass(frozen=True)
@@ -310,7 +277,6 @@ def follow(place: Place) -> int:
         return FAILED
     finally:
         worker.stop()
-        exchange.close()
 
 
 def _follow(exchange: Exchange, worker: Worker) -> int:

@@ -88,7 +88,6 @@ class RankExecutor(Local):
         with contextlib.suppress(LostExchange):
             if self._peers is not None:
                 self._peers.order(None)
-        self._exchange.close()
 
 
 class RankSession(Session):
