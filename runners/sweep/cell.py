@@ -10,9 +10,10 @@ import contextlib
 import gc
 import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
@@ -26,6 +27,7 @@ from measure.ceiling.core_peaks import issue_rows
 from measure.ceiling.machine import copies_and_launches
 from measure.device import apply_precision, cpu_identity, product_instructions
 from measure.device.malloc import extend_heap, retain_freed_memory
+from measure.operations.fake_results import built_on_meta
 from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
 from measure.timing.clocks import clock_for
@@ -33,15 +35,16 @@ from measure.timing.disturbance import SUSPENDED, WARNING, page_fault_warning
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import CeilingBlocks, CeilingKernel, step_time_warning
-from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, step_time_s
+from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, total_s
 from results.errors import Unavailable
-from results.records.cell import Ceiling, Cell, Parameters, Run, Sample
+from results.records.cell import Ceiling, Cell, Parameters, Run
+from results.records.counts import Operation
 from results.records.rows import RETAIN
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
 from runners.sweep.models import factory_of
 from runners.sweep.plan import tasks
-from runners.workers.any_model import Batches, hyper_of_cell, in_layout
+from runners.workers.any_model import LARGEST_REAL, Batches, hyper_of_cell, in_layout
 from runners.workers.pool import classify, send_message
 from workloads.catalogue.base import Batch, Workload
 from workloads.training.step import ScheduledStep, TrainingStep, optimizer_of
@@ -76,18 +79,13 @@ def ceilings(
     set_malloc(malloc)
     memory = copies_and_launches(device, MEMORY_RATIO * budget_s)  # first: it warms the device up
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
-    rows += _core_rows(rows[0], PRECISIONS[precision], budget_s) if device == "cpu" else []
+    if device == "cpu":  # its cores in the units of the precision, and in fp32, which runs what autocast leaves there
+        policy, threads = PRECISIONS[precision], torch.get_num_threads()
+        blank = Ceiling(sitting=sitting, device=device, precision=precision, unit="", operation="", shape="")
+        units = (policy.matmul_unit, policy.convolution_unit, "fp32")
+        rows += issue_rows(blank, units, threads, min(MOST_ISSUE_S, ISSUE_RATIO * budget_s))
     rows += [replace(row, sitting=sitting, precision=precision) for row in memory]
     return [replace(row, malloc=malloc) for row in rows]
-
-
-def _core_rows(first: Ceiling, policy: Precision, budget_s: float) -> list[Ceiling]:
-    """Cores in the units of a precision, and in fp32, which runs what autocast leaves there; beyond the budget."""
-    blank = Ceiling(
-        sitting=first.sitting, device=first.device, precision=first.precision, unit="", operation="", shape=""
-    )
-    units = (policy.matmul_unit, policy.convolution_unit, "fp32")
-    return issue_rows(blank, units, torch.get_num_threads(), min(MOST_ISSUE_S, ISSUE_RATIO * budget_s))
 
 
 def reference_trace(cell: Cell) -> OperationTable:
@@ -96,7 +94,7 @@ def reference_trace(cell: Cell) -> OperationTable:
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
     try:
-        found = trace(lambda mode: _traced_parts(cell, mode))
+        found = trace(lambda mode: _traced_parts(cell, _workload(cell), mode))
     except RuntimeError as fault:
         if classify(fault).status != "crashed":
             raise
@@ -105,12 +103,25 @@ def reference_trace(cell: Cell) -> OperationTable:
     return OperationTable(found.operations, found.storages, found.notes)
 
 
-def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
+def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
+    """The operations of one step of SGD on fake tensors; on real ones where those cannot run it and the batch is small.
 
-    workload = _workload(cell)
+    Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
+    """
+    cell = Cell(model=workload.name, batch_size=batch_size, device="cpu")
+
+    def parts(mode: FakeMode | None) -> StepParts:
+        if mode is None and batch_size > LARGEST_REAL:
+            raise Unavailable("fake tensors cannot run a step, a real one is too large")
+        return _traced_parts(cell, workload, mode)
+
+    return trace(parts).operations
+
+
+def _traced_parts(cell: Cell, workload: Workload, mode: FakeMode | None) -> StepParts:
     torch.manual_seed(cell.seed)  # what data decides (detection) repeats
-    with torch.device("cpu" if mode is None else "meta"):
-        model = workload.build(**workload.hyper)
+    build = partial(workload.build, **workload.hyper)
+    model = build() if mode is None else built_on_meta(build)
     _lay_out(cell, model)
     model = model if mode is None else to_fake(model, mode)
     with contextlib.nullcontext() if mode is None else mode:
@@ -203,7 +214,8 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     if wrong:
         return measured
     if protocol.works:
-        step_s = _step_s(measured.blocks)
+        timed = [block for block in measured.blocks if block.part == "measure"]
+        step_s = total_s(timed) / sum(block.steps for block in timed)
         _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
     return measured
 
@@ -268,12 +280,6 @@ def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:
     finally:
         if (work, profiled) == tasks(_LEFT[0].protocol.works)[-1]:
             _LEFT.clear()
-
-
-def _step_s(blocks: Iterable[Sample]) -> float:
-    """The mean time of a step over the measured blocks."""
-    timed = [block for block in blocks if block.part == "measure"]
-    return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
 
 
 def time_cell(

@@ -1,17 +1,16 @@
 """`python -m runners.sweep`: what utilization does training reach here, over models × batch sizes × precisions?
 
 Parses (`options.py`), asks a worker what the device is, plans the grid, and collects it into a run directory that
-a later session can go on with. The parent process imports no torch, but for the store of torchrun. Exit codes: 0 all cells measured, 1 some cells
-failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 143 SIGTERM.
+a later session can go on with. The parent process imports no torch, but under torchrun, for its store. Exit codes: 0
+all cells measured, 1 some cells failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 143
+SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import datetime
-import io
 import os
 import shlex
 import shutil
@@ -60,16 +59,15 @@ LACKING = "its rows say why, --resume --retry failed measures those cells again"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
-    place = place_of(os.environ)
+    words, place = list(sys.argv[1:] if arguments is None else arguments), place_of(os.environ)
     if place is not None and place.rank:
         from runners.sweep.rank_peers import follow
 
-        return 0 if _asks_for_help(arguments) else follow(place)
+        return 0 if {"-h", "--help"} & set(words) else follow(place)  # wrong options end the first rank, and so all
     made = parser()
-    options = made.parse_args(arguments)
+    options = made.parse_args(words)
     options.begun = False  # whether there is a directory that --resume goes on with
-    command = shlex.join([*shlex.split("python -m runners.sweep"), *(sys.argv[1:] if arguments is None else arguments)])
-
+    command = shlex.join(["python", "-m", "runners.sweep", *words])
     signal.signal(signal.SIGTERM, _terminated)
     try:
         return _sweep(options, command)
@@ -86,22 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
         say(f"error: {fault}; {_what_is_left(options)}")
         return UNWRITABLE
-    except Terminated:
+    except KeyboardInterrupt as end:
         say(f"stopped; {_what_is_left(options)}")
-        return TERMINATED
-    except KeyboardInterrupt:
-        say(f"stopped; {_what_is_left(options)}")
-        return INTERRUPTED
-
-
-def _asks_for_help(arguments: Sequence[str] | None) -> bool:
-    """Whether the first rank only answers these words, as it does --help, and orders nothing."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            parser().parse_args(arguments)
-        except SystemExit as left:
-            return not left.code
-    return False
+        return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
 
 
 def _terminated(_signal: int, _frame: object) -> None:
@@ -196,13 +181,25 @@ def _sweep_on(
     return FAILED if failed or any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned) else 0
 
 
-def _checked(asked: Grid, probed: ProbeResult) -> Grid:
-    """A grid that can be measured, with its batches. Raises ValueError for one that cannot."""
-    _check_models(asked)
-    grid = _with_batches(asked, probed)
+def _checked(grid: Grid, probed: ProbeResult) -> Grid:
+    """A grid that can be measured, with its batches. Raises ValueError, one line, for one that cannot: a model of one's
+    own, of a library or of a file that cannot be built, images that cannot be read, or fewer than are asked for."""
+    for model in grid.models:
+        cell = cell_of(grid, model, 1, "fp32")
+        if not sweep_models.is_own(cell):
+            passing(f"{model}: building it once")
+            ask_once("runners.sweep.models:buildable", model, hyper_of_cell(cell))
+            passing("")
+    if grid.auto:
+        from runners.sweep import auto_batches
+
+        grid = auto_batches.with_batches(grid, probed)
+        for line in auto_batches.plan_lines(grid.auto):
+            say(line)
     check(grid)
     _check_compiler(grid)
-    _check_data(grid)
+    if grid.data != "synthetic":
+        check_images(grid, ask_once("runners.workers.any_model:images", grid.data))
     return grid
 
 
@@ -224,18 +221,6 @@ def _say_what_is_left(planned: Sequence[Cell], todo: Sequence[Cell], asked: Sequ
             f"{len(todo)} cells to measure: {len(todo) - owed} that these options ask for, then {owed} that earlier "
             "sessions of this run asked for and left"
         )
-
-
-def _with_batches(grid: Grid, probed: ProbeResult) -> Grid:
-    """The grid with the batches that fit, where it is asked for those. Raises ValueError if nobody can say which do."""
-    if not grid.auto:
-        return grid
-    from runners.sweep import auto_batches
-
-    made = auto_batches.with_batches(grid, probed)
-    for line in auto_batches.plan_lines(made.auto):
-        say(line)
-    return made
 
 
 def _collect(
@@ -280,23 +265,6 @@ def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.whic
     compiler = os.environ.get("CXX", "g++")
     if any(grid.compile) and grid.device == "cpu" and which(compiler.partition(" ")[0]) is None:
         raise ValueError(f"--compile: expected a C++ compiler, found no {compiler}: install one, or name it in CXX")
-
-
-def _check_data(grid: Grid) -> None:
-    """Raises ValueError for images that cannot be read, or fewer than are asked for."""
-    if grid.data != "synthetic":
-        check_images(grid, ask_once("runners.workers.any_model:images", grid.data))
-
-
-def _check_models(grid: Grid) -> None:
-    """Raises ValueError, one line, for a model of one's own, of a library or of a file that cannot be built."""
-    for model in grid.models:
-        cell = cell_of(grid, model, 1, "fp32")
-        if not sweep_models.is_own(cell):
-            passing(f"{model}: building it once")
-            sizes = hyper_of_cell(cell)
-            ask_once("runners.sweep.models:buildable", model, sizes)
-            passing("")
 
 
 def _store(

@@ -20,35 +20,24 @@ from runners.cli.arguments import choice_error
 from runners.cli.exits import as_mistake
 from runners.workers.any_model import hyper_of_cell
 from workloads.catalogue.catalogue import ENTRIES, factory
-from workloads.catalogue.entries import Entry
-from workloads.catalogue.model_names import CODE, Spec, check, model_digest, parse_shapes
-
-
-def catalogue_entry(model: str) -> Entry | None:
-    """What the catalogue knows of a model; None for any other form."""
-    return ENTRIES.get(model)
+from workloads.catalogue.model_names import CODE, check, model_digest, parse_shapes
 
 
 def check_model(model: str, inputs: str, batch_maker: str) -> None:
     """Raises ValueError, one line, for a model or an input that cannot be what it says."""
     with as_mistake(Unavailable):
-        spec = _spec_of(model)
+        try:
+            spec = check(model)
+        except ValueError as fault:
+            if model.isidentifier():
+                raise ValueError(choice_error("model", model, ENTRIES)) from fault
+            raise
         if batch_maker and spec.form in CODE:
             check(batch_maker)
         elif batch_maker:
             raise ValueError(f"--batch: {model} makes its own batches; it goes with file.py:function")
         if inputs:
             parse_shapes(inputs)
-
-
-def _spec_of(model: str) -> Spec:
-    """What a model's name says. Raises ValueError, for a plain name with those of the catalogue."""
-    try:
-        return check(model)
-    except ValueError as fault:
-        if model.isidentifier():
-            raise ValueError(choice_error("model", model, ENTRIES)) from fault
-        raise
 
 
 def digests(models: Iterable[str]) -> dict[str, str]:
@@ -105,30 +94,23 @@ class Counts:
 
     def of(self, cell: Cell) -> list[FlopCount]:
         """The counters' rows at small batches and at the cell's own; no workload is counted twice."""
-        from measure.counters.isolation import extrapolate
+        from measure.counters.isolation import count_isolated, extrapolate
 
         rows: list[FlopCount] = []
+        workload, own = _workload(cell), _batches(cell)
         for counter in cell.counters:
-            counted = self._by(counter, cell)
+            key = digest([counter, workload])
+            before = self._counted.setdefault(key, set())
+            if batches := sorted(self._batches[workload] - before):
+                sizes, built_by = hyper_of_cell(cell), factory_of(cell)
+                found = count_isolated(counter, cell.model, sizes, batches, TIMEOUT_S, factory=built_by)
+                self._rows.setdefault(key, []).extend(found)
+                before.update(batches)
+            counted = [row for row in self._rows[key] if row.batch_size in own]
             rows += counted
             if all(row.batch_size != cell.batch_size for row in counted):
                 rows += extrapolate(counted, cell.batch_size)
         return rows
-
-    def _by(self, counter: str, cell: Cell) -> list[FlopCount]:
-        """One counter's rows for a cell, counted together with what the other cells of its workload ask for."""
-        from measure.counters.isolation import count_isolated
-
-        workload = _workload(cell)
-        key = digest([counter, workload])
-        before = self._counted.setdefault(key, set())
-        if batches := sorted(self._batches[workload] - before):
-            self._rows.setdefault(key, []).extend(
-                count_isolated(counter, cell.model, hyper_of_cell(cell), batches, TIMEOUT_S, factory=factory_of(cell))
-            )
-            before.update(batches)
-        mine = _batches(cell)
-        return [row for row in self._rows[key] if row.batch_size in mine]
 
 
 def _workload(cell: Cell) -> str:

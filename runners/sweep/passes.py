@@ -67,6 +67,11 @@ class Subject:
         """What marks its steps and works for a profiler around it."""
         return Ranges(enabled=self.cell.device.startswith("cuda"))
 
+    @property
+    def left_s(self) -> float:
+        """What is left of the cell's limit."""
+        return self.protocol.limit_s - (self.clock.wall_s() - self.began_s)
+
 
 def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
     """One task of `plan.tasks`; a work that could not be timed is not profiled."""
@@ -77,14 +82,21 @@ def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
         if work == "epoch":
             _run_epoch(subject, found)
         else:
-            _check_time(subject, work)
+            share = images_of(subject.cell, work) / subject.cell.batch_size
+            needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, subject.left_s
+            if needed_s > left_s:  # as far as its size tells, it would not end before the cell is killed
+                raise Unavailable(
+                    f"left out: it takes about {needed_s:.0f} s, and of the cell's limit {left_s:.0f} s are left"
+                )
             make = steps(subject, work)
             if profiled:
                 _profile(subject, work, make(subject.model), found)
             else:
                 subject.times_s[work] = _time(subject, work, make(subject.step.model), found)
-    if found.unprofiled:
-        _free(subject.cell)
+    if found.unprofiled:  # what a step that ran out of memory held: its exception, whose frames hold it, is gone
+        gc.collect()
+        if subject.cell.device.startswith("cuda"):
+            torch.cuda.empty_cache()
     subject.unprofiled.update(found.unprofiled)
     return found
 
@@ -101,14 +113,6 @@ def _costing_only(work: str, findings: WorkFindings) -> Iterator[None]:
         findings.unprofiled[work] = what.reason
 
 
-def _free(cell: Cell) -> None:
-    """What a step that ran out of memory held is free before the next work begins. Its exception must be gone by then:
-    the frames of its traceback hold the step's tensors."""
-    gc.collect()
-    if cell.device.startswith("cuda"):
-        torch.cuda.empty_cache()
-
-
 def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
     own = work == "batch"
@@ -121,7 +125,9 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
 
 def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
-    protocol = _in_time(subject, subject.protocol.for_pass())
+    protocol = subject.protocol.for_pass()
+    share = min(1.0, 0.5 * max(0.0, subject.left_s) / protocol.longest_s)  # half of it is for the works that follow
+    protocol = replace(protocol, cap_s=protocol.cap_s * share, warm_cap_s=protocol.warm_cap_s * share)
     ranged = subject.ranges.step(step)
     warm = warm_up(ranged, subject.clock, protocol)
     timing = measure_blocks(ranged, subject.clock, protocol, warm.step_s)
@@ -162,7 +168,7 @@ def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
     if rest and "last" not in subject.times_s:
         raise Unavailable(f"the time of its last batch of {rest} is not known: {subject.unprofiled['last']}")
     expected_s = whole * subject.step_s + (subject.times_s["last"] if rest else 0.0)
-    if expected_s >= min(subject.protocol.epoch_cap_s, _left_s(subject)):
+    if expected_s >= min(subject.protocol.epoch_cap_s, subject.left_s):
         return
     step = subject.step.on(subject.batches.epoch(cell.epoch_images, cell.batch_size))
     ranged = subject.ranges.step(step)
@@ -175,24 +181,6 @@ def segments(whole: int, partial: bool) -> list[int]:
     lengths = [whole // count + (index < whole % count) for index in range(count)]
     lengths[-1] += partial
     return lengths
-
-
-def _check_time(subject: Subject, work: str) -> None:
-    """Raises Unavailable for a work that would not end before the cell is killed, as far as its size tells."""
-    share = images_of(subject.cell, work) / subject.cell.batch_size
-    needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, _left_s(subject)
-    if needed_s > left_s:
-        raise Unavailable(f"left out: it takes about {needed_s:.0f} s, and of the cell's limit {left_s:.0f} s are left")
-
-
-def _in_time(subject: Subject, protocol: Protocol) -> Protocol:
-    """The protocol with caps that leave half of what is left to the works that follow."""
-    share = min(1.0, 0.5 * max(0.0, _left_s(subject)) / protocol.longest_s)
-    return replace(protocol, cap_s=protocol.cap_s * share, warm_cap_s=protocol.warm_cap_s * share)
-
-
-def _left_s(subject: Subject) -> float:
-    return subject.protocol.limit_s - (subject.clock.wall_s() - subject.began_s)
 
 
 def name_of(cell: Cell, work: str = "") -> str:

@@ -20,10 +20,10 @@ from measure.counters.registry import COUNTERS
 from results.records.cell import Cell, Common
 from results.records.rows import WORKS
 from runners.cli.exits import as_mistake
-from runners.sweep.models import catalogue_entry, digests
+from runners.sweep.models import digests
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.pool import Stopwatch
-from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
+from workloads.catalogue.catalogue import ENTRIES, IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.catalogue.model_names import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
@@ -66,7 +66,7 @@ class Grid(Common):
         asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
         if self.auto:
             return tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
-        entry = catalogue_entry(model)
+        entry = ENTRIES.get(model)
         own = entry.batch_size if entry is not None else 0
         if not self.batch_sizes and not own:
             raise ValueError(f"--batch-sizes: expected sizes, as {model} has none of its own")
@@ -179,7 +179,7 @@ def tasks(works: Sequence[str]) -> list[tuple[str, bool]]:
 
 def reason_against(cell: Cell) -> str:
     """Why this cell is known not to train, in one line; empty if nothing is known against it."""
-    entry = catalogue_entry(cell.model)
+    entry = ENTRIES.get(cell.model)
     if cell.data != "synthetic" and (entry is None or entry.task not in IMAGES or cell.inputs):
         what = f"is a {entry.task} workload" if entry is not None and not cell.inputs else "brings inputs of its own"
         return f"{cell.model} {what}; CIFAR-10 has images and one label each"
@@ -194,7 +194,7 @@ def check(grid: Grid) -> None:
     precision = grid.precisions[0] if grid.precisions else "fp32"
     for model in grid.models:
         cell = cell_of(grid, model, grid.batches_of(model, precision)[0], precision, 0)
-        entry = catalogue_entry(cell.model)
+        entry = ENTRIES.get(cell.model)
         if entry is None:  # its optimizer and sizes are known when it is built
             continue
         if OWN in grid.optimizer and not entry.optimizer:

@@ -1,7 +1,7 @@
 """What a worker builds of any model, with layers frozen or checkpointed if asked for, and where batches come from.
 
-`get` is the factory of counters and recordings alike, so that all of them see the same model. `training` gives the
-operations of one training step of it. torch is imported inside the functions.
+`get` is the factory of counters and recordings alike, so that all of them see the same model. torch is imported inside
+the functions.
 
 `hyper_of_cell` says without torch what a cell's model is built with; `Batches` are its batches: random ones or
 CIFAR-10's, which lie on the device before anything is timed.
@@ -9,7 +9,6 @@ CIFAR-10's, which lie on the device before anything is timed.
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,25 +17,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.errors import Unavailable
 from results.records.cell import Cell
-from results.records.counts import FlopCount, Operation
+from results.records.counts import FlopCount
 from workloads.catalogue.catalogue import ENTRIES, hyper_of
 
 if TYPE_CHECKING:
     import torch
 
-    from measure.operations.fake_mode import FakeMode
-    from measure.operations.tracer import StepParts
     from workloads.catalogue.base import Batch, Workload
 
 
 FACTORY, TRAINER, FAST = (
     "runners.workers.any_model:get",
-    "runners.workers.any_model:training",
+    "runners.sweep.cell:training",
     "runners.workers.any_model:exact",
 )
-"""The functions of this file, as a child process receives them."""
+"""Functions as a child process receives them."""
 
 EXACT, OWN = "exact", "flopledger"
 """The exact count as it is asked for, and as the registry of counters names it."""
@@ -143,41 +139,6 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         for phase, flop in flops.items()
     ]
     return [replace(rows[0], mixture=found.mixture.as_row() if found.mixture else {}), *rows[1:]]
-
-
-def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
-    """The operations of one step of SGD on fake tensors; on real ones where those cannot run it and the batch is small.
-
-    Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
-    """
-    from measure.operations.tracer import trace
-
-    def parts(mode: FakeMode | None) -> StepParts:
-        if mode is None and batch_size > LARGEST_REAL:
-            raise Unavailable("fake tensors cannot run a step, a real one is too large")
-        return _parts(workload, batch_size, mode)
-
-    return trace(parts).operations
-
-
-def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
-    import torch
-
-    from measure.operations.fake_mode import to_fake
-    from measure.operations.fake_results import built_on_meta
-    from measure.operations.tracer import StepParts
-    from workloads.training.step import OPTIMIZERS, TrainingStep
-
-    build = partial(workload.build, **workload.hyper)
-    model = (build() if mode is None else built_on_meta(build)).train()
-    generator = torch.Generator().manual_seed(0)
-    batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), generator)
-    if mode is not None:
-        model, batch = to_fake(model, mode), replace(batch, **to_fake(vars(batch), mode))
-    with contextlib.nullcontext() if mode is None else mode:
-        optimizer = OPTIMIZERS["sgd"]([p for p in model.parameters() if p.requires_grad])
-        step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu")
-    return StepParts(step, model, optimizer, (batch.inputs, batch.target))
 
 
 def hyper_of_cell(cell: Cell) -> dict[str, Any]:
