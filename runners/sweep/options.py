@@ -30,7 +30,7 @@ from runners.cli.arguments import (
 from runners.cli.exits import as_mistake
 from runners.cli.model_options import INPUT, LAYOUTS, Options, parser_of, several
 from runners.sweep import models as sweep_models
-from runners.sweep.plan import METHODS, Grid, cells, check_profile
+from runners.sweep.plan import METHODS, Grid, cells, refuse
 from runners.workers.devices import Place, ProbeResult, check_name, place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
@@ -281,9 +281,15 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     _malloc_of_cpu()
     directory_of(str(chosen(options, stored, "data", "synthetic")))
     methods = chosen(options, stored, "methods", Grid.methods)
-    check_profile(str(chosen(options, stored, "profile", "")), tuple(methods))
-    if options.epoch_images is not None and "epoch" not in methods:
-        raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
+    wanted, came = [method for method in METHODS if method in WORKS], ",".join(methods)
+    recorded = f"--profile: expected --methods with {' or '.join(wanted)} beside it, got {came}, which record nothing"
+    refuse(
+        {
+            recorded: chosen(options, stored, "profile", "") and not set(wanted) & set(methods),
+            f"--epoch-images: expected --methods with epoch beside it, got {came}": options.epoch_images is not None
+            and "epoch" not in methods,
+        }
+    )
     check_name(str(chosen(options, stored, "device", "auto")))
     names = (*ONE_DEVICE, "data", "methods", "batch_sizes")
     values = {name: chosen(options, stored, name, None) for name in names} | {"device": options.device or "auto"}
@@ -295,16 +301,18 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
 def check_executor(options: argparse.Namespace) -> None:
     """What can be checked without a cluster. Raises ValueError, one line, where Ray is not installed, or an option does
     not go with the executor."""
-    if options.executor == LOCAL:
-        if options.accelerator:
-            raise ValueError(f"--accelerator: expected --executor {RAY} beside it, got --executor {LOCAL}")
-        return
-    if options.profile == "nsys":
-        raise ValueError(f"--profile: expected kineto with --executor {RAY}, got nsys")
-    if options.device not in (None, "auto", "cpu", "cuda"):
-        raise ValueError(f"--device: expected auto, cpu or cuda with --executor {RAY}, got {options.device}")
-    if importlib.util.find_spec("ray") is None:
-        raise ValueError(f"--executor {RAY}: ray is not installed: python -m pip install '{RAY_PACKAGE}'")
+    on_ray, is_absent = options.executor == RAY, importlib.util.find_spec("ray") is None
+    some_device = options.device in (None, "auto", "cpu", "cuda")
+    refuse(
+        {
+            f"--accelerator: expected --executor {RAY} beside it, got --executor {LOCAL}": not on_ray
+            and options.accelerator,
+            f"--profile: expected kineto with --executor {RAY}, got nsys": on_ray and options.profile == "nsys",
+            f"--device: expected auto, cpu or cuda with --executor {RAY}, got {options.device}": on_ray
+            and not some_device,
+            f"--executor {RAY}: ray is not installed: python -m pip install '{RAY_PACKAGE}'": on_ray and is_absent,
+        }
+    )
 
 
 def check_ranks(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) -> None:
@@ -313,27 +321,29 @@ def check_ranks(plans: Sequence[str], values: Mapping[str, Any], place: Place | 
         return
     if place is None:
         raise ValueError(f"--parallel: expected to be started as {TORCHRUN}, got a single process")
-    for plan in plans:
-        grid = parse_plan(plan)
-        if grid.world > place.world:
-            raise ValueError(
-                f"--parallel: expected plans of at most {place.world} ranks, as torchrun started, got {plan}"
-            )
-    for name in ONE_DEVICE:
-        value = values.get(name)
-        if any(value) if isinstance(value, (list, tuple)) else value:
-            raise ValueError(f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks")
-    if values.get("executor", LOCAL) != LOCAL:
-        raise ValueError(f"--executor: expected {LOCAL} with --parallel, got {values['executor']}")
-    if (values.get("data") or "synthetic") != "synthetic":
-        raise ValueError(f"--data: expected synthetic with --parallel, got {values['data']}")
+    executor, data = values.get("executor", LOCAL), values.get("data") or "synthetic"
     recording = [method for method in values.get("methods") or () if method in WORKS]
-    if recording:
-        raise ValueError(f"--methods: expected theory or exact with --parallel, got {','.join(recording)}")
-    if values.get("batch_sizes") == ():
-        raise ValueError("--batch-sizes: expected sizes with --parallel, got auto")
-    if (device := str(values.get("device", "auto"))) not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"--device: expected auto, cpu or cuda with --parallel: each rank has its own; got {device}")
+    device = str(values.get("device", "auto"))
+    refuse(
+        {
+            f"--parallel: expected plans of at most {place.world} ranks, as torchrun started, got {plan}": True
+            for plan in plans
+            if parse_plan(plan).world > place.world
+        }
+        | {
+            f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks": True
+            for name in ONE_DEVICE
+            if values.get(name) not in (None, False, "", (), (False,), [False])
+        }
+        | {
+            f"--executor: expected {LOCAL} with --parallel, got {executor}": executor != LOCAL,
+            f"--data: expected synthetic with --parallel, got {data}": data != "synthetic",
+            f"--methods: expected theory or exact with --parallel, got {','.join(recording)}": recording,
+            "--batch-sizes: expected sizes with --parallel, got auto": values.get("batch_sizes") == (),
+            f"--device: expected auto, cpu or cuda with --parallel: each rank has its own; got {device}": device
+            not in ("auto", "cpu", "cuda"),
+        }
+    )
 
 
 def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:

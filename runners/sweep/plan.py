@@ -18,7 +18,6 @@ from typing import Any
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from measure.counters.registry import COUNTERS
 from results.records.cell import Cell, Common
-from results.records.rows import WORKS
 from runners.cli.exits import as_mistake
 from runners.sweep.models import digests
 from runners.workers.any_model import hyper_of_cell
@@ -221,22 +220,23 @@ def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
                 raise ValueError(CHANGED.format(model=model, before=checksum, now=now.get(model) or "gone"))
 
 
-def check_profile(profile: str, methods: Sequence[str]) -> None:
-    """Raises ValueError, one line, for recordings to be kept where nothing is recorded."""
-    recording = [method for method in METHODS if method in WORKS]
-    if profile and not set(recording) & set(methods):
-        wanted, came = " or ".join(recording), ",".join(methods)
-        raise ValueError(f"--profile: expected --methods with {wanted} beside it, got {came}, which record nothing")
-
-
 def check_images(grid: Grid, images: int) -> None:
     """Raises ValueError, one line, for a batch or an epoch of more images than the data set has."""
-    asked = {"batch-sizes": grid.largest_batch}
-    if "epoch" in grid.methods:
-        asked["epoch-images"] = grid.epoch_images
-    for option, wanted in asked.items():
-        if wanted > images:
-            raise ValueError(f"--{option}: expected at most {images}, the images of {grid.data}, got {wanted}")
+    epoch = grid.epoch_images if "epoch" in grid.methods else 0
+    most = f"expected at most {images}, the images of {grid.data}, got"
+    refuse(
+        {
+            f"--batch-sizes: {most} {grid.largest_batch}": grid.largest_batch > images,
+            f"--epoch-images: {most} {epoch}": epoch > images,
+        }
+    )
+
+
+def refuse(faults: Mapping[str, object]) -> None:
+    """Raises ValueError with the first text whose value is true."""
+    for text, holds in faults.items():
+        if holds:
+            raise ValueError(text)
 
 
 CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}

@@ -9,6 +9,7 @@ none every answer is empty and `reason` says why.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +88,11 @@ def probe(device: str) -> ProbeResult:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda"):
-        device = _cuda_device(device)
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (index := torch.device(device).index or 0) >= count:
+            seen = f"{count} of them, numbered from 0" if count else "none; --device cpu measures on the processor"
+            raise ValueError(f"--device: expected a CUDA device that torch sees, got {device}; it sees {seen}")
+        device = f"cuda:{index}" if index else "cuda"
     refused = {}
     for name, policy in PRECISIONS.items():
         try:
@@ -100,17 +105,6 @@ def probe(device: str) -> ProbeResult:
         properties=environment.device_facts(device),
         refused=refused,
     )
-
-
-def _cuda_device(device: str) -> str:
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = torch.device(device).index or 0
-    if index >= count:
-        seen = f"{count} of them, numbered from 0" if count else "none; --device cpu measures on the processor"
-        raise ValueError(f"--device: expected a CUDA device that torch sees, got {device}; it sees {seen}")
-    return f"cuda:{index}" if index else "cuda"
 
 
 @dataclass(frozen=True)
@@ -207,19 +201,15 @@ class TelemetryWatch:
 
         absent: column of telemetry.csv or samples.csv → why it stays empty.
         """
-        state = self._state()
+        state: dict[str, Any] = {"absent": {"telemetry": self.reason}}
+        if self._telemetry is not None:
+            try:
+                self._before = self._telemetry.processes()
+                state = self._telemetry.preflight(self._before)
+                self._slice = bool(state.get("mig"))
+            except Unavailable as fault:
+                state = {"absent": {"preflight": str(fault)}}
         return {**state, "absent": {**absent(self._device == "cpu"), **state.get("absent", {})}}
-
-    def _state(self) -> dict[str, Any]:
-        if self._telemetry is None:
-            return {"absent": {"telemetry": self.reason}}
-        try:
-            self._before = self._telemetry.processes()
-            state = self._telemetry.preflight(self._before)
-            self._slice = bool(state.get("mig"))
-            return state
-        except Unavailable as fault:
-            return {"absent": {"preflight": str(fault)}}
 
     def start(self) -> None:
         """Begin to poll, if that gives anything."""
@@ -244,21 +234,12 @@ class TelemetryWatch:
             warnings.append(f"energy: {used.reason}")
         if self._slice and used.joules is not None:
             warnings.append(OF_A_SLICE)
-        warnings += self._others()
+        if self._telemetry is not None and self._before is not None:
+            with contextlib.suppress(Unavailable):
+                more = appeared(self._before, self._telemetry.processes() or ()) - WORKERS
+                others = f"shared_device: {more} process{'es' * (more > 1)} of others came since the session began"
+                warnings += [others] if more > 0 else []
         return WindowEnergy(used.joules, used.method, tuple(warnings))
-
-    def _others(self) -> list[str]:
-        """A warning about processes on the device that were not there before the session, the worker's own left out."""
-        if self._telemetry is None or self._before is None:
-            return []
-        try:
-            now = self._telemetry.processes()
-        except Unavailable:
-            return []
-        more = appeared(self._before, now or ()) - WORKERS
-        if more <= 0:
-            return []
-        return [f"shared_device: {more} process{'es' * (more > 1)} of others came since the session began"]
 
     def loss(self, ask: bool = False) -> str:
         """Why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.
@@ -270,17 +251,14 @@ class TelemetryWatch:
         if ask and self._sampler is not None and self._telemetry is not None:
             try:
                 self._telemetry.poll()
-            except DeviceLost as fault:
-                return f"telemetry: {type(fault).__name__}: {fault}"
-            except Unavailable:
-                return ""
+            except Unavailable as fault:
+                return f"telemetry: {type(fault).__name__}: {fault}" if isinstance(fault, DeviceLost) else ""
         return ""
 
     def close(self) -> None:
         """End polling and let go of the device."""
-        sampler, self._sampler = self._sampler, None
-        if sampler is not None:
-            sampler.stop()
-        opened, self._telemetry = self._telemetry, None
-        if opened is not None:
-            opened.close()
+        if self._sampler is not None:
+            self._sampler.stop()
+        if self._telemetry is not None:
+            self._telemetry.close()
+        self._sampler = self._telemetry = None

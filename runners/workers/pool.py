@@ -127,26 +127,21 @@ def classify(fault: BaseException) -> WorkerFault:
     text = plain_words(" ".join(str(fault).split()))
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
-    if isinstance(fault, Unavailable):
-        return WorkerFault("unavailable", one_line(text, LONGEST_REASON), detail)
-    if isinstance(fault, (ValueError, Inconsistent)):
-        return WorkerFault("invalid", one_line(text, LONGEST_REASON), detail)
+    if isinstance(fault, (Unavailable, ValueError, Inconsistent)):
+        status = "unavailable" if isinstance(fault, Unavailable) else "invalid"
+        return WorkerFault(status, one_line(text, LONGEST_REASON), detail)
     line = one_line(plain_words(f"{name}: {' '.join(str(fault).split())}"), LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
         return WorkerFault("out_of_memory", line, detail)
+    torch: Any = sys.modules.get("torch")
     device_message = _said_by_device(text)
-    if NO_ENGINE in text and not device_message and _memory_was_refused():
+    on_cuda = torch is not None and torch.cuda.is_initialized()
+    if NO_ENGINE in text and not device_message and on_cuda and torch.cuda.memory_stats().get("num_ooms"):
         line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
         return WorkerFault("out_of_memory", line, detail)
     if device_message or name == "AcceleratorError" or any(sign in text for sign in DEVICE):
         return WorkerFault("device_error", one_line(f"{line}{device_message}", LONGEST_REASON), detail)
     return WorkerFault("crashed", line, detail)
-
-
-def _memory_was_refused() -> bool:
-    """Whether a CUDA device of this process has refused memory to torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda.is_initialized() and bool(torch.cuda.memory_stats().get("num_ooms"))
 
 
 def _said_by_device(text: str) -> str:
