@@ -327,7 +327,7 @@ def identity_check(processor: Processor, allowed: Allowance, threads: int) -> Ch
         "no quota" if allowed.quota is None else f"a quota of {allowed.quota:g} processors",
     ]
     try:
-        return _line("processor", "; ".join([processors.identify(processor).name, *parts]))
+        return _line("processor", "; ".join([processors.identify(processor), *parts]))
     except Unavailable as fault:
         return _line("processor", "; ".join(parts), str(fault))
 
@@ -358,7 +358,7 @@ def core_peaks(name: str) -> tuple[str, list[dict[str, Any]]]:
     if name.casefold() == processors.HERE:
         import torch
 
-        microarchitecture = processors.identify(processor()).name
+        microarchitecture = processors.identify(processor())
         rows = core_rows(torch.get_num_threads())
     else:
         microarchitecture = next(known for known in processors.names() if known.casefold() == name.casefold())

@@ -16,12 +16,11 @@ in one processor (performance and efficiency cores) have no row.
 import csv
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from analysis.devices.precisions import UNITS
 from results.errors import Unavailable
 
 PROCESSORS = Path(__file__).with_name("processors.csv")
@@ -64,20 +63,6 @@ class Processor:
 
 
 @dataclass(frozen=True)
-class Microarchitecture:
-    """One row of processors.csv. models: empty where the instructions alone say it."""
-
-    name: str
-    vendor: str
-    family: str
-    models: tuple[str, ...]
-    flags: frozenset[str]
-    without: frozenset[str]
-    pattern: str
-    source: str
-
-
-@dataclass(frozen=True)
 class VectorUnit:
     """One row of vector_units.csv: what a core does in a clock. per_clock: instructions, as 2 or 1/16."""
 
@@ -101,76 +86,58 @@ class VectorUnit:
         return float(self.flop_per_clock) * cores * clock_hz
 
 
-def identify(processor: Processor) -> Microarchitecture:
+def identify(processor: Processor) -> str:
     """The microarchitecture of a processor. Raises Unavailable, in one line, where the table does not say it."""
-    found = [
+    models = [
         row
-        for row in microarchitectures()
-        if (processor.vendor, processor.family) == (row.vendor, row.family)
-        and (not row.models or processor.model in row.models)
-        and row.flags <= processor.flags
-        and not row.without & processor.flags
-        and (not row.pattern or re.search(row.pattern, processor.name) is not None)
+        for row in _rows(PROCESSORS)
+        if (row["vendor"], row["family"]) == (processor.vendor, processor.family)
+        and (not row["models"] or processor.model in row["models"].split())
     ]
-    if len(found) == 1:
-        return found[0]
+    fitting = [
+        row["microarchitecture"]
+        for row in models
+        if set(row["flags"].split()) <= processor.flags
+        and not set(row["without"].split()) & processor.flags
+        and re.search(row["name"], processor.name) is not None
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
     if processor.vendor == APPLE or processor.name.startswith("Apple"):
         raise Unavailable("no derived peak: Apple documents no units of its cores; use the measured peak")
     what = f"{processor.vendor} family {processor.family} model {processor.model}"
-    named = f"{what} ({processor.name})" if processor.name else what
-    models = [row for row in microarchitectures() if row.pattern and processor.model in row.models]
-    if any((row.vendor, row.family) == (processor.vendor, processor.family) for row in models):
+    if any(row["name"] and row["models"] for row in models):
         raise Unavailable(
             f"no derived peak: parts of {what} have one FMA unit or two, and {processor.name!r} names none"
         )
+    named = f"{what} ({processor.name})" if processor.name else what
     raise Unavailable(f"no derived peak: analysis/devices/processors.csv has no row for {named}")
 
 
+@functools.cache
 def vector_units(microarchitecture: str) -> tuple[VectorUnit, ...]:
     """The rows of a microarchitecture, in the table's order; none for a name that it lacks."""
-    return tuple(row for row in _all_units() if row.microarchitecture == microarchitecture)
+    return tuple(
+        VectorUnit(
+            microarchitecture,
+            row["instructions"],
+            row["unit"],
+            Fraction(row["per_clock"]),
+            int(row["multiply_adds"]),
+            row["source"],
+            row["evidence"],
+        )
+        for row in _rows(VECTOR_UNITS)
+        if row["microarchitecture"] == microarchitecture
+    )
 
 
 def names() -> list[str]:
     """Every microarchitecture of the tables."""
-    return list(dict.fromkeys(row.microarchitecture for row in _all_units()))
+    return list(dict.fromkeys(row["microarchitecture"] for row in _rows(VECTOR_UNITS)))
 
 
 @functools.cache
-def microarchitectures() -> tuple[Microarchitecture, ...]:
-    """Every row of processors.csv. Raises ValueError for one that no vector unit belongs to."""
-    known = set(names())
-    with PROCESSORS.open(encoding="utf-8", newline="") as file:
-        rows = tuple(
-            Microarchitecture(
-                row["microarchitecture"],
-                row["vendor"],
-                row["family"],
-                tuple(row["models"].split()),
-                frozenset(row["flags"].split()),
-                frozenset(row["without"].split()),
-                row["name"],
-                row["source"],
-            )
-            for row in csv.DictReader(file)
-        )
-    if unknown := {row.name for row in rows} - known:
-        raise ValueError(f"expected vector units of each microarchitecture, found none of {', '.join(sorted(unknown))}")
-    return rows
-
-
-@functools.cache
-def _all_units() -> Sequence[VectorUnit]:
-    with VECTOR_UNITS.open(encoding="utf-8", newline="") as file:
-        return tuple(_unit(row) for row in csv.DictReader(file))
-
-
-def _unit(row: dict[str, str]) -> VectorUnit:
-    name, unit, instructions = row["microarchitecture"], row["unit"], row["instructions"]
-    if unit not in UNITS or instructions not in WIDEST.get(unit, ()):
-        raise ValueError(f"{name}: expected a unit and its instructions of {WIDEST}, got {unit} by {instructions}")
-    if not row["source"] or not row["evidence"]:
-        raise ValueError(f"{name}, {instructions}: expected a source and what was read there, got none")
-    return VectorUnit(
-        name, instructions, unit, Fraction(row["per_clock"]), int(row["multiply_adds"]), row["source"], row["evidence"]
-    )
+def _rows(table: Path) -> Sequence[Mapping[str, str]]:
+    with table.open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))

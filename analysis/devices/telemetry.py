@@ -83,12 +83,6 @@ def mean_sm_clock_hz(readings: Sequence[Telemetry], start_s: float, end_s: float
     return _mean(clock, start_s, end_s)
 
 
-def mean_power_w(readings: Sequence[Telemetry], start_s: float, end_s: float) -> float | None:
-    """Time-weighted mean of polled power over a window; None as for `mean_sm_clock_hz`."""
-    power = [(r.time_s, r.power_w) for r in readings if r.power_w is not None]
-    return _mean(power, start_s, end_s)
-
-
 def event_shares(readings: Iterable[Telemetry], start_s: float, end_s: float) -> dict[str, float] | None:
     """Event reason → share of the polls inside the window that show it; None if no poll could tell."""
     seen = [r.event_reasons for r in readings if start_s <= r.time_s <= end_s and r.event_reasons is not None]

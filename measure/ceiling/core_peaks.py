@@ -70,7 +70,7 @@ def issue_rows(
         return [replace(blank, unit=unit, status="unavailable", reason=str(fault)) for unit in units]
     name, unknown, allowed = "", "", allowance()
     try:
-        name = identify(here).name
+        name = identify(here)
     except Unavailable as fault:
         unknown = str(fault)
     blank = replace(blank, cores=allowed.usable_cores(threads), microarchitecture=name)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.devices.telemetry import EVENT_REASONS, energy, event_shares, mean_power_w, mean_sm_clock_hz
+from analysis.devices.telemetry import EVENT_REASONS, energy, event_shares, mean_sm_clock_hz
 from measure.device import nvml
 from measure.device.nvml import decode_event_reasons, open_nvml
 from measure.device.telemetry import Sampler
@@ -88,7 +88,6 @@ def test_the_mean_clock_is_weighted_by_time():
     readings = [Telemetry(cell_id="", attempt=0, time_s=float(t), sm_clock_hz=hz) for t, hz in hertz]
     assert mean_sm_clock_hz(readings, 9.0, 13.0) == pytest.approx(6.5e9 / 4)
     assert mean_sm_clock_hz(readings, 13.0, 13.0) is None
-    assert mean_power_w(steady(20), 102.0, 112.0) == pytest.approx(500)
 
 
 @given(st.lists(st.floats(10, 900), min_size=4, max_size=40), st.floats(0.1, 0.9))
