@@ -25,17 +25,27 @@ LATE_RATIO = 0.05
 TIMED = ("measure", *ASIDE)
 """Parts of samples whose blocks date a wait: those that are not used, too."""
 
-SHARES = ("compute_s", "exposed_s", "overlapped_s", "idle_s")
-
 
 @dataclass(frozen=True)
 class _Step:
-    """A measured cell. rate: items a second and rank; log_half: half of its interval on a logarithmic scale."""
+    """A cell of several ranks, and the time of its whole step; None: it was not measured."""
 
     run: Run
     grid: RankGrid
-    rate: float
-    log_half: float | None
+    time: StepTime | None
+
+    @property
+    def rate(self) -> float | None:
+        """Items a second and rank."""
+        if self.time is None or self.run.status not in MEASURED or not self.run.items_per_step:
+            return None
+        return self.run.items_per_step / self.time.mean_s / self.grid.world
+
+    @property
+    def log_half(self) -> float | None:
+        """Half of the interval of its time, on a logarithmic scale."""
+        time = self.time
+        return math.log(time.high_s / time.low_s) / 2 if time and time.high_s and time.low_s else None
 
 
 def parallel_steps(
@@ -47,59 +57,31 @@ def parallel_steps(
 ) -> tuple[ParallelStep, ...]:
     """A row for each cell of several ranks. Raises ValueError for a plan that is none."""
     whole = {key_of(time): time for time in times if not time.phase}
-    plans = {key_of(run): parse_plan(run.parallel) for run in runs if run.parallel}
-    steps = [
-        step
-        for run in runs
-        if key_of(run) in plans and (step := _step(run, plans[key_of(run)], whole.get(key_of(run)))) is not None
-    ]
-    return tuple(
-        _row(run, plans[key], whole, ranks.get(key, ()), collectives.get(key, ()), steps, samples.get(key, ()))
-        for run in runs
-        if (key := key_of(run)) in plans
-    )
-
-
-def _step(run: Run, grid: RankGrid, time: StepTime | None) -> _Step | None:
-    if time is None or run.status not in MEASURED or not run.items_per_step:
-        return None
-    known = time.low_s and time.high_s
-    log_half = math.log(time.high_s / time.low_s) / 2 if known and time.high_s and time.low_s else None
-    return _Step(run, grid, run.items_per_step / time.mean_s / grid.world, log_half)
-
-
-def _row(
-    run: Run,
-    grid: RankGrid,
-    whole: Mapping[Key, StepTime],
-    ranks: Sequence[RankRow],
-    collectives: Sequence[RankCollective],
-    steps: Sequence[_Step],
-    samples: Sequence[Sample],
-) -> ParallelStep:
-    time, own = whole.get(key_of(run)), next((step for step in steps if step.run is run), None)
-    return ParallelStep(
-        **identity(run, ParallelStep),
-        parallel=run.parallel,
-        ranks=grid.world,
-        time_s=time.mean_s if time is not None and own is not None else None,
-        collective_bytes=_bytes(collectives),
-        reason=run.reason,
-        variant=variant(run),
-        bubble_ratio=float(grid.bubble) if grid.pp > 1 else None,
-        **_shares(ranks),
-        **_late(ranks, samples),
-        **({} if own is None else {**_scaling("strong", own, steps), **_scaling("weak", own, steps)}),
-    )
-
-
-def _bytes(collectives: Sequence[RankCollective]) -> dict[str, float]:
-    """Kind → bytes that the rank gives that gives most."""
-    found: dict[str, float] = {}
-    for row in collectives:
-        if row.given_bytes is not None:
-            found[row.kind] = max(found.get(row.kind, 0.0), row.given_bytes)
-    return found
+    steps = [_Step(run, parse_plan(run.parallel), whole.get(key_of(run))) for run in runs if run.parallel]
+    rows = []
+    for step in steps:
+        run, grid, key = step.run, step.grid, key_of(step.run)
+        given: dict[str, float] = {}  # kind → bytes that the rank gives that gives most
+        for row in collectives.get(key, ()):
+            if row.given_bytes is not None:
+                given[row.kind] = max(given.get(row.kind, 0.0), row.given_bytes)
+        rows.append(
+            ParallelStep(
+                **identity(run, ParallelStep),
+                parallel=run.parallel,
+                ranks=grid.world,
+                time_s=None if step.time is None or step.rate is None else step.time.mean_s,
+                collective_bytes=given,
+                reason=run.reason,
+                variant=variant(run),
+                bubble_ratio=float(grid.bubble) if grid.pp > 1 else None,
+                **_shares(ranks.get(key, ())),
+                **_late(ranks.get(key, ()), samples.get(key, ())),
+                **_scaling("strong", step, steps),
+                **_scaling("weak", step, steps),
+            )
+        )
+    return tuple(rows)
 
 
 def _recorded_s(row: RankRow) -> float:
@@ -108,16 +90,17 @@ def _recorded_s(row: RankRow) -> float:
 
 
 def _shares(ranks: Sequence[RankRow]) -> dict[str, Any]:
+    """The parts of a recorded step, and how much longer the slowest rank computes than the mean of them."""
     seen = [row for row in ranks if row.compute_s is not None and _recorded_s(row)]
     if not seen:
         return {}
-    found: dict[str, Any] = {
-        f"{name.removesuffix('_s')}_ratio": fmean((getattr(row, name) or 0.0) / _recorded_s(row) for row in seen)
-        for name in SHARES
+    mean_s = fmean(row.compute_s or 0.0 for row in seen)
+    imbalance = max(row.compute_s or 0.0 for row in seen) / mean_s - 1 if mean_s else None
+    shares = {
+        f"{name}_ratio": fmean((getattr(row, f"{name}_s") or 0.0) / _recorded_s(row) for row in seen)
+        for name in ("compute", "exposed", "overlapped", "idle")
     }
-    computing = [row.compute_s or 0.0 for row in seen]
-    found["imbalance_ratio"] = max(computing) / fmean(computing) - 1 if fmean(computing) else None
-    return found
+    return {**shares, "imbalance_ratio": imbalance}
 
 
 def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]:
@@ -125,41 +108,37 @@ def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]
     seen = [row for row in ranks if row.waited_for_ratio is not None]
     if len(seen) < 2:
         return {}
-    waiting_s = sum(row.wait_s or 0.0 for row in seen)
     late = max(seen, key=lambda row: row.waited_for_ratio or 0.0)
     recorded_s = max(map(_recorded_s, seen))
-    wait_s = waiting_s * (late.waited_for_ratio or 0.0) / (len(seen) - 1)
-    ratio = wait_s / recorded_s
-    if ratio < LATE_RATIO:
+    wait_s = sum(row.wait_s or 0.0 for row in seen) * (late.waited_for_ratio or 0.0) / (len(seen) - 1)
+    if wait_s / recorded_s < LATE_RATIO:
         return {}
+    block = None  # the index of the first timed block that holds the recorded wait
+    if late.late_since_step is not None:
+        timed = [sample for sample in samples if sample.part in TIMED and not sample.phase and not sample.work]
+        place = late_from([sample.wall_s / sample.steps for sample in timed], wait_s, recorded_s)
+        block = None if place is None else timed[place].index
     return {
         "late_rank": late.rank,
         "late_name": f"{late.host} {late.device}",
-        "late_ratio": ratio,
+        "late_ratio": wait_s / recorded_s,
         "late_since_step": late.late_since_step,
-        "late_since_block": None if late.late_since_step is None else _since_block(samples, wait_s, recorded_s),
+        "late_since_block": block,
     }
-
-
-def _since_block(samples: Sequence[Sample], wait_s: float, recorded_s: float) -> int | None:
-    """The index of the first timed block that holds the recorded wait; None: none is known to."""
-    timed = [sample for sample in samples if sample.part in TIMED and not sample.phase and not sample.work]
-    place = late_from([sample.wall_s / sample.steps for sample in timed], wait_s, recorded_s)
-    return None if place is None else timed[place].index
 
 
 def _scaling(kind: str, own: _Step, steps: Sequence[_Step]) -> dict[str, Any]:
     """The rate of each rank against the one of the fewest ranks; nothing where that is this one, or there is none."""
-    alike = [step for step in steps if _condition(kind, step) == _condition(kind, own)]
-    least = min(alike, key=lambda step: (step.grid.world, step.grid.replicas != own.grid.replicas))
-    if least.grid.world == own.grid.world:
+    alike = [step for step in steps if step.rate is not None and _condition(kind, step) == _condition(kind, own)]
+    least = min(alike, key=lambda step: (step.grid.world, step.grid.replicas != own.grid.replicas), default=own)
+    if own.rate is None or least.rate is None or least.grid.world == own.grid.world:
         return {}
     ratio = own.rate / least.rate
-    found: dict[str, Any] = {f"{kind}_ratio": ratio}
+    scaling = {f"{kind}_ratio": ratio}
     if own.log_half is not None and least.log_half is not None:
         spread = math.exp(math.hypot(own.log_half, least.log_half))
-        found |= {f"{kind}_low_ratio": ratio / spread, f"{kind}_high_ratio": ratio * spread}
-    return found
+        scaling |= {f"{kind}_low_ratio": ratio / spread, f"{kind}_high_ratio": ratio * spread}
+    return scaling
 
 
 def _condition(kind: str, step: _Step) -> tuple[Cell, int]:

@@ -67,8 +67,8 @@ def variants(
     sittings: Iterable[Sitting],
     options: Mapping[str, Any],
 ) -> tuple[Variant, ...]:
-    """Of each step that was measured in several variants on one device. options: of the run's manifest."""
-    devices = {each.sitting: (each.host, each.device_uuid) for each in sittings}
+    """The variants of each step that was measured in several on one device. options: of the run's manifest."""
+    devices = {sitting.sitting: (sitting.host, sitting.device_uuid) for sitting in sittings}
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Times]] = {}
     steps: dict[tuple[Any, ...], Run] = {}
     for run in runs:
@@ -80,29 +80,29 @@ def variants(
             values = tuple(getattr(run, name) for name in OPTIONS)
             groups.setdefault(step, {}).setdefault(values, []).append(means_s)
             steps.setdefault(step, run)
-    return tuple(
-        row for step, group in groups.items() if len(group) > 1 for row in _of_step(steps[step], group, options)
-    )
-
-
-def _of_step(run: Run, group: Mapping[tuple[Any, ...], Times], options: Mapping[str, Any]) -> list[Variant]:
-    ordered = sorted(group, key=lambda values: _places(values, options))
-    differing = [place for place in range(len(OPTIONS)) if len({values[place] for values in group}) > 1]
-    margin = MARGIN_RATIO["cuda" if run.device.startswith("cuda") else "cpu"]
-    rows = []
-    for values in ordered:
-        first = values == ordered[0]
-        found = difference(group[ordered[0]], group[values], margin)
-        low, high = (None if end is None or first else 1 / end for end in reversed(found.interval()))
-        parts = [f"{[*OPTIONS][place]}={to_text(values[place])}" for place in differing]
-        parts += [f"parallel={run.parallel}"] if run.parallel else []
-        rows.append(Variant(run.model, run.batch_size, ", ".join(parts), first, 1 / found.ratio, low, high))
-    return rows
-
-
-def _places(values: tuple[Any, ...], options: Mapping[str, Any]) -> list[int]:
-    """Where each value stands in the list that was asked for."""
     lists = [options.get(option) for option in OPTIONS.values()]
+    rows = []
+    for step, group in groups.items():
+        if len(group) < 2:
+            continue
+        run, ordered = steps[step], sorted(group, key=lambda values: _places(values, lists))
+        margin = MARGIN_RATIO["cuda" if run.device.startswith("cuda") else "cpu"]
+        for values in ordered:
+            first = values == ordered[0]
+            against = difference(group[ordered[0]], group[values], margin)
+            low, high = (None if end is None or first else 1 / end for end in reversed(against.interval()))
+            parts = [
+                f"{name}={to_text(values[place])}"
+                for place, name in enumerate(OPTIONS)
+                if len({other[place] for other in group}) > 1
+            ]
+            parts += [f"parallel={run.parallel}"] if run.parallel else []
+            rows.append(Variant(run.model, run.batch_size, ", ".join(parts), first, 1 / against.ratio, low, high))
+    return tuple(rows)
+
+
+def _places(values: tuple[Any, ...], lists: Sequence[Any]) -> list[int]:
+    """Where each value stands in the list that was asked for."""
     return [
         every.index(value) if isinstance(every, list) and value in every else 0
         for value, every in zip(values, lists, strict=True)
@@ -112,33 +112,33 @@ def _places(values: tuple[Any, ...], options: Mapping[str, Any]) -> list[int]:
 DEVICE = "device="
 """Before a device, at the end of a variant."""
 
-LETTERS = 8
-"""Of a device's hash."""
-
-Place = tuple[str, str]
-"""Host, and the device's hash, or its name where it has none."""
-
 
 def kept_apart(
     rows: Sequence[Utilization], runs: Mapping[Key, Run], sittings: Sequence[Sitting]
 ) -> tuple[Utilization, ...]:
-    """The rows in their order, those of repeats on several devices with the device in their variant."""
-    of_sitting = {each.sitting: (each.host, each.device_uuid or each.device) for each in sittings}
-    if len({*of_sitting.values()}) < 2:
+    """The rows in their order, those of repeats on several devices with the device in their variant: its host where
+    that tells it from the others, else the first letters of its hash, too (of its name where it has none)."""
+    places = {sitting.sitting: (sitting.host, sitting.device_uuid or sitting.device) for sitting in sittings}
+    if len({*places.values()}) < 2:
         return tuple(rows)
-    places: dict[tuple[object, ...], set[Place]] = {}
+    alike: dict[tuple[object, ...], set[tuple[str, str]]] = {}  # what repeats have in common → where they were measured
+    points = []
     for row in rows:
-        if place := _place(row, runs, of_sitting):
-            places.setdefault(_point(row), set()).add(place)
-    several = {point for point, found in places.items() if len(found) > 1}
-    if not several:
-        return tuple(rows)
-    return tuple(
-        replace(row, variant=_with_device(row.variant, place, places[_point(row)]))
-        if _point(row) in several and (place := _place(row, runs, of_sitting))
-        else row
-        for row in rows
-    )
+        run = runs.get(key_of(row))
+        place = None if run is None else places.get(run.sitting)
+        point = row.model, row.batch_size, row.precision, row.device.partition(":")[0], row.variant
+        points.append((row, point, place))
+        if place is not None:
+            alike.setdefault(point, set()).add(place)
+    apart = []
+    for row, point, place in points:
+        if place is not None and len(alike[point]) > 1:
+            host, device = place
+            is_only = sum(other == host for other, _ in alike[point]) == 1
+            name = f"{DEVICE}{host if is_only else f'{host} {device[:8]}'}"
+            row = replace(row, variant=f"{row.variant}, {name}" if row.variant else name)
+        apart.append(row)
+    return tuple(apart)
 
 
 def devices_sentence(rows: Iterable[Utilization]) -> str:
@@ -156,24 +156,6 @@ def devices_sentence(rows: Iterable[Utilization]) -> str:
         f"No mean is taken over devices: repeats of {whose} were measured on {', '.join(sorted(devices))}, and have a "
         "row and a point for each."
     )
-
-
-def _place(row: Utilization, runs: Mapping[Key, Run], of_sitting: Mapping[str, Place]) -> Place | None:
-    run = runs.get(key_of(row))
-    return None if run is None else of_sitting.get(run.sitting)
-
-
-def _point(row: Utilization) -> tuple[object, ...]:
-    """What repeats have in common."""
-    return row.model, row.batch_size, row.precision, row.device.partition(":")[0], row.variant
-
-
-def _with_device(variant: str, place: Place, others: set[Place]) -> str:
-    """The variant and the device: its host where that tells it from the others, else its hash, too."""
-    host, device = place
-    alone = sum(other[0] == host for other in others) == 1
-    name = host if alone else f"{host} {device[:LETTERS]}"
-    return ", ".join(filter(None, (variant, f"{DEVICE}{name}")))
 
 
 HEADLINES = ("datasheet", "user", "paired_ceiling", "ceiling")
