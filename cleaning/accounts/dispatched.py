@@ -15,6 +15,7 @@ two-dimensional convolution is counted where `conv2d` was called, with numbers f
 elements are those of a plain step (`measure/profile/unseen_operations.py`).
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
@@ -129,22 +130,21 @@ def _operations(recording: CallRecording, phase: str) -> Iterator[Item]:
 def _inner(recording: CallRecording, phase: str) -> Iterator[Item]:
     """Products that an operator without a rule calls inside itself: together they stand for that operator, if it is a
     product."""
-    without: dict[str, list[Operation]] = {}
+    without: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in in_phase(recording, phase):
         if operation.name not in PRODUCTS and real_flop(operation):
-            without.setdefault(operation.name, []).append(operation)
-    sums: dict[int, int] = {}
+            without[operation.name].append(operation)
+    sums: Counter[int] = Counter()
     for call in recording.plain:
         if call.phase != phase or not call.inside or call.name not in PRODUCTS:
             continue
-        around = next(((name, number) for name, number in call.inside if name in without), None)
         left, right = call.shapes[1:3] if call.name in ("aten.addmm", "aten.baddbmm") else call.shapes[:2]
         native = 2 * prod(left) * right[-1]
-        if around is None:
+        name, number = next(((name, number) for name, number in call.inside if name in without), ("", 0))
+        if not name:
             yield Item(native, "inner_products", "matmul", call.path)
-        elif around[1] < len(without[around[0]]):
-            index = without[around[0]][around[1]].index
-            sums[index] = sums.get(index, 0) + native
+        elif number < len(without[name]):
+            sums[without[name][number].index] += native
     for index, native in sums.items():
         yield of_operation(recording.operations[index], native, fault="inner_products")
 
@@ -165,15 +165,13 @@ def _recomputed_items(recording: CallRecording) -> Iterator[Item]:
         name = "aten.conv2d" if operation.kind == "convolution" else operation.name
         for path in (operation.module, ""):
             known.setdefault((path, name, operation.input_shapes), real_flop(operation))
-    for call in recording.plain:
-        if call.phase != "recompute":
-            continue
+    for call in (call for call in recording.plain if call.phase == "recompute"):
         if call.name in ELEMENTWISE:
-            yield Item(prod(call.shapes[0]) if call.shapes else 1, "recompute_counted", "elementwise", call.path)
-            continue
-        tensors = tuple(shape for shape in call.shapes if shape)
-        kind = "convolution" if call.name == "aten.conv2d" else "matmul"
-        yield Item(known.get((call.path, call.name, tensors), 0), "recompute_counted", kind, call.path)
+            kind, native = "elementwise", prod(call.shapes[0]) if call.shapes else 1
+        else:
+            kind = "convolution" if call.name == "aten.conv2d" else "matmul"
+            native = known.get((call.path, call.name, tuple(shape for shape in call.shapes if shape)), 0)
+        yield Item(native, "recompute_counted", kind, call.path)
 
 
 def _forward_missed(recording: CallRecording) -> Callable[[Operation], str]:

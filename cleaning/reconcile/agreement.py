@@ -61,7 +61,14 @@ def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Ag
         if counter == OWN and own is not None and table_flop is not None and own != table_flop:
             note = f"note: the step in training mode has {table_flop - own:+d} FLOP (auxiliary heads)"
         totals = [count for count in here[counter, phase] if not count.operator]
-        total = totals[0] if len(totals) == 1 else _without_total(run, found, len(totals))
+        if len(totals) == 1:
+            total = totals[0]
+        else:  # the counter has no row, or several, for the whole model at this batch
+            sizes = to_text(sorted({count.batch_size for count in found}))
+            why = f"expected one total at a batch of {run.batch_size}, found {len(totals)}; there are rows at {sizes}"
+            status = "invalid" if totals else "unavailable"
+            blank = FlopCount(counter=counter, workload=run.model, batch_size=run.batch_size, phase=phase)
+            total = replace(blank, status=status, reason=why)
         rows.append(_row(run, total, here[counter, phase], table_flop if own is None else own, note))
     return tuple(rows)
 
@@ -104,19 +111,6 @@ def _row(run: Run, total: FlopCount, here: Sequence[FlopCount], exact_flop: int 
         not_understood=total.not_understood,
         status=broken.status,
         reason="; ".join(filter(None, (broken.reason, note, apart, missing))),
-    )
-
-
-def _without_total(run: Run, counts: Sequence[FlopCount], totals: int) -> FlopCount:
-    """A stand-in where the counter has no row, or several, for the whole model at this batch."""
-    sizes = sorted({count.batch_size for count in counts})
-    return FlopCount(
-        counter=counts[0].counter,
-        workload=run.model,
-        batch_size=run.batch_size,
-        phase=counts[0].phase,
-        status="invalid" if totals else "unavailable",
-        reason=f"expected one total at a batch of {run.batch_size}, found {totals}; there are rows at {to_text(sizes)}",
     )
 
 

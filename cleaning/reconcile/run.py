@@ -348,12 +348,8 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         return _Profile()
     from cleaning.trace.clean import clean_recording  # with pandas, which other runs do without
 
-    operations: list[CleanedOperation] = []
-    log: list[CleaningLog] = []
-    lost: dict[str, str] = {}
-    outside: dict[str, float | None] = {}
-    device: dict[str, tuple[int | None, float | None]] = {}
     works = [work for work in WORKS if work != "epoch" and (work in run.profiled or work in run.unprofiled)]
+    clean, lost = {}, {}
     for work in works:
         file = recording_file(run.cell_id, run.attempt, work, run.profile)
         if file not in run.committed:
@@ -362,25 +358,21 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
             continue
         try:
             raw.check_whole(file)
-            cleaned = clean_recording(run, work, *raw.read_recording(file), run.profile)
+            clean[work] = clean_recording(run, work, *raw.read_recording(file), run.profile)
         except _FAULTS as fault:
             lost[work] = f"recording of {work}: {fault}"
             raw.problems.append(f"recording of {work} of cell {run.cell_id}: {fault}")
-            continue
-        operations.extend(cleaned.operations)
-        log.extend(cleaned.log)
-        outside[work] = cleaned.outside_time_ratio
-        device[work] = cleaned.kernels, cleaned.busy_s
-    seen = replace(run, profiled=tuple(work for work in works if work not in lost), unprofiled=lost)
-    rows = tuple(operations)
+    seen = replace(run, profiled=tuple(clean), unprofiled=lost)
+    rows = tuple(operation for recording in clean.values() for operation in recording.operations)
+    outside = {work: recording.outside_time_ratio for work, recording in clean.items()}
     return _Profile(
         rows,
         profile_counts(seen, rows, of_table.flop_of_phases, run.profile, outside),
-        tuple(log),
+        tuple(entry for recording in clean.values() for entry in recording.log),
         raw.rows_or_problem(
             f"ratios of cell {run.cell_id}", lambda: profile_ratios(seen, rows, of_table.sides, run.profile)
         ),
-        device,
+        {work: (recording.kernels, recording.busy_s) for work, recording in clean.items()},
     )
 
 
@@ -393,22 +385,19 @@ def _numerators(
     run: Run, counts: Sequence[FlopCount], counted: TableCount | str, profiles: Sequence[_Profile]
 ) -> list[Numerator]:
     """One for each method of the cell; of theory one for each counter, of a profiled method one for each source."""
-    found = []
-    if "exact" in run.methods and run.data == LOOP:
-        found.append(of_loop(run))
-    elif "exact" in run.methods:
-        found.append(
-            Numerator("exact", "flopledger", reason=counted) if isinstance(counted, str) else exact(counted, run)
-        )
+    numerators: list[Numerator] = []
+    if "exact" in run.methods:
+        no_table = Numerator("exact", "flopledger", reason=str(counted))
+        of_table = no_table if isinstance(counted, str) else exact(counted, run)
+        numerators.append(of_loop(run) if run.data == LOOP else of_table)
     if "theory" in run.methods:
-        found += [theory(counts, run, counter) for counter in run.counters]
-        if "fvcore" in run.counters:
-            found.append(theory_as_published(counts, run))
+        numerators += [theory(counts, run, counter) for counter in run.counters]
+        numerators += [theory_as_published(counts, run)] if "fvcore" in run.counters else []
     sums = [count for profile in profiles for count in profile.counts]
     products = [operation for profile in profiles for operation in profile.operations]
-    for method in (method for method in PROFILED_METHODS if method in run.methods):
-        found += profiled(method, sums, products, run)
-    return no_less_than_known(found)
+    for method in PROFILED_METHODS:
+        numerators += profiled(method, sums, products, run) if method in run.methods else []
+    return no_less_than_known(numerators)
 
 
 def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:

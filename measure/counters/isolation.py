@@ -191,23 +191,20 @@ def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> Flop
         printed=None,
     )
     missing = [size for size in sizes if size not in series]
-    native = None if missing else _law(series, "native_value", batch_size)
-    flop = None if missing else _law(series, "flop", batch_size)
+    native, flop = (None if missing else _law(series, column, batch_size) for column in ("native_value", "flop"))
     if native is not None and (flop is not None or largest.flop is None):
         return dataclasses.replace(row, native_value=native, flop=flop)
     counts = ", ".join(f"{size}: {series[size].native_value}" for size in sorted(series))
-    gap = f", none at {missing}" if missing else ""
-    reason = f"not affine in the batch: counted {counts}{gap}"
+    reason = f"not affine in the batch: counted {counts}{f', none at {missing}' if missing else ''}"
     return dataclasses.replace(row, native_value=None, flop=None, status="invalid", reason=reason)
 
 
 def _law(series: Series, column: str, batch_size: int) -> int | None:
-    values = [(size, getattr(series[size], column)) for size in sorted(series)]
-    if any(value is None for _, value in values):
-        return None
+    """The value at a batch by the line through all counted ones; None where there is none."""
     from analysis.stats.summary import affine
 
-    return affine(values, batch_size)
+    values = [(size, getattr(series[size], column)) for size in sorted(series)]
+    return None if any(value is None for _, value in values) else affine(values, batch_size)
 
 
 def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:

@@ -12,6 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.fx
@@ -66,26 +67,22 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
     On fake tensors where the model runs on them, else on the real ones, which the recording says. The model is left as
     it was. Raises Unavailable for a model with scripted modules, and whatever the model raises.
     """
-    _look_for_scripted(model)
+    scripted = next((path for path, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
+    if scripted is not None:
+        raise Unavailable(
+            f"{scripted or 'the model'} is scripted, and what torch.jit runs cannot be recorded: "
+            "count the module that it was made from"
+        )
     unwatched = plain_calls(model, inputs) if plain else ()
     with evaluating(model):
         try:
             mode = fake_mode()
             copied, fakes = fake_copy(model, inputs, mode)
-            found = _record(copied, fakes, mode)
+            recording = _record(copied, fakes, mode)
         except NOT_ON_FAKE as fault:
             note = f"recorded on real tensors: {one_line(plain_words(str(fault)), 200)}"
-            found = dataclasses.replace(_record(model, inputs, None), note=note)
-    return dataclasses.replace(found, plain=unwatched, mask_rules=mask_rules(model))
-
-
-def _look_for_scripted(model: torch.nn.Module) -> None:
-    for path, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            raise Unavailable(
-                f"{path or 'the model'} is scripted, and what torch.jit runs cannot be recorded: "
-                "count the module that it was made from"
-            )
+            recording = dataclasses.replace(_record(model, inputs, None), note=note)
+    return dataclasses.replace(recording, plain=unwatched, mask_rules=mask_rules(model))
 
 
 def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | None) -> CallRecording:
@@ -135,33 +132,19 @@ class CallListener:
     def listening(self) -> Iterator[None]:
         """Modules have hooks and functions are patched inside; both are as they were afterwards."""
         watched = [(f"{library}.{name}", place, name) for library, place, names in WATCHED for name in names.split()]
-        watched = [(called, place, name) for called, place, name in watched if hasattr(place, name)]
         if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
             watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
-        original = [(place, name, vars(place).get(name, _ABSENT)) for _, place, name in watched]
-        original.append((_FUNCTION, "apply", vars(_FUNCTION)["apply"]))
-        wrapped = [(space, name, space[name]) for space, name in _wrapped_for_fx()]
-        handles = [
-            register_module_forward_pre_hook(self._enters_module),
-            register_module_forward_hook(self._leaves_module, always_call=True),
-        ]
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(register_module_forward_pre_hook(self._enters_module).remove)
+            stack.callback(register_module_forward_hook(self._leaves_module, always_call=True).remove)
             for called, place, name in watched:
-                setattr(place, name, self._listener(called, getattr(place, name)))
-            for space, name, function in wrapped:
-                space[name] = self._listener(f"{FX}{name}", function)
-            _FUNCTION.apply = self._applied(vars(_FUNCTION)["apply"])
+                if hasattr(place, name):
+                    stack.enter_context(patch.object(place, name, self._listener(called, getattr(place, name))))
+            for space, name in _wrapped_for_fx():
+                stack.callback(space.__setitem__, name, space[name])
+                space[name] = self._listener(f"{FX}{name}", space[name])
+            stack.enter_context(patch.object(_FUNCTION, "apply", self._applied(vars(_FUNCTION)["apply"])))
             yield
-        finally:
-            for space, name, function in wrapped:
-                space[name] = function
-            for place, name, function in original:
-                if function is not _ABSENT:
-                    setattr(place, name, function)
-                elif name in vars(place):
-                    delattr(place, name)
-            for handle in handles:
-                handle.remove()
 
     def calls(self) -> Iterator[Call]:
         """What was heard."""
@@ -234,10 +217,6 @@ class CallListener:
     def _end(self, output: Any) -> None:
         heard = self._heard[self._open.pop()]
         heard["output"], heard["last"] = self._sized(output), self._recorder.position
-
-
-_ABSENT = object()
-"""A class may inherit what is replaced; then there is nothing to put back."""
 
 
 def _wrapped_for_fx() -> list[tuple[dict[str, Any], str]]:

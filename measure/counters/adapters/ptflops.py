@@ -70,9 +70,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     return rows(blank, dict(ordered))
 
 
-def ask(
-    model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any], **more: Any
-) -> tuple[int, int]:
+def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any]) -> tuple[int, int]:
     """ptflops' own numbers of multiply-adds and of parameters that want a gradient. hooks: its rules, listened to.
 
     Raises Inconsistent if it gave up.
@@ -87,7 +85,6 @@ def ask(
             input_constructor=lambda _: _single(model, inputs),
             custom_modules_hooks=hooks,
             backend=backend,
-            **more,
         )
     if printed is None:
         lines = [line for line in output.getvalue().splitlines() if line.strip()]

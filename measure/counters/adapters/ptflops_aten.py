@@ -6,13 +6,11 @@ pooling or addition, and no baddbmm, fused attention or recurrent kernel either.
 adapter listens to each, asks it again without the bias to tell the two units apart, and checks that they add up to the
 print. "aten.convolution" holds multiply-adds (`mac`), "aten.convolution elementwise" bias additions (`flop`).
 
-Calls without a rule are those that ptflops itself says it treats as zero: ignored if they do no arithmetic (views,
+Calls without a rule count as zero there: ignored if they do no arithmetic (views,
 copies, by `analysis/operators/registry.py`), else not understood. ptflops leaves hooks on the model; they are taken off
 again. Forward only.
 """
 
-import contextlib
-import io
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -20,9 +18,9 @@ from typing import Any
 import torch
 from ptflops.aten_ops import ATEN_OPS_MAPPING
 
-from analysis.operators import registry
+from analysis.operators.registry import bucket_of
 from measure.counters.adapters.ptflops import ask
-from measure.counters.rows import rows
+from measure.counters.rows import UncountedCalls, rows
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
@@ -35,36 +33,21 @@ BIAS_AT = {aten.addmm: 0, aten.convolution: 2, aten._convolution: 2}
 Rule = Callable[[Any, Any], int]
 
 
-class DispatchListener(io.TextIOBase):
-    """Adds up what ptflops' rules count, and the calls that it announces, as text, to have no rule for."""
+def _listener(operator: Any, rule: Rule, own: Counter[tuple[str, str]]) -> Rule:
+    """ptflops' rule for one operator, listened to."""
 
-    def __init__(self) -> None:
-        self.own: Counter[tuple[str, str]] = Counter()
-        self.ignored: Counter[str] = Counter()
-        self.not_understood: Counter[str] = Counter()
+    def listen(arguments: Any, outputs: Any) -> int:
+        counted = int(rule(arguments, outputs))
+        bare = list(arguments)
+        if operator in BIAS_AT:
+            bare[BIAS_AT[operator]] = None
+        mac = int(rule(bare, outputs))
+        own[str(operator), "mac"] += mac
+        if counted > mac:
+            own[f"{operator} elementwise", "flop"] += counted - mac
+        return counted
 
-    def write(self, text: str) -> int:
-        """ptflops' verbose output: "Warning: aten.relu_ operation is treated as a zero-op"."""
-        if text.endswith("treated as a zero-op"):
-            name = text.split()[1]
-            (self.ignored if registry.bucket_of(name) == "ignored" else self.not_understood)[name] += 1
-        return len(text)
-
-    def to(self, operator: Any, rule: Rule) -> Rule:
-        """ptflops' rule for one operator, listened to."""
-
-        def listen(arguments: Any, outputs: Any) -> int:
-            counted = int(rule(arguments, outputs))
-            bare = list(arguments)
-            if operator in BIAS_AT:
-                bare[BIAS_AT[operator]] = None
-            mac = int(rule(bare, outputs))
-            self.own[str(operator), "mac"] += mac
-            if counted > mac:
-                self.own[f"{operator} elementwise", "flop"] += counted - mac
-            return counted
-
-        return listen
+    return listen
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
@@ -72,21 +55,22 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """
-    with evaluating(model):
-        listener = DispatchListener()
-        hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
-        with contextlib.redirect_stderr(io.StringIO()):
-            printed, parameters = ask(model, inputs, "aten", hooks, ost=listener, verbose=True)
-    if printed != (heard := listener.own.total()):
+    own: Counter[tuple[str, str]] = Counter()
+    seen = UncountedCalls(lambda: False)
+    hooks = {operator: _listener(operator, rule, own) for operator, rule in ATEN_OPS_MAPPING.items()}
+    with evaluating(model), seen:
+        printed, parameters = ask(model, inputs, "aten", hooks)
+    if printed != (heard := own.total()):
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
+    others = {name: calls for name, calls in seen.calls.items() if name not in {str(operator) for operator in hooks}}
     blank = FlopCount(
         counter="ptflops_aten",
         workload=workload,
         batch_size=batch_size,
         phase="forward",
         native_unit="mac",
-        ignored=dict(listener.ignored),
-        not_understood=dict(listener.not_understood),
+        ignored={name: calls for name, calls in others.items() if bucket_of(name) == "ignored"},
+        not_understood={name: calls for name, calls in others.items() if bucket_of(name) != "ignored"},
         parameters=parameters,
     )
-    return rows(blank, listener.own)
+    return rows(blank, own)
