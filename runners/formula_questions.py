@@ -192,8 +192,7 @@ def _requests(
     if device is not None:
         quantities["ridge"] = rational(device.ridge)
         if {"model_flop", "bytes_accessed"} <= known.keys():
-            speeds = device.peak_flop_per_s, device.bandwidth_bytes_per_s
-            quantities["time"] = time_bound(known["model_flop"], known["bytes_accessed"], *speeds)
+            quantities["time"] = time_bound(known["model_flop"], known["bytes_accessed"], device)
     own = {"time": "s", "ridge": "FLOP/B"}
     measures = {name: own.get(name) or measure(SHORT.get(name, name)) for name in quantities}
     requests = []

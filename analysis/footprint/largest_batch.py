@@ -1,13 +1,12 @@
 """The largest batch whose step fits into memory: predicted from the steps of small batches, and then looked at.
 
 At one order of operations each moment's live bytes are a line in the batch, so two small batches say which moment is
-the highest at any batch (`Lines`); a prediction is where the first line crosses the memory. What is returned was looked
-at itself: that batch fits and the next one does not. A step whose operations change with the batch has no lines in
-common; then the search goes by the secant of what was looked at last, and by halves. It needs memory that does not
-fall as the batch grows. A batch that a step refuses (ValueError: an exported graph has a largest one) does not fit.
+the highest at any batch; a prediction is where the first line crosses the memory. What is returned was looked at
+itself: that batch fits and the next one does not. A step whose operations change with the batch has no lines in common;
+then the search goes by doubling and by halves. It needs memory that does not fall as the batch grows. A batch that a
+step refuses (ValueError) does not fit.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,89 +55,53 @@ def reserved_fits(at_most: BatchFit, reserved: Callable[[int], int], least: int)
     return replace(at_most, fits=fits, reserved_bytes=nbytes if fits else 0)
 
 
-@dataclass(frozen=True)
-class Lines:
-    """Bytes of each moment at two batches, in the same order of operations."""
-
-    first: tuple[int, Sequence[int]]
-    second: tuple[int, Sequence[int]]
-
-    def largest(self, available_bytes: int) -> int:
-        """The largest batch of which every moment is below; MOST if they are at every batch."""
-        (one, low), (other, high) = self.first, self.second
-        found: float = MOST
-        for a, b in zip(low, high, strict=True):
-            if b > a:
-                found = min(found, one + (available_bytes - a) * (other - one) / (b - a))
-        return max(0, int(found))
-
-
 def largest_batch(
     need: Callable[[int], Sequence[int] | int], available_bytes: int, least: int = 1, most: int = MOST
 ) -> BatchFit:
     """Look for it. need: batch → bytes at each moment of its step, or of the highest alone, and raises what the step
     does; ValueError: it takes no such batch. least: the smallest batch that the step takes."""
-    at = _Looked(need, least)
-    if at.highest(least) > available_bytes:
-        return at.fit(0, available_bytes, None)
-    small = [batch for batch in SMALL if least <= batch <= most]
-    high = min((batch for batch in small if at.highest(batch) > available_bytes), default=None)
-    low = max((batch for batch in small if high is None or batch < high), default=least)
-    guess = _predicted_batch([(batch, at.looked[batch]) for batch in small if batch in at.looked], available_bytes)
-    trial = guess if guess is not None else 2 * low
-    while high is None or high - low > 1:
-        trial = min(max(trial, low + 1), most if high is None else high - 1)
-        fits = at.highest(trial) <= available_bytes
-        low, high = (trial, high) if fits else (low, trial)
-        if low >= most:
-            break
-        if trial == guess and trial not in at.refused:  # a prediction is proved by one neighbour
-            trial += 1 if fits else -1
-        else:
-            halves = high in at.refused or len(at.looked) % 3 == 0
-            trial = _between(low, high, at.highest, available_bytes, halves)
-    return at.fit(low, available_bytes, guess, capped=low >= most)
+    looked: dict[int, Sequence[int] | int] = {}
+    refused: dict[int, str] = {}
 
-
-class _Looked:
-    """The batches that were looked at: what each needs, and why the step refused it."""
-
-    def __init__(self, need: Callable[[int], Sequence[int] | int], least: int) -> None:
-        self._need, self._least = need, least
-        self.looked: dict[int, Any] = {}
-        self.refused: dict[int, str] = {}
-
-    def highest(self, batch: int) -> float:
-        """Bytes of the highest moment; infinite where the step refuses the batch. Raises what it says of the least."""
-        if batch not in self.looked and batch not in self.refused:
+    def fits(batch: int) -> bool:
+        if batch not in looked and batch not in refused:
             try:
-                self.looked[batch] = self._need(batch)
+                looked[batch] = need(batch)
             except ValueError as fault:
-                if batch <= self._least:
+                if batch <= least:
                     raise
-                self.refused[batch] = str(fault)
-        found = self.looked.get(batch, math.inf)
-        return found if isinstance(found, (int, float)) else max(found)
+                refused[batch] = str(fault)
+        return batch in looked and _highest(looked[batch]) <= available_bytes
 
-    def fit(self, batch: int, available_bytes: int, guess: int | None, capped: bool = False) -> BatchFit:
-        """What was found."""
-        needed = {number: int(self.highest(number)) for number in sorted(self.looked)}
-        refused = self.refused.get(batch + 1, "")
-        return BatchFit(batch, available_bytes, needed, guess, capped or bool(refused), refused)
+    low, high, guess = least - 1, most + 1, None
+    small = [batch for batch in SMALL if least <= batch <= most]
+    for batch in (least, *small):
+        if batch < high:
+            low, high = (batch, high) if fits(batch) else (low, batch)
+    if low >= least:
+        guess = _predicted_batch([(batch, looked[batch]) for batch in small if batch in looked], available_bytes)
+        trials = [] if guess is None else [guess, guess + 1, guess - 1]
+        while high - low > 1:
+            beyond = 2 * low if high > most else (low + high) // 2
+            trial = next((trial for trial in trials if low < trial < high), beyond)
+            trial = min(trial, most, high - 1)
+            low, high = (trial, high) if fits(trial) else (low, trial)
+    needed = {number: _highest(looked[number]) for number in sorted(looked)}
+    text = refused.get(low + 1, "")
+    largest = low if low >= least else 0
+    return BatchFit(largest, available_bytes, needed, guess, largest >= most or bool(text), text)
+
+
+def _highest(moments: Sequence[int] | int) -> int:
+    return moments if isinstance(moments, int) else max(moments)
 
 
 def _predicted_batch(small: Sequence[tuple[int, Any]], available_bytes: int) -> int | None:
-    """By the lines of two small batches; None without two that have as many moments."""
+    """Where the first moment's line through two small batches crosses the memory; None without two that have as many
+    moments, each at one order of operations."""
     if len(small) < 2 or isinstance(small[0][1], int) or len(small[0][1]) != len(small[1][1]):
         return None
-    return min(Lines(*small).largest(available_bytes), MOST)
-
-
-def _between(low: int, high: int | None, highest: Callable[[int], float], available_bytes: int, halves: bool) -> int:
-    """Between what fits and what does not: where their line crosses, or their middle; without the latter, twice."""
-    if high is None:
-        return 2 * low
-    if halves:
-        return (low + high) // 2
-    below, above = highest(low), highest(high)
-    return low + int((available_bytes - below) * (high - low) // max(1, above - below))
+    (first, low), (second, high) = small
+    pairs = zip(low, high, strict=True)
+    crossings = (first + (available_bytes - a) * (second - first) / (b - a) for a, b in pairs if b > a)
+    return max(0, int(min(crossings, default=MOST)))

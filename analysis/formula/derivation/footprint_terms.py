@@ -151,6 +151,9 @@ PAIRED = 120
 ROUGH = 1e-6
 """By how much floats may be off where a pair is only looked for."""
 
+DENOMINATOR = 1000
+"""Of the share of a mean of two, at most: layers apart."""
+
 Polynomial = dict[tuple[int, ...], int]
 """Numbers of variables, each as often as it is multiplied → coefficient."""
 
@@ -250,22 +253,12 @@ def _between(row: Matrix, others: Matrix) -> bool:
         low = numpy.where(slope > 0, share, numpy.where((slope == 0) & (need > 0), 2.0, 0.0)).max(axis=1)
         high = numpy.where(slope < 0, share, 1.0).min(axis=1)
         for other in numpy.flatnonzero((low <= high + ROUGH) & (low <= 1 + ROUGH)):
-            if _mean_above(row, first, rest[other]):
+            part = Fraction(float(low[other] + high[other]) / 2).limit_denominator(DENOMINATOR)
+            first_part, second_part = part.numerator, part.denominator - part.numerator
+            mean = first_part * first.astype(object) + second_part * rest[other].astype(object)
+            if 0 <= part <= 1 and bool((mean >= part.denominator * row.astype(object)).all()):
                 return True
     return False
-
-
-def _mean_above(row: Matrix, first: Matrix, second: Matrix) -> bool:
-    """Whether some share of the first and the rest of the second are at least the row; exactly."""
-    low, high = Fraction(0), Fraction(1)
-    for number, one, two in zip(row.tolist(), first.tolist(), second.tolist(), strict=True):
-        if one > two:
-            low = max(low, Fraction(number - two, one - two))
-        elif one < two:
-            high = min(high, Fraction(number - two, one - two))
-        elif number > two:
-            return False
-    return low <= high
 
 
 def _most(rows: Matrix) -> int:

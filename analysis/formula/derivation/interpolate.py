@@ -16,6 +16,8 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy
+from sympy import QQ
+from sympy.polys.matrices import DomainMatrix
 
 Point = Mapping[str, int]
 Values = tuple[Any, ...]
@@ -260,17 +262,12 @@ def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) 
 
 def solve(rows: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction] | None:
     """The one solution of more equations than unknowns, exactly; None if there is none, or more than one."""
-    table = [[*row, value] for row, value in zip(rows, right, strict=True)]
-    unknowns = len(rows[0])
-    for column in range(unknowns):
-        pivot = next((i for i in range(column, len(table)) if table[i][column]), None)
-        if pivot is None:
-            return None
-        table[column], table[pivot] = table[pivot], table[column]
-        lead = table[column][column]
-        table[column] = [entry / lead for entry in table[column]]
-        for i, row in enumerate(table):
-            if i != column and row[column]:
-                factor = row[column]
-                table[i] = [a - factor * b for a, b in zip(row, table[column], strict=True)]
-    return [table[i][-1] for i in range(unknowns)] if not any(row[-1] for row in table[unknowns:]) else None
+    table = [
+        [QQ(entry.numerator, entry.denominator) for entry in (*row, value)]
+        for row, value in zip(rows, right, strict=True)
+    ]
+    reduced, pivots = DomainMatrix(table, (len(table), len(table[0])), QQ).rref()
+    if pivots != tuple(range(len(rows[0]))):
+        return None
+    last = [row[-1] for row in reduced.to_list()[: len(pivots)]]
+    return [Fraction(int(entry.numerator), int(entry.denominator)) for entry in last]

@@ -26,7 +26,7 @@ from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, me
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
 from analysis.operators.cost import numel
-from results.records.counts import Operation
+from results.records.counts import Operation, Storage
 
 FOOTPRINT = "footprint_bytes"
 
@@ -116,8 +116,10 @@ def _wrong(
     """The form's value and the count of whole numbers, where these differ. which: the sample's place among the tables
     that are side by side."""
     exact: dict[Key, int] = defaultdict(int)
-    for place, quantity, value in _whole_numbers(sample, convention, merged, rows, which):
-        exact[place, quantity] += value
+    storages, shapes = ((each, each.nbytes) for each in sample.storages), (shape for _, shape in sample.parameters)
+    entries = _entries(rows, lambda each: each.rows[which], storages, shapes, sample.operations, convention, merged)
+    for place, quantity, value, calls in entries:
+        exact[place, quantity] += value * calls
     known: dict[int, int | Fraction] = {}  # by the form itself: equal layers share one
     wrong = {}
     for key in exact.keys() | counts.keys():
@@ -134,20 +136,26 @@ def _wrong(
 _NOTHING: Form = {}
 
 
-def _whole_numbers(
-    sample: SizeSample, convention: Convention, merged: bool, rows: Sequence[OperationClass], which: int
-) -> Iterable[tuple[Any, str, int]]:
-    """(place, quantity, value) of a table whose sizes are whole numbers."""
+def _entries(
+    rows: Sequence[OperationClass],
+    operation_of: Callable[[OperationClass], Operation],
+    storages: Iterable[tuple[Storage, Any]],
+    shapes: Iterable[tuple[Any, ...]],
+    operations: Sequence[Operation],
+    convention: Convention,
+    merged: bool,
+) -> Iterable[tuple[Any, str, Any, int]]:
+    """(place, quantity, value, how often) of operations, of storages with their bytes, and of shapes of parameters."""
     known: dict[Any, tuple[tuple[str, Any], ...]] = {}
     for each in rows:
         if each.likeness not in known:
-            known[each.likeness] = _costs(each.rows[which], convention)
-        yield from ((each.place, quantity, value * each.calls) for quantity, value in known[each.likeness])
-    for storage in sample.storages:
-        places = _of_storage(storage, sample.operations, convention, merged)
-        yield from ((place, quantity, storage.nbytes) for place, quantity in places)
-    for _, shape in sample.parameters:
-        yield "model", "parameters", numel(shape)
+            known[each.likeness] = _costs(operation_of(each), convention)
+        yield from ((each.place, quantity, value, each.calls) for quantity, value in known[each.likeness])
+    for storage, nbytes in storages:
+        places = _of_storage(storage, operations, convention, merged)
+        yield from ((place, quantity, nbytes, 1) for place, quantity in places)
+    for shape in shapes:
+        yield "model", "parameters", numel(shape), 1
 
 
 def _costs(operation: Operation, convention: Convention) -> tuple[tuple[str, Any], ...]:
@@ -237,31 +245,22 @@ class _Symbolic:
     ) -> Iterable[tuple[Any, str, Any, int]]:
         """(place, quantity, element, how often) of all operations, storages and parameters."""
         samples = self._sizes.samples
-        known: dict[Any, tuple[tuple[str, Any], ...]] = {}
-        for each in rows:
-            if each.likeness not in known:
-                first = each.rows[0]
-                known[each.likeness] = _costs(
-                    replace(
-                        first,
-                        input_shapes=tuple(
-                            map(self._shape, zip(*(row.input_shapes for row in each.rows), strict=True))
-                        ),
-                        output_shapes=tuple(
-                            map(self._shape, zip(*(row.output_shapes for row in each.rows), strict=True))
-                        ),
-                        attributes=merge_values([row.attributes for row in each.rows], self._element),
-                    ),
-                    convention,
-                )
-            yield from ((each.place, quantity, element, each.calls) for quantity, element in known[each.likeness])
-        operations = samples[0].operations
-        for storages in zip(*(sample.storages for sample in samples), strict=True):
-            element = self._element(tuple([storage.nbytes for storage in storages]))
-            places = _of_storage(storages[0], operations, convention, merged)
-            yield from ((place, quantity, element, 1) for place, quantity in places)
-        for shapes in zip(*(sample.parameters for sample in samples), strict=True):
-            yield "model", "parameters", numel(self._shape(tuple(shape for _, shape in shapes))), 1
+
+        def operation_of(each: OperationClass) -> Operation:
+            inputs = zip(*(row.input_shapes for row in each.rows), strict=True)
+            outputs = zip(*(row.output_shapes for row in each.rows), strict=True)
+            return replace(
+                each.rows[0],
+                input_shapes=tuple(map(self._shape, inputs)),
+                output_shapes=tuple(map(self._shape, outputs)),
+                attributes=merge_values([row.attributes for row in each.rows], self._element),
+            )
+
+        columns = zip(*(sample.storages for sample in samples), strict=True)
+        storages = ((column[0], self._element(tuple([each.nbytes for each in column]))) for column in columns)
+        parameters = zip(*(sample.parameters for sample in samples), strict=True)
+        shapes = (self._shape(tuple(shape for _, shape in column)) for column in parameters)
+        return _entries(rows, operation_of, storages, shapes, samples[0].operations, convention, merged)
 
     def _shape(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
         if shapes not in self._elements:

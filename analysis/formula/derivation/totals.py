@@ -16,7 +16,7 @@ all FLOP of a step with an operation that no rule understands, and its bytes whe
 
 `time_bound` is the least time of a formula's work on a device, as a formula; `Rates.ridge` is the device's ridge point.
 
-    time = max(FLOP ÷ (peak × share reached), bytes ÷ (bandwidth × share reached))
+    time = max(FLOP ÷ peak, bytes ÷ bandwidth)
 
 Arithmetic and memory overlap perfectly. Not claimed: that a device reaches it; launches, communication and waiting are
 left out. Rates are taken for exactly what the floats hold, so that a request about time is solved as exactly as any
@@ -204,27 +204,10 @@ class Rates:
         return Fraction(self.peak_flop_per_s) / Fraction(self.bandwidth_bytes_per_s)
 
 
-def time_bound(
-    flop: Expr,
-    nbytes: Expr,
-    peak_flop_per_s: float,
-    bandwidth_bytes_per_s: float,
-    reached_flop: float = 1.0,
-    reached_bytes: float = 1.0,
-) -> Expr:
-    """The least time in seconds, as a maximum of two formulas.
-
-    reached_flop, reached_bytes: the share of peak and of bandwidth that is reached, above 0 up to 1. Raises ValueError
-    for rates that are not positive and for shares that are not.
-    """
-    for name, rate in (("peak", peak_flop_per_s), ("bandwidth", bandwidth_bytes_per_s)):
-        if not 0 < rate < float("inf"):
-            raise ValueError(f"expected a {name} above 0 per second, got {rate}")
-    for name, share in (("peak", reached_flop), ("bandwidth", reached_bytes)):
-        if not 0 < share <= 1:
-            raise ValueError(f"expected a share of the {name} above 0 and up to 1, got {share}")
-    arithmetic = sympy.sympify(flop) / rational(Fraction(peak_flop_per_s) * Fraction(reached_flop))
-    memory = sympy.sympify(nbytes) / rational(Fraction(bandwidth_bytes_per_s) * Fraction(reached_bytes))
+def time_bound(flop: Expr, nbytes: Expr, device: Rates) -> Expr:
+    """The least time in seconds, as a maximum of two formulas."""
+    arithmetic = sympy.sympify(flop) / rational(device.peak_flop_per_s)
+    memory = sympy.sympify(nbytes) / rational(device.bandwidth_bytes_per_s)
     return sympy.Max(arithmetic, memory, evaluate=False)  # comparing the formulas of a model takes minutes
 
 
