@@ -15,7 +15,7 @@ from runners.__main__ import installed
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 CONVENTIONS = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
 
 LINES = (
