@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from analysis.operators import registry
-from analysis.operators.attention_conventions import BY_RULE, attention_flop, kept_pairs, may_have_mask
+from analysis.operators.attention_conventions import BY_RULE, AttentionFlop, attention_flop
 from measure.meter.calls import TRANSFORMED, CallKey, Passes
 from measure.meter.model_state import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model.state_snapshot import kept_random
@@ -57,17 +57,14 @@ class CallCost:
     products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute, and again, where a forward pass that
     a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
     unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
-    costs. less: convention of attention → (phase, kind, unit) → FLOP that it counts less than the dense one; one that
-    is not known is absent, and attention_reasons says why. has_attention: whether there is any attention.
+    costs. attention: what conventions of attention count less than the dense one; None where that is not known.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     must_run: bool = False
-    less: Mapping[str, Mapping[tuple[str, str, str], int]] = field(default_factory=dict)
-    attention_reasons: Mapping[str, str] = field(default_factory=dict)
-    has_attention: bool = False
+    attention: AttentionFlop | None = None
 
 
 @dataclass(frozen=True)
@@ -185,16 +182,11 @@ class CallCosts:
             for kind, dtype in amounts:
                 units.setdefault((phase, kind), set()).add(self.unit_of(kind, dtype))
 
-        def renamed(flop: Mapping[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
-            products: Counter[tuple[str, str, str]] = Counter()
-            for (phase, kind, unit), amount in flop.items():
-                seen = units.get((phase, kind), {unit})
-                products[phase, kind, next(iter(seen)) if len(seen) == 1 else unit] += amount
-            return dict(products)
-
-        cost = self.cost_by_key[key]
-        less = {name: renamed(flop) for name, flop in cost.less.items()}
-        self.cost_by_key[key] = replace(cost, products=renamed(cost.products), less=less)
+        products: Counter[tuple[str, str, str]] = Counter()
+        for (phase, kind, unit), flop in self.cost_by_key[key].products.items():
+            seen = units.get((phase, kind), {unit})
+            products[phase, kind, next(iter(seen)) if len(seen) == 1 else unit] += flop
+        self.cost_by_key[key] = replace(self.cost_by_key[key], products=dict(products))
 
     @property
     def wants_observation(self) -> bool:
@@ -228,12 +220,14 @@ class CallCosts:
                     recompute_flop += each.recomputed * flop
                 if phase in times:
                     products[kind, unit] += times[phase] * flop
-            has_attention = has_attention or cost.has_attention
+            attention = cost.attention or AttentionFlop(None, None, 0)
+            has_attention = has_attention or attention.calls > 0
             for name, by_unit in less.items():
-                if name not in cost.less:
-                    attention_reasons.setdefault(name, cost.attention_reasons.get(name, cost.reason or WATCHED))
-                for (phase, _kind, unit), flop in cost.less.get(name, {}).items():
-                    by_unit[unit] += times.get(phase, 0) * flop
+                by_phase = getattr(attention, name)
+                if by_phase is None:
+                    attention_reasons.setdefault(name, attention.reasons.get(name, cost.reason or WATCHED))
+                for phase, flop in (by_phase or {}).items():
+                    by_unit[_attention_unit(cost, phase)] += times.get(phase, 0) * flop
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -262,7 +256,6 @@ class CallCosts:
 
     def _cost(self, trace: Trace, key: CallKey) -> CallCost:
         products: Counter[tuple[str, str, str]] = Counter()
-        less: dict[str, Counter[tuple[str, str, str]]] = {name: Counter() for name in BY_RULE}
         unknown: Counter[str] = Counter()
         for operation in trace.operations:
             phase = "forward" if operation.phase == "loss" else operation.phase
@@ -271,24 +264,16 @@ class CallCosts:
             if not flop:
                 continue
             dtype = dtype_name(key.autocast) if key.autocast else operation.input_dtypes[0]
-            place = phase, operation.kind, self.unit_of(operation.kind, dtype)
-            products[place] += flop
-            pairs = kept_pairs(operation) if may_have_mask(operation) else None
-            for name in BY_RULE:
-                left_out = 0 if pairs is None else pairs.less(name, flop)
-                if left_out is None:
-                    less.pop(name, None)
-                elif name in less:
-                    less[name][place] += left_out
+            products[phase, operation.kind, self.unit_of(operation.kind, dtype)] += flop
         names = sorted(registry.not_understood(trace.operations))
         lines = "; ".join(map(registry.registration, names))
         reason = f"no rule for {', '.join(names)}; one is given by {lines}" if names else ""
-        attention = attention_flop(trace.operations)
         return CallCost(
-            dict(products), {phase: calls for phase, calls in unknown.items() if calls},
-            reason or (DREW if DREW in trace.notes else ""), less=less, attention_reasons=attention.reasons,
-            has_attention=bool(attention.calls),
-        )  # fmt: skip
+            dict(products),
+            {phase: calls for phase, calls in unknown.items() if calls},
+            reason or (DREW if DREW in trace.notes else ""),
+            attention=attention_flop(trace.operations),
+        )
 
     def unit_of(self, kind: str, dtype: str) -> str:
         """The unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""
@@ -301,6 +286,12 @@ class CallCosts:
         cudnn = kind in ("convolution", "recurrent")
         allowed = torch.backends.cudnn.allow_tf32 if cudnn else torch.backends.cuda.matmul.allow_tf32
         return "tf32" if allowed else "fp32"
+
+
+def _attention_unit(cost: CallCost, phase: str) -> str:
+    """The unit that runs the attention of a phase; where it runs as plain products, that of most of those."""
+    units = {(kind == "attention", flop): unit for (each, kind, unit), flop in cost.products.items() if each == phase}
+    return units[max(units)] if units else ""
 
 
 def _unknown(reason: str, must_run: bool = False) -> CallCost:

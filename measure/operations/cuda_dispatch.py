@@ -5,12 +5,11 @@
   Operators that a CPU's autocast has a rule for keep that one.
 * Dropout keeps a mask of one byte an element on CUDA (`native_dropout`); on a CPU one as large as its input.
 
-Registered for as long as the context lasts, for the whole process; nested contexts are one. Not claimed: what cuDNN's
+Registered for as long as the context lasts, for the whole process. Not claimed: what cuDNN's
 batch normalisation and recurrent layers keep, which kernels are fused, in-place variants.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,32 +31,20 @@ FUSED_WITH_HALF = {"softmax.int": torch.ops.aten._softmax, "log_softmax.int": to
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _HALVES = (torch.float16, torch.bfloat16)
-_LOCK = threading.Lock()
-_users = 0
-_library: torch.library.Library | None = None
 
 
 @contextlib.contextmanager
 def cuda_rules() -> Iterator[None]:
     """A context in which steps on CPU tensors keep what they would on CUDA."""
-    global _users, _library
-    with _LOCK:
-        if not _users:
-            library = torch.library.Library("aten", "IMPL")
-            for name in IN_FLOAT32:
-                if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
-                    library.impl(name, _in_float32(name), "AutocastCPU")
-            library.impl("dropout", _dropout, "AutogradCPU")
-            _library = library
-        _users += 1
+    library = torch.library.Library("aten", "IMPL")
     try:
+        for name in IN_FLOAT32:
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
+                library.impl(name, _in_float32(name), "AutocastCPU")
+        library.impl("dropout", _dropout, "AutogradCPU")
         yield
     finally:
-        with _LOCK:
-            _users -= 1
-            if not _users and _library is not None:
-                _library._destroy()
-                _library = None
+        library._destroy()
 
 
 def _in_float32(name: str) -> Callable[..., Any]:
