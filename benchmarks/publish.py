@@ -25,6 +25,7 @@ from results.store import layout
 from results.store.manifest import write_manifest
 from results.store.reading import RunData, read_run
 from results.store.store import check_vacant
+from results.text_files import unpack
 
 KEPT = ("headline.csv", "figures/utilization_by_model.png", "figures/utilization_by_batch.png")
 """Derived files that a published run has."""
@@ -80,7 +81,7 @@ def _packed(source: Path, record: type[Record], traces: Iterable[str]) -> tuple[
     for file in traces:
         trace_id = file.removeprefix(f"{layout.OPERATIONS}/").removesuffix(".csv.gz").removesuffix(".storages")
         if layout.operation_files(trace_id).get(file) is record:
-            _, *lines = layout.lines_of(layout.decompress((source / file).read_bytes()))
+            _, *lines = layout.lines_of(unpack((source / file).read_bytes()))
             rows += [b"%s,%s\n" % (trace_id.encode(), line) for line in lines]
     rows.sort(key=lambda row: (row.split(b",", 2)[2], row))
     return len(rows), layout.compress(top + b"".join(rows))

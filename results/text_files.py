@@ -3,23 +3,140 @@
 Python's readers raise five kinds of exceptions for damaged text (csv.Error, RecursionError, UnicodeDecodeError, zlib's
 and gzip's), wait for pipes, and unpack whatever they are given. Not claimed: that the content makes sense.
 
-Digests that stand for what must not be written down.
+How large what others made may be: a limit for each kind of input, checked before memory is taken for it.
 
-Names that look like one that is not known; a number with the name of what it counts.
+The variable `FLOPLEDGER_LIMITS` raises or lowers them for every command and for what it starts:
+`FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. SECURITY.md has the same table (a test holds them
+together). Not claimed: that everything within the limits is quick on every machine.
 """
 
+import contextlib
 import csv
 import difflib
+import gzip
 import hashlib
 import io
 import json
+import os
+import stat
 import tomllib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from results.limits import check_regular, unpack
+VARIABLE = "FLOPLEDGER_LIMITS"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A default, and what it is of."""
+
+    default: int
+    of: str
+
+
+LIMITS: Mapping[str, Limit] = {
+    "config_layers": Limit(20_000, "layers, blocks or experts that a configuration of transformers asks for"),
+    "config_modules": Limit(1_000_000, "the product of these numbers"),
+    "config_bytes": Limit(16 * 2**20, "size of a configuration of transformers"),
+    "unpacked_bytes": Limit(16 * 2**30, "what a gzip file holds that is read piece by piece: traces, PyProf"),
+    "memory_bytes": Limit(4 * 2**30, "what a gzip file holds that is read as a whole: kept tables, exports of nsys"),
+    "line_bytes": Limit(2**20, "a line of PyProf's dictionaries"),
+    "event_bytes": Limit(2**26, "a value in a trace: an event, or an entry of its header"),
+    "database_seconds": Limit(600, "reading an export of Nsight Systems"),
+    "formula_bits": Limit(20_000, "binary digits of a number in a formula"),
+}  # fmt: skip
+"""Name → limit. Names end in their unit."""
+
+
+def limit(name: str) -> int:
+    """The limit of this name that holds here. Raises ValueError as `stated` does."""
+    return stated().get(name, LIMITS[name].default)
+
+
+def stated(text: str | None = None) -> dict[str, int]:
+    """The limits that `FLOPLEDGER_LIMITS` names. Raises ValueError for a name that is none, or no positive number."""
+    limits: dict[str, int] = {}
+    for part in (os.environ.get(VARIABLE, "") if text is None else text).split(","):
+        if not part.strip():
+            continue
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name not in LIMITS:
+            hint = "".join(f", nearest {near}" for near in nearest(name, [*LIMITS], 1))
+            raise ValueError(f"{VARIABLE}: expected NAME=N of {', '.join(LIMITS)}, got {part.strip()!r}{hint}")
+        limits[name] = 0
+        with contextlib.suppress(ValueError, OverflowError):
+            limits[name] = int(float(value))
+        if limits[name] < 1:
+            raise ValueError(f"{VARIABLE}: expected a positive number for {name}, got {value!r}")
+    return limits
+
+
+def beyond(what: str, name: str) -> str:
+    """The words for something that is larger than its limit: what is, which limit, how it is raised."""
+    return f"{what}: more than {limit(name)} ({LIMITS[name].of}); {VARIABLE}={name}=N raises the limit"
+
+
+def check_regular(path: Path | str) -> None:
+    """Raises ValueError for what is there and is no regular file: a pipe would be waited for, a device has no end."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return  # whoever opens it says why
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ValueError(f"{path} is no regular file")
+
+
+def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
+    """What gzip packed. Raises ValueError where it is damaged or cut, or more than the limit of this name, before the
+    rest is unpacked."""
+    most, parts = limit(name), io.BytesIO()
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            while parts.tell() <= most and (piece := packed.read(1 << 20)):
+                parts.write(piece)
+    except (OSError, EOFError, zlib.error) as fault:
+        raise ValueError(f"damaged gzip: {fault}") from fault
+    if parts.tell() > most:
+        raise ValueError(beyond("unpacked", name))
+    return parts.getvalue()
+
+
+class BoundedStream(io.RawIOBase):
+    """A binary stream of at most so many bytes: beyond the limit of this name a read raises ValueError."""
+
+    def __init__(self, stream: IO[bytes] | Any, path: str, name: str = "unpacked_bytes") -> None:
+        self._stream, self._path, self._name = stream, path, name
+        self._left = limit(name)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._left = limit(self._name)
+        return int(self._stream.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError(beyond(f"{self._path}: unpacked", self._name))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
 
 _GZIP = b"\x1f\x8b"
 
@@ -35,10 +152,7 @@ def read_text(path: Path, errors: str = "strict") -> str:
     """
     check_regular(path)
     content = path.read_bytes()
-    try:
-        return (unpack(content) if content.startswith(_GZIP) else content).decode("utf-8", errors)
-    except (OSError, EOFError, zlib.error) as fault:
-        raise ValueError(f"damaged gzip: {fault}") from fault
+    return (unpack(content) if content.startswith(_GZIP) else content).decode("utf-8", errors)
 
 
 def csv_lines(text: str) -> list[list[str]]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from results.errors import Unavailable
-from results.limits import stated
+from results.text_files import stated
 from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.cli.model_options import MODEL, MODEL_INPUT, RULES, Options, check_models, parser_of

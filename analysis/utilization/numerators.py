@@ -215,15 +215,38 @@ def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
     units: Counter[str] = Counter()
     for count in operators:
         kind = kind_of_operator(counter, count.operator) or ""
-        units[unit_of_kind(kind, run)] += TRAINING_PER_FORWARD * _flop(count)
-    warnings = _extrapolated(total)
+        units[unit_of_kind(kind, run)] += TRAINING_PER_FORWARD * (count.flop or 0)
+    warnings: tuple[str, ...] = ()
+    if total.extrapolated:
+        warnings = (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
     if counter not in OPERATORS:
-        units[unit_of_kind("", run)] += TRAINING_PER_FORWARD * _flop(total)
+        units[unit_of_kind("", run)] += TRAINING_PER_FORWARD * (total.flop or 0)
         warnings += (f"convention: {counter} adds bias, normalisation, activation and pooling to its multiply-adds",)
-    if products := _unruled_products(total):
+    return _of_products("theory", counter, units, total, warnings)
+
+
+def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:
+    """3 × the counter's native total, multiply-adds taken for FLOP: the number of the 2021 post, half of the truth."""
+    try:
+        total, _ = _forward(counts, run, counter)
+    except Unavailable as fault:
+        return Numerator("theory_as_published", counter, reason=str(fault))
+    if total.native_value is None:
+        return Numerator("theory_as_published", counter, reason=f"{counter}: its total has no native value")
+    units = {unit_of_kind("", run): round(TRAINING_PER_FORWARD * total.native_value)}
+    warnings = (f"convention: native {total.native_unit} of {counter}, unconverted",)
+    return _of_products("theory_as_published", counter, units, total, warnings)
+
+
+def _of_products(
+    method: str, counter: str, units: Mapping[str, int], total: FlopCount, warnings: tuple[str, ...]
+) -> Numerator:
+    """A counter's FLOP by unit; none, but at least these, where it lacks a rule for operators that may be products."""
+    products = {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
+    if products:
         reason = f"not_understood: {counter} has no rule for {_calls(products)}"
-        return _partial("theory", counter, reason, sum(units.values()), products, warnings)
-    return Numerator("theory", counter, dict(units), warnings=warnings)
+        return _partial(method, counter, reason, sum(units.values()), products, warnings)
+    return Numerator(method, counter, dict(units), warnings=warnings)
 
 
 def _partial(
@@ -242,35 +265,18 @@ def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
     partial = next((each for each in numerators if each.method == "exact" and each.reason and each.at_least_flop), None)
     if partial is None:
         return list(numerators)
-    least = partial.at_least_flop or 0
-    return [_against(each, partial, least) if each.method == "theory" else each for each in numerators]
-
-
-def _against(numerator: Numerator, partial: Numerator, least: int) -> Numerator:
-    flop = numerator.model_flop
-    if flop is None:
-        return numerator
-    if flop >= least:
-        reason = f"unproven: {numerator.source} counts {flop} FLOP, which may be a part: {partial.reason}"
-        return _partial("theory", numerator.source, reason, least, {"": partial.unknown_calls}, numerator.warnings)
-    reason = f"{numerator.source} counts {flop} FLOP, a part: {least} are known at least, and {partial.reason}"
-    return _partial("theory", numerator.source, reason, flop, {"": partial.unknown_calls}, numerator.warnings)
-
-
-def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:
-    """3 × the counter's native total, multiply-adds taken for FLOP: the number of the 2021 post, half of the truth."""
-    try:
-        total, _ = _forward(counts, run, counter)
-    except Unavailable as fault:
-        return Numerator("theory_as_published", counter, reason=str(fault))
-    if total.native_value is None:
-        return Numerator("theory_as_published", counter, reason=f"{counter}: its total has no native value")
-    native = round(TRAINING_PER_FORWARD * total.native_value)
-    warnings = (f"convention: native {total.native_unit} of {counter}, unconverted",)
-    if products := _unruled_products(total):
-        reason = f"not_understood: {counter} has no rule for {_calls(products)}"
-        return _partial("theory_as_published", counter, reason, native, products, warnings)
-    return Numerator("theory_as_published", counter, {unit_of_kind("", run): native}, warnings=warnings)
+    least, compared = partial.at_least_flop or 0, []
+    for numerator in numerators:
+        flop = numerator.model_flop if numerator.method == "theory" else None
+        if flop is not None:
+            start, unknown = f"{numerator.source} counts {flop} FLOP,", {"": partial.unknown_calls}
+            reason = f"unproven: {start} which may be a part: {partial.reason}"
+            if flop < least:
+                reason = f"{start} a part: {least} are known at least, and {partial.reason}"
+            flop = min(flop, least)
+            numerator = _partial("theory", numerator.source, reason, flop, unknown, numerator.warnings)
+        compared.append(numerator)
+    return compared
 
 
 def profiled(
@@ -301,7 +307,7 @@ def _of_profile(
     mine = [count for count in counts if (count.work, count.source) == (method, source)]
     products = [op for op in operations if op.source == source]
     try:
-        flop = sum(_cleaned(count) for count in _both_phases(mine, method, run))
+        flop = _cleaned_flop(mine, method, run)
         _check_whole(mine, products, method, run)
         units = _units_of_work(method, products, run)
         if sum(units.values()) != flop:
@@ -339,20 +345,16 @@ def _parts(work: str, run: Run) -> Mapping[str, int]:
     return epoch_parts(run) if work == "epoch" else {work: 1}
 
 
-def _both_phases(mine: Sequence[ProfileCount], method: str, run: Run) -> list[ProfileCount]:
-    """The forward and the backward row of one work and source. Raises Unavailable."""
-    broken = next((count for count in mine if count.status != "ok"), None)
-    if broken is not None:
+def _cleaned_flop(mine: Sequence[ProfileCount], method: str, run: Run) -> int:
+    """Forward and backward FLOP of one work and source. Raises Unavailable."""
+    if broken := next((count for count in mine if count.status != "ok"), None):
         raise Unavailable(broken.reason or broken.status)
     if sorted(count.phase for count in mine) != ["backward", "forward"]:
         raise Unavailable(str(run.unprofiled.get(method, "")) or f"no profile of {method}")
-    return list(mine)
-
-
-def _cleaned(count: ProfileCount) -> int:
-    if count.cleaned_flop is None:
-        raise Unavailable(f"unknown: {count.unknown} products of {count.phase} whose recorded shapes give no count")
-    return count.cleaned_flop
+    if lacking := next((count for count in mine if count.cleaned_flop is None), None):
+        products = f"{lacking.unknown} products of {lacking.phase}"
+        raise Unavailable(f"unknown: {products} whose recorded shapes give no count")
+    return sum(count.cleaned_flop or 0 for count in mine)
 
 
 def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) -> dict[str, int]:
@@ -362,15 +364,10 @@ def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) 
     for operation in operations:
         times = parts.get(operation.work, 0)
         if times and operation.phase in _PROFILED_PHASES and operation.cleaned_flop:
-            units[_unit(operation, run)] += times * operation.cleaned_flop
+            dtype = operation.dtype  # by the run's policy where none was recorded
+            unit = unit_of(dtype, PRECISIONS[run.precision], run.device) if dtype else unit_of_kind(operation.kind, run)
+            units[unit] += times * operation.cleaned_flop
     return dict(units)
-
-
-def _unit(operation: CleanedOperation, run: Run) -> str:
-    """By the recorded dtype; where none was recorded, by the run's policy."""
-    if not operation.dtype:
-        return unit_of_kind(operation.kind, run)
-    return unit_of(operation.dtype, PRECISIONS[run.precision], run.device)
 
 
 def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
@@ -402,21 +399,6 @@ def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopC
     if counter in OPERATORS and not operators:
         raise Unavailable(f"{counter}: no convolution or matrix product among its operators")
     return totals[0], operators
-
-
-def _flop(count: FlopCount) -> int:
-    return count.flop or 0
-
-
-def _extrapolated(total: FlopCount) -> tuple[str, ...]:
-    if not total.extrapolated:
-        return ()
-    return (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
-
-
-def _unruled_products(total: FlopCount) -> dict[str, int]:
-    """Operators that a counter has no rule for and that may hold products, with their calls."""
-    return {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
 
 
 def _may_hold_products(name: str) -> bool:

@@ -118,23 +118,18 @@ def step_times(run: Run, samples: Sequence[Sample], whole: StepBlocks | None = N
     """
     rows = []
     if whole := whole or step_blocks(whole_steps(samples), run.interval_rule):
-        rows.append(_with_others(_row(run, "", whole, None), whole.blocks, samples))
+        row = _row(run, "", whole, None)
+        others: dict[str, float | None] = {"core_round_trip_s": median_round_trip_s(whole.blocks)}
+        disturbed, moved = (_own_blocks(samples, part, "") for part in ASIDE)
+        if disturbed or moved:
+            all_s = block_summary([*whole.blocks, *disturbed, *moved]).mean
+            others |= {"disturbed_blocks": len(disturbed), "moved_blocks": len(moved), "all_mean_s": all_s}
+        rows.append(changed(row, others))
     marked = [sample for sample in samples if sample.part == "phase"]
     of_phases = {phase: step_blocks(_own_blocks(marked, "phase", phase), run.interval_rule) for phase in PHASES}
     timed = {phase: blocks for phase, blocks in of_phases.items() if blocks is not None}
     total_s = sum(blocks.summary.mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
-
-
-def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
-    """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
-    the others; and how far the processors were apart in those that are used."""
-    row = changed(row, {"core_round_trip_s": median_round_trip_s(blocks)})
-    disturbed, moved = (_own_blocks(samples, part, "") for part in ASIDE)
-    if not disturbed and not moved:
-        return row
-    all_s = block_summary([*blocks, *disturbed, *moved]).mean
-    return changed(row, {"disturbed_blocks": len(disturbed), "moved_blocks": len(moved), "all_mean_s": all_s})
 
 
 def _row(run: Run, phase: str, timed: StepBlocks, total_s: float | None) -> StepTime:
@@ -275,11 +270,9 @@ def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling
         return None
     calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
     blocks, *kernels = zip(*(calm if len(calm) >= LEAST_PAIRS else pairs), strict=True)
-    rates = [_s_per_flop(each) for each in kernels]
-    names = {unit: each[0].kernel for unit, each in beside.items()}
-    return PairedCeiling(tuple(block_means_s(blocks)), dict(zip(beside, rates, strict=True)), names, rule)
-
-
-def _s_per_flop(blocks: Sequence[Sample]) -> tuple[float, ...]:
-    calls_s = zip(block_means_s(blocks), blocks, strict=True)
-    return tuple(call_s * block.steps / (block.flop or math.inf) for call_s, block in calls_s)
+    s_per_flop = {}
+    for unit, own in zip(beside, kernels, strict=True):
+        calls_s = zip(block_means_s(own), own, strict=True)
+        s_per_flop[unit] = tuple(call_s * block.steps / (block.flop or math.inf) for call_s, block in calls_s)
+    names = {unit: own[0].kernel for unit, own in beside.items()}
+    return PairedCeiling(tuple(block_means_s(blocks)), s_per_flop, names, rule)

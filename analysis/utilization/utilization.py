@@ -10,7 +10,7 @@ reason. Pure: raw records in, rows out.
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
 from typing import Any
 
@@ -178,20 +178,20 @@ def rows(
     numerators = list(numerators)
     exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
     paired = [Denominator(PAIRED)] if measured.paired is not None else []
-    under = [*denominators, *paired]
-    under_one = under if of_one is None else [*of_one, *paired]
-    return [
-        row
-        for over in numerators
-        for row in _rows_of(measured, over, under_one if over.method == "one" else under, exact)
-    ]
+    table: list[Utilization] = []
+    for over in numerators:
+        own = denominators if over.method != "one" or of_one is None else of_one
+        table += _rows_of(measured, over, [*own, *paired], exact)
+    return table
 
 
 def _rows_of(
     measured: Measurement, over: Numerator, denominators: Iterable[Denominator], exact: Numerator | None
 ) -> Iterator[Utilization]:
     """One numerator over each denominator; what these rows share is put together once."""
-    time, others = _time_of(measured, over.method), _by_other_conventions(over)
+    time, *_ = standing = _standing(measured, over.method)
+    names = CONVENTIONS[1:] if over.less else ()
+    others = {name: by_unit for name in names if (by_unit := over.by_convention(name)) is not None}
     row: dict[str, Any] = {
         "method": over.method,
         "numerator_source": over.source,
@@ -204,71 +204,37 @@ def _rows_of(
         "power_capped_ratio": measured.power_capped_ratio,
     }
     row |= {f"{name}_flop": sum(by_unit.values()) for name, by_unit in others.items()}
-    timed = time if measured.run.status in MEASURED else None
-    if timed is not None:
-        row |= _rates(measured, over.method, timed)
+    if time is not None:
+        row |= _rates(measured, over.method, time)
     shared, marks = changed(measured.blank, row), (*_cell_marks(measured, over.method), *over.warnings)
     for under in denominators:
-        status, reason, own = _fraction(measured, over, under, time)
+        status, reason, own = _fraction(measured, over, under, standing)
         own["denominator"], own["status"], own["reason"] = under.name, status, reason
         own["warnings"] = marks + _surprises(measured, own, over, under, exact)
-        if timed is not None and others:
-            own |= _attention(measured, over, under, timed.mean_s, others, own.get("utilization_ratio"))
+        for name in BY_RULE if others else ():  # what a kernel computes is no model FLOP, and is divided by no peak
+            if name in others:
+                _, _, other = _fraction(measured, replace(over, flop_by_unit=others[name]), under, standing)
+                own[f"{name}_utilization_ratio"] = other.get("utilization_ratio")
         yield changed(shared, own)
 
 
-def _by_other_conventions(over: Numerator) -> dict[str, dict[str, int]]:
-    """Convention of attention → unit → model FLOP, of those that are known."""
-    found = {name: over.by_convention(name) for name in CONVENTIONS[1:] if over.less}
-    return {name: by_unit for name, by_unit in found.items() if by_unit is not None}
+Standing = tuple[MeanStepTime | None, str, str]
+"""The time that belongs to a numerator, of a cell that was measured; status and reason of a row over it."""
 
 
-def _attention(
-    measured: Measurement,
-    over: Numerator,
-    under: Denominator,
-    mean_s: float,
-    others: Mapping[str, Mapping[str, int]],
-    dense: float | None,
-) -> dict[str, float]:
-    """The ratio with attention counted by each other convention; none where the dense fraction has the reason.
-
-    dense: the ratio of the dense count, which is that of a convention that counts no less.
-    """
-    found = {}
-    for name in BY_RULE:  # what a kernel computes is no model FLOP, and is divided by no peak
-        by_unit = others.get(name)
-        if by_unit is None:
-            continue
-        same = by_unit == over.flop_by_unit
-        ratio = dense if same else _ratio_by_convention(measured, over, under, mean_s, by_unit)
-        if ratio is not None:
-            found[f"{name}_utilization_ratio"] = ratio
-    return found
-
-
-def _ratio_by_convention(
-    measured: Measurement, over: Numerator, under: Denominator, mean_s: float, by_unit: Mapping[str, int]
-) -> float | None:
-    if under.name != PAIRED:
-        peak, _, _ = under.answer(by_unit)
-        return None if peak is None else sum(by_unit.values()) / (mean_s * peak)
-    if measured.paired is None or over.method in PROFILED_METHODS:
-        return None
-    try:
-        return measured.paired.utilization(by_unit).ratio
-    except Unavailable:
-        return None
-
-
-def _time_of(measured: Measurement, method: str) -> MeanStepTime | None:
-    """The time that belongs to a method's numerator: of a profiled method that of its work, else that of a step."""
-    if method not in PROFILED_METHODS:
-        return measured.time
-    work = measured.works.get(method)
-    if work is None or work.time_s is None:
-        return None
-    return MeanStepTime(work.time_s, work.low_s, work.high_s, work.steps or 0)
+def _standing(measured: Measurement, method: str) -> Standing:
+    """Of a profiled method the time of its work, else that of a step."""
+    run, work = measured.run, measured.works.get(method)
+    if run.status not in MEASURED:
+        return None, run.status, run.reason
+    if method in PROFILED_METHODS and work is not None:
+        if work.time_s is None:
+            return None, work.status, work.reason
+        time = MeanStepTime(work.time_s, work.low_s, work.high_s, work.steps or 0)
+        return time, work.status, work.reason if work.status != "ok" else ""
+    if method in PROFILED_METHODS or measured.time is None:
+        return None, "invalid", "no measured block of steps"
+    return measured.time, run.status, run.reason
 
 
 def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
@@ -277,8 +243,8 @@ def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
     The last two were seen while the cell's own steps were timed; they say nothing of one sample. Nor does a warning
     about one work ("one: …", "profile: last: …") say anything of a method that does not need it.
     """
-    run, needed = measured.run, WORKS_OF_METHODS.get(method, ())
-    marks = tuple(mark for mark in run.warnings if _about(mark) in ("", *needed))
+    run, others = measured.run, {*WORKS} - {*WORKS_OF_METHODS.get(method, ())}
+    marks = tuple(mark for mark in run.warnings if mark.removeprefix("profile: ").partition(":")[0] not in others)
     if run.quick and not any(mark.startswith("quick") for mark in marks):
         marks += ("quick: measured for a fifth of the usual time",)
     if method == "one":
@@ -287,15 +253,16 @@ def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
     return (*marks, *drift, *measured.notes)
 
 
-def _about(mark: str) -> str:
-    """The work that a warning is about; "" if it is about the cell."""
-    word = mark.removeprefix("profile: ").partition(":")[0]
-    return word if word in WORKS else ""
-
-
 def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, float | None]:
-    """Time, items and energy: what does not depend on a count. Energy was taken over the cell's own steps alone."""
-    items, power_w = _items(measured, method), measured.power_w if method not in ("one", "epoch") else None
+    """Time, items and energy: what does not depend on a count. Energy was taken over the cell's own steps alone.
+
+    Items in what a method counts: as many a sample as a step of the cell has.
+    """
+    run, work = measured.run, measured.works.get(method)
+    items: float | None = run.items_per_step
+    if method in PROFILED_METHODS and items is not None:
+        items = None if work is None or work.items is None else work.items * items / run.batch_size
+    power_w = measured.power_w if method not in ("one", "epoch") else None
     return {
         "time_s": time.mean_s,
         "time_low_s": time.low_s,
@@ -305,77 +272,41 @@ def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, 
     }
 
 
-def _items(measured: Measurement, method: str) -> float | None:
-    """Items in what a method counts: as many a sample as a step of the cell has."""
-    run, work = measured.run, measured.works.get(method)
-    if method not in PROFILED_METHODS or run.items_per_step is None:
-        return run.items_per_step
-    return None if work is None or work.items is None else work.items * run.items_per_step / run.batch_size
-
-
 def _fraction(
-    measured: Measurement, over: Numerator, under: Denominator, time: MeanStepTime | None
+    measured: Measurement, over: Numerator, under: Denominator, standing: Standing
 ) -> tuple[str, str, dict[str, Any]]:
-    """Status, reason and the columns that hold the ratio, as far as its halves are known. time: of the method."""
-    run, flop = measured.run, over.model_flop
-    if under.name == PAIRED:
-        return _paired_fraction(measured, over, time)
-    peak, source, absent = under.answer(over.flop_by_unit)
-    known: dict[str, Any] = {"peak_flop_per_s": peak, "peak_source": source}
-    if run.status not in MEASURED:
-        return run.status, run.reason, known
+    """Status, reason and the columns that hold the ratio, as far as its halves are known. standing: of the method.
+
+    Over the ceiling that was timed beside the steps the interval is that of the ratio, and the peak is the one that
+    gives the ratio with the cell's step time.
+    """
+    (time, *stands), flop, paired = standing, over.model_flop, measured.paired
+    known: dict[str, Any] = {}
+    peak, source, absent = (None, "", "") if under.name == PAIRED else under.answer(over.flop_by_unit)
+    if under.name != PAIRED:
+        known = {"peak_flop_per_s": peak, "peak_source": source}
+    elif measured.run.status in MEASURED and (paired is None or over.method in PROFILED_METHODS):
+        return "unavailable", "a ceiling was timed beside the cell's own steps alone", {}
     if time is None:
-        return *_untimed(measured, over.method), known
+        return stands[0], stands[1], known
     if flop is None:
         return "unavailable", over.reason, known
     known["achieved_flop_per_s"] = flop / time.mean_s
-    if peak is None:
+    if under.name == PAIRED and paired is not None:
+        try:
+            ratio = paired.utilization(over.flop_by_unit)
+        except Unavailable as fault:
+            return "unavailable", str(fault), known
+        known |= {"peak_flop_per_s": flop / (time.mean_s * ratio.ratio), "utilization_ratio": ratio.ratio}
+        known |= {"peak_source": paired.source(over.flop_by_unit)}
+        known |= {"utilization_low_ratio": ratio.low, "utilization_high_ratio": ratio.high}
+    elif peak is None:
         return "unavailable", absent, known
-    known["utilization_ratio"] = flop / (time.mean_s * peak)
-    known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
-    known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s else None
-    return *_standing(measured, over.method), known
-
-
-def _paired_fraction(
-    measured: Measurement, over: Numerator, time: MeanStepTime | None
-) -> tuple[str, str, dict[str, Any]]:
-    """As `_fraction`, over the ceiling that was timed beside the steps: the interval is that of the ratio.
-
-    The peak is the one that gives the ratio with the cell's step time.
-    """
-    run, paired = measured.run, measured.paired
-    if run.status not in MEASURED:
-        return run.status, run.reason, {}
-    if paired is None or over.method in PROFILED_METHODS:
-        return "unavailable", "a ceiling was timed beside the cell's own steps alone", {}
-    if time is None:
-        return *_untimed(measured, over.method), {}
-    if over.model_flop is None:
-        return "unavailable", over.reason, {}
-    known: dict[str, Any] = {"achieved_flop_per_s": over.model_flop / time.mean_s}
-    try:
-        found = paired.utilization(over.flop_by_unit)
-    except Unavailable as fault:
-        return "unavailable", str(fault), known
-    known |= {"peak_flop_per_s": over.model_flop / (time.mean_s * found.ratio)}
-    known |= {"peak_source": paired.source(over.flop_by_unit), "utilization_ratio": found.ratio}
-    known |= {"utilization_low_ratio": found.low, "utilization_high_ratio": found.high}
-    return *_standing(measured, over.method), known
-
-
-def _standing(measured: Measurement, method: str) -> tuple[str, str]:
-    """Status and reason of a fraction: of a profiled method those of its time, else those of the cell."""
-    work = measured.works.get(method)
-    if method not in PROFILED_METHODS or work is None:
-        return measured.run.status, measured.run.reason
-    return work.status, work.reason if work.status != "ok" else ""
-
-
-def _untimed(measured: Measurement, method: str) -> tuple[str, str]:
-    """Status and reason of a row whose numerator has no time."""
-    work = measured.works.get(method)
-    return ("invalid", "no measured block of steps") if work is None else (work.status, work.reason)
+    else:
+        known["utilization_ratio"] = flop / (time.mean_s * peak)
+        known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
+        known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s else None
+    return stands[0], stands[1], known
 
 
 def _surprises(
@@ -387,12 +318,13 @@ def _surprises(
 ) -> tuple[str, ...]:
     """What a ratio above 1 means: the counter's fault where the exact count of the same steps stays at or below 1."""
     ratio = fraction.get("utilization_ratio")
-    if not isinstance(ratio, float) or ratio <= 1:
+    if ratio is None or ratio <= 1:
         return ()
     by_exact = None  # of one sample and of an epoch there is none: their steps and times are others
     if exact is not None and over.method not in ("one", "epoch"):
-        by_exact = _fraction(measured, exact, under, _time_of(measured, exact.method))[2].get("utilization_ratio")
-    if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
+        _, _, of_exact = _fraction(measured, exact, under, _standing(measured, exact.method))
+        by_exact = of_exact.get("utilization_ratio")
+    if over is not exact and by_exact is not None and by_exact <= 1:
         counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
         return (f"counter_too_high: {over.source}: {counts}",)
     if under.name in ("ceiling", PAIRED):

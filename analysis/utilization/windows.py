@@ -123,7 +123,14 @@ def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
     pooled = pools(rows) if any(row.repeat for row in rows) else {}
     if not any(pooled.values()):
         return tuple(rows)
-    return tuple(_with_interval(row, pooled.get(pool_of(row))) for row in rows)
+    table = []
+    for row in rows:
+        between, window = pooled.get(pool_of(row)), _window(row)
+        if between is not None and window is not None:
+            low, high = between.interval(window)
+            row = changed(row, {"windows_low_ratio": low, "windows_high_ratio": high})
+        table.append(row)
+    return tuple(table)
 
 
 def pools(rows: Iterable[Utilization]) -> dict[Pool, BetweenWindows | None]:
@@ -144,14 +151,6 @@ def cell_of(row: Utilization) -> tuple[object, ...]:
     """What repeats of a cell have in common within a pool."""
     ceiling = (row.peak_flop_per_s, row.peak_source) if row.denominator == "ceiling" else ()
     return row.model, row.batch_size, row.precision, row.variant, ceiling
-
-
-def _with_interval(row: Utilization, between: BetweenWindows | None) -> Utilization:
-    window = _window(row)
-    if between is None or window is None:
-        return row
-    low, high = between.interval(window)
-    return changed(row, {"windows_low_ratio": low, "windows_high_ratio": high})
 
 
 def _window(row: Utilization) -> Window | None:

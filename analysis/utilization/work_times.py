@@ -95,7 +95,9 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
     wanted = works_of(run)
     if not wanted:
         return []
-    blocks = _on_one_clock([s for s in samples if s.steps > 0 and not s.phase and s.part in ("measure", "profiled")])
+    blocks = [s for s in samples if s.steps > 0 and not s.phase and s.part in ("measure", "profiled")]
+    if any(block.device_s is None for block in blocks):  # one clock for all
+        blocks = [replace(block, device_s=None) for block in blocks]
     plain = _times_of_works(run, [s for s in blocks if s.part == "measure"])
     profiled = _times_of_works(run, [s for s in blocks if s.part == "profiled"])
     real = _real_epoch(run, [s for s in blocks if s.part == "measure" and s.work == "epoch"])
@@ -106,12 +108,6 @@ def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
     """The measured blocks of one work, without a profiler."""
     names = ("", work) if work == "batch" else (work,)
     return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
-
-
-def _on_one_clock(blocks: Sequence[Sample]) -> list[Sample]:
-    """The blocks with device times if every one has it, else without."""
-    everywhere = all(block.device_s is not None for block in blocks)
-    return list(blocks) if everywhere else [replace(block, device_s=None) for block in blocks]
 
 
 def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
@@ -161,20 +157,12 @@ def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: M
     row |= {"status": status, "reason": reason}
     if run.status not in MEASURED or plain is None:
         return WorkTime(**row)
-    steps = sum(epoch_parts(run).values()) if work == "epoch" else 1
-    row |= {
-        "items": images_of(run, work),
-        "steps": steps,
-        "time_s": plain.mean_s,
-        "low_s": plain.low_s,
-        "high_s": plain.high_s,
-    }
-    if profiled is not None:
-        row |= {"profiled_time_s": profiled.mean_s, "profiled_low_s": profiled.low_s}
-        row |= {"profiled_high_s": profiled.high_s, "overhead_ratio": profiled.mean_s / plain.mean_s - 1}
-    if real is not None:
-        row |= {"real_time_s": real.mean_s, "real_low_s": real.low_s, "real_high_s": real.high_s}
-        row |= {"agrees": _overlap(plain, real)}
+    row |= {"items": images_of(run, work), "steps": sum(epoch_parts(run).values()) if work == "epoch" else 1}
+    for prefix, mean in (("", plain), ("profiled_", profiled), ("real_", real)):
+        if mean is not None:
+            row |= {f"{prefix}time_s": mean.mean_s, f"{prefix}low_s": mean.low_s, f"{prefix}high_s": mean.high_s}
+    row |= {"overhead_ratio": profiled.mean_s / plain.mean_s - 1} if profiled is not None else {}
+    row |= {"agrees": _overlap(plain, real)} if real is not None else {}
     return WorkTime(**row)
 
 
@@ -183,7 +171,8 @@ def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) ->
     if run.status not in MEASURED:
         return run.status, run.reason
     if plain is None:
-        return "unavailable", _why_not(run, work) or f"no measured block of {_needs(run, work)}"
+        needs = "its full or its last batch" if work == "epoch" and epoch_of(run)[1] else work
+        return "unavailable", _why_not(run, work) or f"no measured block of {needs}"
     unrun = f"not run from end to end: {run.unprofiled[work]}" if work == "epoch" and work in run.unprofiled else ""
     if wide := _wide(run, work):
         return "not_converged", "; ".join(filter(None, (wide, unrun)))
@@ -209,10 +198,6 @@ def _why_not(run: Run, work: str) -> str:
     """What the run says about a work, of an epoch also about the batches that make it."""
     parts = ("epoch", "batch", "last") if work == "epoch" else (work,)
     return next((str(run.unprofiled[part]) for part in parts if run.unprofiled.get(part)), "")
-
-
-def _needs(run: Run, work: str) -> str:
-    return "its full or its last batch" if work == "epoch" and epoch_of(run)[1] else work
 
 
 def _overlap(a: Mean, b: Mean) -> bool | None:

@@ -51,7 +51,7 @@ def self_test(path: Path) -> None:
 
 def utilization(path: Path) -> None:
     from results.records.answers import Utilization
-    from results.store.tables import read_records
+    from results.store.layout import read_records
 
     read_records(path, Utilization)
 
@@ -69,7 +69,7 @@ def shapes(path: Path) -> None:
 
 
 def limits(path: Path) -> None:
-    from results.limits import stated
+    from results.text_files import stated
 
     stated(text_of(path))
 

@@ -10,9 +10,9 @@ How to add one is in CONTRIBUTING.md. Passing all of them proves no number right
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cleaning.gates import ceilings, integrity
 from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
+from cleaning.gates import integrity, times
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, RUN, Evidence, Finding, Gate
 from results.records.answers import FAIL, OPEN, PASS, Verdict
@@ -116,13 +116,13 @@ GATES: tuple[Gate, ...] = (
         "ceiling_rate",
         "a ceiling is its FLOP ÷ the median time of its calls; none is above the peak of its unit, except convolutions "
         "whose kernels name a fast algorithm",
-        ceilings.ceiling_rate,
+        times.ceiling_rate,
         "a ceiling",
     ),
     Gate(
         "ceiling_load",
         "the calls of a session's ceilings scatter as on an idle device",
-        ceilings.ceiling_load,
+        times.ceiling_load,
         "a ceiling",
     ),
     Gate(

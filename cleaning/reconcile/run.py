@@ -21,12 +21,13 @@ from analysis.operators.cost import NEEDS
 from analysis.operators.registry import unneeded_flop
 from analysis.parallel.rank_grid import parse_plan
 from analysis.profile.roofline import machine_of
-from analysis.utilization import ceiling_doubts, post2021, windows
+from analysis.utilization import post2021, windows
 from analysis.utilization.denominators import (
     Denominator,
     SessionPeaks,
     datasheet,
     denominators,
+    marked,
     of_ranks,
     session_peaks,
 )
@@ -206,7 +207,7 @@ def _join_cells(
     }
     runs = {key_of(run): run for run in data.runs}
     divided = kept_apart([row for view, _ in cells for row in view.fractions], runs, data.sittings)
-    utilization = windows.widened(tuple(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)))
+    utilization = windows.widened(tuple(marked(divided, runs, data.ceilings, data.sittings)))
     fractions = by_cell(utilization)
     views = [replace(view, fractions=tuple(fractions.get(key_of(view.run), ()))) for view, _ in cells]
     samples = data.by_cell(Sample)

@@ -39,7 +39,7 @@ from analysis.devices import peaks
 from analysis.devices.ceilings import SUSTAINED, best
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, Precision
 from analysis.trace.kernel_names import fast_algorithm
-from analysis.utilization.ceiling_doubts import loaded
+from analysis.utilization.denominators import loaded
 from analysis.utilization.step_times import DISTURBED_RATIO, same_placement
 from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import apply_precision

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from results.limits import BoundedStream, beyond, check_regular, limit
+from results.text_files import BoundedStream, beyond, check_regular, limit
 
 CHUNK = 1 << 20
 """Characters read at a time."""

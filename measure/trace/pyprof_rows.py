@@ -14,7 +14,7 @@ from typing import IO, Any
 from measure.trace.json_events import open_text
 from measure.trace.nesting import NODE
 from measure.trace.pyprof_arguments import LINEAR, literal
-from results.limits import beyond, limit
+from results.text_files import beyond, limit
 
 HOW_TO_MAKE = (
     "run PyProf's last step again: python -m pyprof.prof --csv "

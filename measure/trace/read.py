@@ -33,8 +33,7 @@ from measure.trace import kineto, nsys, pyprof
 from measure.trace.nesting import Ints, ints
 from measure.trace.phases import steps as marked_steps
 from measure.trace.recording import Recording, of_process
-from results.limits import check_regular
-from results.text_files import counted
+from results.text_files import check_regular, counted
 
 READERS = {"kineto": kineto.read, "nsys": nsys.read, "pyprof": pyprof.read}
 

@@ -12,17 +12,15 @@ the table has their reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.stats.comparison import SESSIONS
-from cleaning.reconcile.variants import View
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import Block, PageVerdict, Part, Section, document, picture
-from reports.shared.html_tables import Names, Table, natural, span
+from reports.shared.html_tables import Table, natural, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
-from reports.sweep import page_tables
 from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text
 from results.store.reading import RunData
@@ -76,7 +74,6 @@ def page(
         Section("cells", "Cells", (_HOW, _cells(rows))),
         Section("figures", "Figures", pictures or ("No cell has a time in both.",)),
         Section("environment", "Environment", _environment(sides)),
-        Section("failures", "Failures and warnings", _warnings(sides) or ("None.",)),
         Section("problems", "Problems of files", problems if lines else ()),
     )
     return document(title, _verdict(rows, sides, across), sections)
@@ -136,17 +133,13 @@ def _cells(rows: Sequence[Comparison]) -> Table:
     for row in rows:
         model, *texts = row_cells(row)
         below = f"\n{row.variant}" if variants and row.variant else ""
-        chances = map(_chance, (row.p_different, row.p_same))
+        known = (row.p_different, row.p_same)
+        chances = (DASH if p is None else "<0.001" if p < 0.001 else digits(p, 2) for p in known)
         lines.append((model + below, *texts, *chances, *((_reason(row) or DASH,) if reasons else ())))
     columns = (*HEADS, "p, differ", "p, same", *(("reason",) if reasons else ()))
     words = frozenset(("model", "precision", "B is", "reason"))
     dim = frozenset(place for place, row in enumerate(rows) if row.verdict in ALONE)
     return Table("The training step of each cell in B against A", columns, tuple(lines), words, dim)
-
-
-def _chance(p: float | None) -> str:
-    """A p-value with two digits, and none that nobody reads."""
-    return DASH if p is None else "<0.001" if p < 0.001 else digits(p, 2)
 
 
 def _reason(row: Comparison) -> str:
@@ -176,19 +169,6 @@ def _facts(side: Side) -> dict[str, str]:
         for name, value in {**sitting.environment, **own, **before}.items():
             texts.setdefault(name, {})[to_text(value)] = None
     return {name: "; ".join(filter(None, values)) for name, values in texts.items()}
-
-
-def _warnings(sides: Sequence[Side]) -> list[Table]:
-    """Failures and warnings of each run, A's before B's."""
-    tables: list[Table] = []
-    for side in sides:
-        views = [View(run, ()) for run in side.data.runs]
-        names = Names(views)
-        said = page_tables.failures(views)
-        failed = page_tables.told_once("What could not be measured", ("what", "reason"), said, names)
-        found = (failed, page_tables.warnings(views, names))
-        tables += [replace(table, caption=f"{side.letter}: {table.caption}") for table in found if table is not None]
-    return tables
 
 
 NAME = "step_time_ratio"

@@ -6,19 +6,31 @@ run gives the same bytes. What a page is made of is in `reports.shared.html`.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleaning.reconcile.variants import Built, devices_sentence
+from analysis.utilization.numerators import PROFILER
+from cleaning.reconcile.variants import Built, View, devices_sentence
 from reports.shared.html import MOST_ROWS, Block, PageVerdict, Part, Section, document, picture
-from reports.shared.html_tables import Names, in_order, page_table
-from reports.sweep import page_tables
+from reports.shared.html_tables import Cells, Names, Table, grouped, in_order, page_table
+from reports.shared.layout import Styled
+from reports.shared.numbers import (
+    DASH,
+    OF_WHAT,
+    SHORT,
+    STATUS_WORDS,
+    digits,
+    listed,
+    merged,
+    session_words,
+    skeleton,
+)
 from reports.sweep.headline import basis, closing
 from reports.sweep.repeats import one_a_cell, repeat_lines, variant_table
-from reports.sweep.table import heading, methods_table, methods_text, peak_lines
+from reports.sweep.table import cells_table, heading, methods_table, methods_text, peak_lines, rate_unit
 from results.process import collector_off
+from results.records.counts import Agreement
 
 if TYPE_CHECKING:
     from results.store.manifest import Manifest
@@ -33,9 +45,6 @@ METHODS = (
 )
 CLEANED = "{} changes, each a row of cleaned/cleaning_log.csv with its cell, before and after."
 
-MOST_LETTERS, LEAST_FOR_PICTURES = 950_000, 300_000
-"""Characters of a page: with more, the last pictures are left out."""
-
 
 @collector_off()
 def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = None) -> str:
@@ -46,7 +55,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     names = Names(built.views)
     variants = variant_table(built.variants)
     problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
-    told = page_tables.reasons(built, names), page_tables.warnings(built.views, names)
+    told = reasons(built, names), warnings(built.views, names)
     changes = len(built.log)
     version, commands = (manifest.harness_version, "\n".join(manifest.commands)) if manifest else ("", "")
     how = (
@@ -71,10 +80,8 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
         Section("problems", "Problems of files", problems if built.problems else ()),
         *(replace(section, folded=True) for section in below),
     ]
-    verdict = _verdict(built)
-    room = max(LEAST_FOR_PICTURES, MOST_LETTERS - len(document(title, verdict, [*first, *rest])))
-    pictures = Section("figures", "Figures", _figures(built, figures, room))
-    return document(title, verdict, [*first, pictures, *rest])
+    pictures = Section("figures", "Figures", _figures(built, figures))
+    return document(title, _verdict(built), [*first, pictures, *rest])
 
 
 def _verdict(built: Built) -> PageVerdict:
@@ -101,7 +108,7 @@ def _cells(built: Built) -> Sequence[Part | None]:
         words if built.views else "The run holds no cell.",
         many if len(built.views) > MOST_ROWS else "",
         devices_sentence(built.utilization),
-        page_tables.measured_cells(one_a_cell(built.views, built.views)) if built.views else None,
+        measured_cells(one_a_cell(built.views, built.views)) if built.views else None,
     )
 
 
@@ -115,11 +122,112 @@ def _methods(built: Built) -> Sequence[Part | None]:
     )
 
 
-def _figures(built: Built, figures: Mapping[str, str], room: int) -> Sequence[Part]:
-    pictures = [picture(name, svg) for name, svg in figures.items()]
-    sizes = itertools.accumulate(len(each.uri) for each in pictures)
-    shown = [each for each, letters in zip(pictures, sizes, strict=True) if letters <= room]
-    text = "" if pictures else "None could be drawn from these rows."
-    if left := [each.name for each in pictures[len(shown) :]]:
-        text = f"Not on this page, for its size, but in figures/: {', '.join(left)}."
-    return (text, devices_sentence(built.utilization) if pictures else "", *shown)
+def _figures(built: Built, figures: Mapping[str, str]) -> Sequence[Part]:
+    if not figures:
+        return ("None could be drawn from these rows.",)
+    return (devices_sentence(built.utilization), *(picture(name, svg) for name, svg in figures.items()))
+
+
+NO_REASON = "no reason is given"
+
+Said = tuple[str, str, str]
+"""(what is said of, the words, cell id)."""
+
+_MOST_CALLS = 4
+
+
+def measured_cells(views: Sequence[View]) -> Table:
+    """The table of the end of a sweep with each cell's peak and FLOP per byte, `used` beside the model: a telephone
+    shows two columns."""
+    ordered = in_order(views)
+    scale, unit = rate_unit(ordered)
+    table = cells_table(ordered, scale, unit)
+    columns = [column.name for column in table.columns]
+    rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
+    used = columns.index("used")
+    for view, row in zip(ordered, rows, strict=True):
+        row.insert(1, row.pop(used))
+        head, intensity = view.headline, view.counted.flop_per_byte if view.counted else None
+        peak = f"{digits((head.peak_flop_per_s or 0.0) / scale)} {SHORT[head.denominator]}" if head else DASH
+        row[-1:-1] = [peak, DASH if intensity is None else digits(intensity, 2)]
+    columns.insert(1, columns.pop(used))
+    columns[-1:-1] = ["peak", "FLOP/byte"]
+    dim = frozenset(index for index, row in enumerate(table.styles) if row)
+    caption = "Time, rate and utilization of each cell's training step"
+    words = frozenset(("model", "precision", "why not more"))
+    return Table(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)
+
+
+def reasons(built: Built, names: Names) -> Table | None:
+    """Why a number is not there, or why a counter's is not ours."""
+    said = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
+    return told_once("Numbers that are missing, and counters that differ", ("what", "reason"), said, names)
+
+
+def warnings(views: Sequence[View], names: Names) -> Table | None:
+    """Every warning, by its code."""
+    said = []
+    for view in in_order(views):
+        marks = (*view.run.warnings, *(mark for row in view.fractions for mark in row.warnings))
+        not_converged = [f"not_converged: {view.run.reason}"] if view.run.status == "not_converged" else []
+        for mark in (*not_converged, *marks):
+            code, colon, text = mark.partition(": ")
+            said.append((code if colon else "", text if colon else mark, view.run.cell_id))
+    codes = list(dict.fromkeys(code for code, *_ in said))
+    said.sort(key=lambda each: codes.index(each[0]))
+    return told_once("What to know before using these numbers", ("code", "warning"), said, names)
+
+
+def told_once(caption: str, heads: Cells, said: Iterable[Said], names: Names) -> Table | None:
+    """A row for each text with its cells at the end; texts that differ in their numbers alone are one."""
+    found = grouped(dict.fromkeys(said), lambda each: (each[0], skeleton(each[1])))
+    rows = tuple(
+        (what, session_words(merged([text for _, text, _ in same])), names.listed(cell for *_, cell in same))
+        for (what, _), same in found.items()
+    )
+    columns = (*heads, "cells")
+    return Table(caption, columns, rows, frozenset(columns)) if rows else None
+
+
+def failures(views: Iterable[View]) -> Iterator[Said]:
+    """Cells that were not measured."""
+    for view in in_order(views):
+        if not view.measured:
+            words = STATUS_WORDS.get(view.run.status, view.run.status)
+            yield words, view.run.reason or NO_REASON, view.run.cell_id
+
+
+def _without_number(built: Built) -> Iterator[Said]:
+    """Of measured cells the methods, peaks, profiles and times that have no number."""
+    measured = [view for view in in_order(built.views) if view.measured]
+    for view in measured:
+        if not view.fractions:
+            yield "utilization", "no method was asked for", view.run.cell_id
+        for row in view.fractions:
+            if row.utilization_ratio is None:
+                is_divisible = row.peak_flop_per_s is None and row.model_flop is not None and row.time_s is not None
+                method = ", ".join(filter(None, (row.method.replace("_", " "), row.numerator_source)))
+                what = OF_WHAT.get(row.denominator, row.denominator) if is_divisible else method
+                yield what, row.reason or NO_REASON, row.cell_id
+    cells = {view.run.cell_id for view in measured}
+    for count in built.profile_counts:
+        if count.cleaned_flop is None and count.cell_id in cells:
+            source = "" if count.source == PROFILER else f", {count.source}"
+            yield f"profile of {count.work}{source}", count.reason or NO_REASON, count.cell_id
+    for time in built.work_times:
+        lacks = "time" if time.time_s is None else "profiled time" if time.profiled_time_s is None else ""
+        if lacks and time.cell_id in cells:
+            yield f"{lacks} of {time.work}", time.reason or NO_REASON, time.cell_id
+
+
+def _counters(rows: Iterable[Agreement]) -> Iterator[Said]:
+    """What a counter says of itself; where its products are not ours also what it has no rule for, if it names any."""
+    for row in rows:
+        parts = [row.reason] if row.reason else []
+        if row.difference_flop:
+            names, much = list(row.not_understood), "much" if row.difference_flop > 0 else "little"
+            lacks = f"it has no rule for {listed(names, _MOST_CALLS)}"
+            parts.append(lacks if names else f"it counts too {much} and does not say where")
+        if parts:
+            status = "differs" if row.status == "ok" else STATUS_WORDS.get(row.status, row.status)
+            yield f"{row.counter}, {row.phase}: {status}", "; ".join(parts), row.cell_id

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from results.errors import StoreFault
-from results.limits import check_regular
+from results.text_files import check_regular
 
 _UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 _UNWRITABLE |= {errno.ELOOP, errno.ENAMETOOLONG}

@@ -34,9 +34,12 @@ from results.store.layout import (
     Key,
     check_seal,
     prefixes,
+    read_block,
+    records,
+    table,
 )
 from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
-from results.store.tables import read_block, records, table
+from results.text_files import unpack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,7 +217,7 @@ def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
 def _packed_traces(file: Path, changed_ns: int, size: int) -> tuple[list[str], dict[str, list[bytes]]]:
     """The column names of a file of all traces, and trace_id → its lines, in any order. changed_ns, size: the file's
     own, so that one that was replaced is read again. Raises ValueError if it is damaged."""
-    top, _, body = layout.decompress(read(file) or b"").partition(b"\n")
+    top, _, body = unpack(read(file) or b"").partition(b"\n")
     (names,) = layout.decode([top])
     traces: dict[str, list[bytes]] = {}
     for line in body.splitlines(keepends=True):
@@ -406,7 +409,7 @@ def _read_packed(path: Path, file: str, record: type[R]) -> list[R]:
     if data is None:
         raise ValueError(f"the run {path} has no {file}")
     try:
-        top, _, body = layout.decompress(data).partition(b"\n")
+        top, _, body = unpack(data).partition(b"\n")
         (names,) = layout.decode([top])
         return records(file, record, names, body[: body.rfind(b"\n") + 1])
     except ValueError as fault:

@@ -23,10 +23,20 @@ from results.records.rows import SCHEMA_VERSION, STATUSES, Record
 from results.store import disk as store_disk
 from results.store import layout
 from results.store.disk import DISK, Disk, faults
-from results.store.layout import CEILINGS, CELL_FILES, FLOP_COUNTS, OPERATIONS, PROFILES, RUNS, SITTINGS
+from results.store.layout import (
+    CEILINGS,
+    CELL_FILES,
+    FLOP_COUNTS,
+    OPERATIONS,
+    PROFILES,
+    RUNS,
+    SITTINGS,
+    add_columns,
+    check_resumable,
+)
 from results.store.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
 from results.store.reading import RunData, read_operations, read_profile, read_run, scan
-from results.store.tables import add_columns, check_resumable
+from results.text_files import unpack
 
 __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "read_run"]
 
@@ -346,7 +356,7 @@ class Store:
                 packed = store_disk.read(self.path / file)
                 if packed is None:
                     raise ValueError(f"expected a trace that was written, got {trace_id!r}: there is no {file}")
-                seals[file] = layout.seal(layout.decompress(packed).count(b"\n") - 1, packed)
+                seals[file] = layout.seal(unpack(packed).count(b"\n") - 1, packed)
             self._traces[trace_id] = seals
         return self._traces.get(trace_id, {})
 
@@ -356,7 +366,7 @@ class Store:
         path, before = self.path / file, None
         if (there := store_disk.read(path)) is not None:
             with contextlib.suppress(ValueError):
-                before = layout.decompress(there)
+                before = unpack(there)
             if before == content:
                 return there
         if before is not None:

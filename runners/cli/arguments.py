@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from results.limits import stated
 from results.printable import printable
-from results.text_files import nearest
+from results.text_files import nearest, stated
 from runners.cli.exits import MISTAKE, instructed
 from runners.cli.output import say
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from results.limits import BoundedStream, stated, unpack
 from results.store.manifest import commit_of
 from results.store.store import read_run
+from results.text_files import BoundedStream, stated, unpack
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
 

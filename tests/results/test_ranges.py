@@ -12,10 +12,10 @@ import pytest
 from results.records.cell import Ceiling, Sample, Telemetry
 from results.records.counts import FlopCount
 from results.records.rows import header
-from results.store import layout, tables
+from results.store import layout
+from results.store.layout import read_records
 from results.store.manifest import MANIFEST, read_manifest
 from results.store.reading import read_run
-from results.store.tables import read_records
 from tests.support.made_up.seals import reseal
 from tests.support.made_up.small_run import rebuilt, small_run
 
@@ -136,7 +136,7 @@ def test_one_number_among_many_that_its_field_cannot_hold_is_told(name: str, tex
     given[4][name] = text
     lines = [line(**each) for each in given]
     with pytest.raises(ValueError, match=rf"^{FILE}, .*{said}"):
-        tables.records(FILE, Sample, NAMES, block(*lines))
+        layout.records(FILE, Sample, NAMES, block(*lines))
 
 
 def test_a_peak_below_zero_is_refused(run):

@@ -20,7 +20,7 @@ from results import records
 from results.records.cell import Run, Telemetry
 from results.records.rows import Range, Record, cell_text, column, columns_of, header, literal, to_text, to_values
 from results.store import layout
-from results.store.tables import table
+from results.store.layout import table
 
 MODULES = [importlib.import_module(f"results.records.{each.name}") for each in pkgutil.iter_modules(records.__path__)]
 KINDS = sorted(

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from results.errors import Unavailable
-from results.limits import beyond, check_regular, limit
+from results.text_files import beyond, check_regular, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool")

@@ -21,8 +21,7 @@ from typing import Any
 
 import sympy
 
-from results.limits import beyond, limit
-from results.text_files import nearest
+from results.text_files import beyond, limit, nearest
 
 Expr = Any
 """A sympy expression, or an int."""

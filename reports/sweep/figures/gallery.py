@@ -15,7 +15,7 @@ from reports.sweep.figures import backward_ratio, epoch_times, profiles, utiliza
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
-from results.store.tables import table
+from results.store.layout import table
 
 if TYPE_CHECKING:
     import pandas as pd

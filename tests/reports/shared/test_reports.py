@@ -17,7 +17,7 @@ from reports.sweep.headline import closing
 from reports.sweep.table import to_text
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
-from results.store.tables import read_records, table
+from results.store.layout import read_records, table
 
 BUSY = "busy: others used 21% of the processors while …"
 

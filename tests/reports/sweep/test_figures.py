@@ -24,9 +24,9 @@ from reports.sweep.figures import profiles as figures_profiles
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
+from results.store.layout import read_records, table
 from results.store.reading import read_operation_table, read_run
 from results.store.store import read_profile
-from results.store.tables import read_records, table
 from tests.support.figure_texts import covered
 
 RUN = Path(__file__).parents[3] / "results/published/amd-epyc-2-cores-2026-11-29"

@@ -10,8 +10,7 @@ from cleaning.reconcile.variants import Built, View
 from reports.shared.html_tables import Names, Table, page_table
 from reports.shared.layout import Column, TextTable
 from reports.shared.numbers import merged, skeleton
-from reports.sweep import page_tables
-from reports.sweep.page import page
+from reports.sweep.page import measured_cells, page, reasons
 from reports.sweep.table import warning_lines
 from results.records.counts import ProfileCount
 from results.store.manifest import Manifest
@@ -99,7 +98,7 @@ def test_two_columns_of_one_name_stay_two() -> None:
 
 
 def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
-    table = page_tables.measured_cells(built.views)
+    table = measured_cells(built.views)
     assert table.columns[:4] == ("model", "used", "batch", "precision")  # a telephone shows two columns
     row = row_of(table, "resnet18", "5.0 %", "1", "fp32")  # 0.05 + 0.007 · 0 by construction
     assert (row["step ms"], row["±"], row["peak"]) == ("100", "2.0 %", "100 sheet")
@@ -123,7 +122,7 @@ def test_what_has_no_number_says_why_once_with_its_cells(built: Built) -> None:
         )
         for number, each in enumerate((view, others[0]), 1)
     ]
-    table = page_tables.reasons(dataclasses.replace(built, profile_counts=gaps), Names(built.views))
+    table = reasons(dataclasses.replace(built, profile_counts=gaps), Names(built.views))
     why = row_of(table, "profile of one")
     assert why["reason"] == "no profile of 1 to 2 samples was recorded"
     assert why["cells"] == "resnet18 b1 amp-bf16, resnet18 b1 fp32"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from results.records.answers import Utilization
-from results.store.tables import read_records
+from results.store.layout import read_records
 from results.text_files import csv_rows, json_value, read_text, toml_tables
 from runners import ceiling as command
 
