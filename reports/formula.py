@@ -27,15 +27,6 @@ Point = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Solved:
-    """A request with its answer. measure: of both sides."""
-
-    text: str
-    solution: Solution
-    measure: str
-
-
-@dataclass(frozen=True)
 class FormulaAnswer:
     """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's.
 
@@ -57,7 +48,7 @@ class FormulaAnswer:
     not_understood: Mapping[str, int]
     parts: Mapping[str, Mapping[str, Expr]]
     by: str
-    solved: tuple[Solved, ...] = ()
+    solved: tuple[Solution, ...] = ()
     swept: tuple[Mapping[str, int | Fraction], ...] = ()
     notes: tuple[str, ...] = ()
     minimal_proven: bool | None = None
@@ -97,14 +88,14 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
         "notes": list(answer.notes),
         "solutions": [
             {
-                "asked": solved.text,
-                "symbol": solved.solution.unknown,
-                "value": solved.solution.value,
-                "end": solved.solution.end,
-                "left": _number(solved.solution.left),
-                "right": _number(solved.solution.right),
-                "proof": solved.solution.why(),
-                "formula": _plain(solved.solution.formula),
+                "asked": solved.request.text,
+                "symbol": solved.request.unknown,
+                "value": solved.value,
+                "end": solved.end,
+                "left": _number(solved.left),
+                "right": _number(solved.right),
+                "proof": solved.why(),
+                "formula": _plain(solved.formula),
             }
             for solved in answer.solved
         ],
@@ -203,12 +194,12 @@ def _peaks(answer: FormulaAnswer) -> Iterator[Part]:
 
 def _solutions(answer: FormulaAnswer) -> Iterator[Part]:
     for solved in answer.solved:
-        found = solved.solution
-        words = f"{solved.text}: {found.unknown} = {found.value:,}, the {found.end}"
-        sides = f"{amount(found.left, solved.measure)} against {amount(found.right, solved.measure)}"
-        yield Prose(f"{words} ({sides}); {found.why()}", rest="    ")
-        if found.formula is not None and getattr(found.formula, "free_symbols", None):
-            yield Prose(f"equal where {found.unknown} = {pretty(found.formula)}", first="    ", rest="        ")
+        request = solved.request
+        words = f"{request.text}: {request.unknown} = {solved.value:,}, the {solved.end}"
+        sides = f"{amount(solved.left, request.measure)} against {amount(solved.right, request.measure)}"
+        yield Prose(f"{words} ({sides}); {solved.why()}", rest="    ")
+        if solved.formula is not None and getattr(solved.formula, "free_symbols", None):
+            yield Prose(f"equal where {request.unknown} = {pretty(solved.formula)}", first="    ", rest="        ")
 
 
 def _sweep(answer: FormulaAnswer) -> Iterator[Part]:

@@ -23,7 +23,7 @@ from analysis.footprint.minimum import minimal
 from analysis.formula.algebra.constraints import Constraint, request
 from analysis.formula.algebra.evaluate import axes, parse_point, points, rows
 from analysis.formula.algebra.expressions import Expr, parse, rational, symbol
-from analysis.formula.algebra.solve import solve
+from analysis.formula.algebra.solve import Solution, solve
 from analysis.formula.derivation import derive, totals
 from analysis.formula.derivation import footprint as peaks
 from analysis.formula.derivation.derive import Derived
@@ -32,7 +32,7 @@ from analysis.formula.derivation.interpolate import Point, point_text, value_of
 from analysis.formula.derivation.sampling import Axis, Restructured, Sampler, SizeSample, Unfitted
 from analysis.formula.derivation.symbolic_table import OWN, Convention, check
 from analysis.formula.derivation.totals import FLOP, QUANTITIES, SIZED, Rates, Term, rates, time_bound
-from reports.formula import FormulaAnswer, Solved, measure
+from reports.formula import FormulaAnswer, measure
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import WORDS, hyper_of
@@ -118,7 +118,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         parts=totals.parts(derived, options.by) if options.by else {},
         by=options.by or "",
         at_least=at_least,
-        solved=tuple(_solved(_requests(options.solve, known, symbols, device), point)),
+        solved=tuple(_solved(request, point) for request in _requests(options.solve, known, symbols, device)),
         swept=tuple(rows(swept, points(sweep, fixed))) if sweep else (),
     )
 
@@ -186,8 +186,8 @@ def _rates(options: Namespace) -> Rates | None:
 
 def _requests(
     texts: Sequence[str], known: Mapping[str, Expr], symbols: Collection[str], device: Rates | None
-) -> list[tuple[Constraint, str]]:
-    """Each request with the measure of its left side. Raises Mistake for one that cannot be read."""
+) -> list[Constraint]:
+    """The requests. Raises Mistake for one that cannot be read."""
     quantities = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
     if device is not None:
         quantities["ridge"] = rational(device.ridge)
@@ -203,15 +203,12 @@ def _requests(
             constraint = request(text, quantities, symbols, measures)
         if any(side.is_number and abs(side) > LARGEST for side in (constraint.left, constraint.right)):
             raise Mistake(f"--solve {text!r}: expected numbers up to 1e300")
-        first = next((word for word in text.replace("(", " ").split() if word in measures), "")
-        requests.append((constraint, measures.get(first, "")))
+        requests.append(constraint)
     return requests
 
 
-def _solved(requests: Sequence[tuple[Constraint, str]], point: Point) -> Iterator[Solved]:
-    for constraint, unit in requests:
-        fixed = {name: value for name, value in point.items() if name != constraint.unknown}
-        yield Solved(constraint.text, solve(constraint, fixed, unit), unit)
+def _solved(request: Constraint, point: Point) -> Solution:
+    return solve(request, {name: value for name, value in point.items() if name != request.unknown})
 
 
 def _convention(options: Namespace, subject: Subject, symbols: Collection[str]) -> tuple[Convention, list[Term]]:

@@ -43,28 +43,25 @@ def nothing(_operation: Operation) -> Nodes:
     return ()
 
 
-def same(name: str) -> Translation:
-    """One node of this name with the tensors of the operation; a number among its arguments is a scalar tensor."""
+def same(name: str, *extra: Tensor) -> Translation:
+    """One node of this name with the tensors of the operation and those that TensorFlow adds (an axis); a number among
+    its arguments is a scalar tensor."""
 
     def nodes(operation: Operation) -> Nodes:
         number = (SCALAR,) if attribute(operation, "overload") == "Scalar" else ()
-        return (GraphNode(name, inputs(operation) + number, outputs(operation)),)
+        return (GraphNode(name, (*inputs(operation), *extra, *number), outputs(operation)),)
 
     return nodes
 
 
-def copied(name: str) -> Translation:
-    """A view that TensorFlow copies: the tensor and its new form or order, one whole number for each dimension."""
+def copied(name: str, times: int = 1) -> Translation:
+    """A view that TensorFlow copies: the tensor and its new form, order or place, a whole number for each dimension."""
 
     def nodes(operation: Operation) -> Nodes:
-        return (GraphNode(name, (*inputs(operation), Tensor((len(output(operation)),))), outputs(operation)),)
+        forms = (Tensor((len(output(operation)),)),) * times
+        return (GraphNode(name, (*inputs(operation), *forms), outputs(operation)),)
 
     return nodes
-
-
-def expanded(operation: Operation) -> Nodes:
-    """unsqueeze: ExpandDims, with the place of the new dimension."""
-    return (GraphNode("ExpandDims", (*inputs(operation), SCALAR), outputs(operation)),)
 
 
 def turned(operation: Operation) -> Nodes:
@@ -78,22 +75,6 @@ def bernoulli_nodes(operation: Operation) -> Nodes:
     made = outputs(operation)
     changed = tuple(GraphNode(name, (*made, SCALAR), made) for name in ("Mul", "Add", "Add"))
     return (GraphNode("RandomInitializer", (), made), *changed, GraphNode("Floor", made, made))
-
-
-def sliced(operation: Operation) -> Nodes:
-    """Slice: the tensor, where it begins, how long it is."""
-    places = Tensor((len(output(operation)),))
-    return (GraphNode("Slice", (*inputs(operation), places, places), outputs(operation)),)
-
-
-def concat_nodes(operation: Operation) -> Nodes:
-    """Concat: the tensors and the axis."""
-    return (GraphNode("Concat", (*inputs(operation), SCALAR), outputs(operation)),)
-
-
-def split(operation: Operation) -> Nodes:
-    """Split: the axis and the tensor. Names a result of equal parts."""
-    return (GraphNode("Split", (*inputs(operation), SCALAR), outputs(operation)),)
 
 
 def added(name: str) -> Translation:
@@ -193,11 +174,6 @@ def batch_norm_backward(operation: Operation) -> Nodes:
     return (GraphNode("FusedBatchNormGrad", read, (data, channel, channel, empty, empty)),)
 
 
-def mean_backward(operation: Operation) -> Nodes:
-    """expand: a Tile; with the times for each dimension."""
-    return (GraphNode("Tile", (*inputs(operation), Tensor((len(output(operation)),))), outputs(operation)),)
-
-
 def cross_entropy(operation: Operation) -> Nodes:
     """_log_softmax: the one node that makes loss and gradient; its labels are the next operation's."""
     logits = inputs(operation)[0]
@@ -240,11 +216,6 @@ def softmax_backward(operation: Operation) -> Nodes:
 
 
 # --- embeddings and optimizers ----------------------------------------------------------------------------------------
-
-
-def embedding(operation: Operation) -> Nodes:
-    """Gather."""
-    return (GraphNode("Gather", inputs(operation), outputs(operation)),)
 
 
 def embedding_backward(operation: Operation) -> Nodes:

@@ -17,9 +17,10 @@ of this is what a device does; that FLOP of whole numbers or of copies mean some
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from analysis.catamount import aten_to_tensorflow
-from analysis.catamount.graph_nodes import POINTWISE, GraphNode, flop, footprint_of, pooled, traffic
+from analysis.catamount.graph_nodes import POINTWISE, SCALAR, GraphNode, flop, footprint_of, pooled, traffic
 from analysis.operators import names, registry
 from analysis.operators.cost import Cost, Size, attribute, shape
 from analysis.operators.registry import Rule, Rules
@@ -27,10 +28,6 @@ from results.records.counts import Operation
 
 KEPT = ("weight", "buffer", "optimizer_state")
 """Roles of the storages that are variables of a graph."""
-
-
-def _flop(translation: aten_to_tensorflow.Translation, operation: Operation) -> Cost:
-    return flop(translation(operation))
 
 
 def _traffic(translation: aten_to_tensorflow.Translation, operation: Operation) -> tuple[Size, Size]:
@@ -52,23 +49,23 @@ TRANSLATIONS: dict[str, aten_to_tensorflow.Translation] = {
     "_log_softmax_backward_data": aten_to_tensorflow.cross_entropy_backward,
     "nll_loss_forward": aten_to_tensorflow.mean_loss,
     "nll_loss_backward": aten_to_tensorflow.mean_loss_backward,
-    "embedding": aten_to_tensorflow.embedding,
+    "embedding": aten_to_tensorflow.same("Gather"),
     "embedding_dense_backward": aten_to_tensorflow.embedding_backward,
     "add": aten_to_tensorflow.added("Add"),
     "sub": aten_to_tensorflow.added("Sub"),
     "mul": aten_to_tensorflow.multiplied,
     "threshold_backward": aten_to_tensorflow.same("ReluGrad"),
     "sum mean amax amin prod any all argmax argmin": aten_to_tensorflow.same("Reduce"),
-    "cat": aten_to_tensorflow.concat_nodes,
-    "split split_with_sizes chunk": aten_to_tensorflow.split,
-    "slice": aten_to_tensorflow.sliced,
+    "cat": aten_to_tensorflow.same("Concat", SCALAR),
+    "split split_with_sizes chunk": aten_to_tensorflow.same("Split", SCALAR),
+    "slice": aten_to_tensorflow.copied("Slice", 2),
     "view _unsafe_view reshape": aten_to_tensorflow.copied("Reshape"),
     "transpose": aten_to_tensorflow.turned,
     "permute": aten_to_tensorflow.copied("Transpose"),
     "squeeze": aten_to_tensorflow.same("Squeeze"),
-    "unsqueeze": aten_to_tensorflow.expanded,
+    "unsqueeze": aten_to_tensorflow.same("ExpandDims", SCALAR),
     "bernoulli": aten_to_tensorflow.bernoulli_nodes,
-    "expand": aten_to_tensorflow.mean_backward,
+    "expand": aten_to_tensorflow.copied("Tile"),
     "zeros zeros_like new_zeros": aten_to_tensorflow.same("NumLike"),
     "rand rand_like randn randn_like": aten_to_tensorflow.same("RandomInitializer"),
     "where": aten_to_tensorflow.same("Select"),
@@ -110,12 +107,8 @@ def _unknown_nodes(operation: Operation) -> aten_to_tensorflow.Nodes:
 
 
 def _pool(backward: bool, operation: Operation) -> Cost:
-    window = attribute(operation, "kernel_size", [1])
-    area: Size = 1
-    for side in window:
-        area = area * side
     (node,) = _pool_node(backward, operation)
-    return pooled(node, area)
+    return pooled(node, prod(attribute(operation, "kernel_size", [1])))
 
 
 def _pool_node(backward: bool, operation: Operation) -> aten_to_tensorflow.Nodes:
@@ -137,7 +130,7 @@ def _rule(name: str, own: Rule) -> Rule:
     if name in NODES:
         how = NODES[name]
         bucket = "ignored" if how is aten_to_tensorflow.nothing else "counted"
-        return Rule(own.kind, bucket, partial(_flop, how), partial(_traffic, how))
+        return Rule(own.kind, bucket, lambda operation: flop(how(operation)), partial(_traffic, how))
     if own.kind == "view":
         return own
     return replace(own, traffic=partial(_traffic, _unknown_nodes))

@@ -65,7 +65,7 @@ class Candidates:
 class Constraint:
     """left, right: formulas in symbols, in B, FLOP and s. relation: one of RELATIONS' values. text: as it was asked.
 
-    measure: what both sides are, where a side is a quantity of which that is known: "B", "FLOP", "FLOP/B" or "s".
+    measure: what both sides are, that of the first quantity of which it is known: "B", "FLOP", "FLOP/B" or "s".
     """
 
     left: Expr
@@ -95,8 +95,9 @@ def request(
     valid = sorted(symbols) if symbols is not None else names(*quantities.values())
     meanings = {**{name: symbol(name) for name in valid}, **quantities}
     sides = [found["left"].strip(), found["right"].strip()]
+    known = measures or {}
     for side, other in (sides, sides[::-1]):
-        _check_units(side, other, measures or {})
+        _check_units(side, other, known)
     named, candidates = _unknown_symbol(found["for"].strip(), valid)
     return Constraint(
         left=parse(_in_base_units(found["left"]), meanings),
@@ -105,7 +106,7 @@ def request(
         unknown=named,
         candidates=candidates,
         text=" ".join(text.split()),
-        measure=next((measures[side] for side in sides if measures and side in measures), ""),
+        measure=next((known[word] for word in re.findall(r"\w+", text) if word in known), ""),
     )
 
 

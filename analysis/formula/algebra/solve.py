@@ -179,7 +179,7 @@ class Solution:
     `limit`, if the right side is a number); None where there is none of degree 2 or less.
     """
 
-    unknown: str
+    request: Constraint
     value: int
     end: str
     left: Exact
@@ -193,11 +193,11 @@ class Solution:
         return _PROOFS[self.proof].format(self.searched_to)
 
 
-def solve(request: Constraint, fixed: Point, measure: str = "") -> Solution:
+def solve(request: Constraint, fixed: Point) -> Solution:
     """The answer to a request, the other symbols at fixed values.
 
-    measure: how messages print the sides (empty: as the request says). Raises NoSolution where no candidate, or every
-    one without end, satisfies the request; ValueError for a symbol without value and a fixed value of the unknown.
+    Raises NoSolution where no candidate, or every one without end, satisfies the request; ValueError for a symbol
+    without value and a fixed value of the unknown.
     """
     unknown = symbol(request.unknown)
     wanted = [name for name in names(request.left, request.right) if name != request.unknown]
@@ -208,10 +208,10 @@ def solve(request: Constraint, fixed: Point, measure: str = "") -> Solution:
     whole = left - right
     whole = whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole)
     where = runs(whole, request.relation, unknown, request.candidates)
-    place, end = _chosen(where, request, left, right, measure or request.measure)
+    place, end = _chosen(where, request, left, right)
     point = {request.unknown: place}
     return Solution(
-        unknown=request.unknown,
+        request=request,
         value=place,
         end=end,
         left=value(left, point, point),
@@ -245,11 +245,11 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
     return None
 
 
-def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> tuple[int, str]:
+def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr) -> tuple[int, str]:
     """The answer, and which end of a stretch it is."""
     candidates, question = request.candidates, request.text.rpartition(" for ")[0]
     if not runs.runs:
-        raise NoSolution(_none(runs, request, question, left, right, measure))
+        raise NoSolution(_none(runs, request, question, left, right))
     (start, stop), (tail, end) = runs.runs[0], runs.runs[-1]
     if request.relation == "==":
         return start, "equal"
@@ -268,7 +268,7 @@ def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: s
     return start, "smallest"
 
 
-def _none(runs: Runs, request: Constraint, question: str, left: Expr, right: Expr, measure: str) -> str:
+def _none(runs: Runs, request: Constraint, question: str, left: Expr, right: Expr) -> str:
     """Why there is no answer, with the value at the first candidate (and the last, where there is one)."""
     unknown, first = request.unknown, request.candidates.first
     if request.relation == "==":
@@ -276,12 +276,12 @@ def _none(runs: Runs, request: Constraint, question: str, left: Expr, right: Exp
         return f"no {unknown}{reach} for which {question} exactly"
 
     def amount_at(side: Expr, number: int) -> str:
-        return amount(value(side, {unknown: number}, [unknown]), measure)
+        return amount(value(side, {unknown: number}, [unknown]), request.measure)
 
     last = request.candidates.last or runs.searched_to
     ends = [f"{unknown}={number} has {amount_at(left, number)}" for number in dict.fromkeys((first, last or first))]
     asked = f"{re.split('[<>=≤≥]', request.text)[0].strip()} {request.relation} {amount_at(right, first)}"
     if last is None and is_quotient(left) and (tends := sympy.limit(left, symbol(unknown), sympy.oo)).is_Rational:
-        ends.append(f"it tends to {amount(value(tends, {}), measure)} as {unknown} grows")
+        ends.append(f"it tends to {amount(value(tends, {}), request.measure)} as {unknown} grows")
     even = "even " if len(ends) == 1 else ""
     return f"no {unknown} satisfies {asked}: {even}{' and '.join(ends)}"
