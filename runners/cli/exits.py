@@ -222,24 +222,6 @@ def exit_code(main: Callable[[], int]) -> int:
     return code
 
 
-@contextlib.contextmanager
-def answering(beside: str) -> Iterator[None]:
-    """A block that prints the answer. A reader that had enough, as `head` does, gets no more.
-
-    Raises StoreFault where stdout takes nothing more. beside: what is said then of where the answer is.
-    """
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()
-    except OSError as fault:
-        if fault.errno not in FULL:
-            raise
-        _drop_output()
-        raise StoreFault(f"the output could not be written: {fault.strerror}; {beside}") from fault
-
-
 def _drop_output() -> None:
     """What is left of stdout goes nowhere, so that the exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

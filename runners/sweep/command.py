@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.errors import StoreFault
-from results.records.cell import Cell
 from results.records.rows import MEASURED
 from results.store.manifest import Manifest, harness_version, utc_now
 from results.store.store import FAILED as FAILED_CELL
 from results.store.store import NOT_CONVERGED, Store, check_vacant
-from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, Terminated, answering
+from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, Terminated
 from runners.cli.output import say
 from runners.cli.progress import Progress, passing
 from runners.sweep import models as sweep_models
@@ -165,7 +164,8 @@ def _sweep_on(
     with opened as store:
         options.begun = opened.path
         todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
-        _say_what_is_left(planned, todo, union(grids[0], grids[1:]))
+        if len(todo) < len(planned):
+            say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
         if recorder := recorder or nsight.check(todo):
             say(recorder)
         begun = executor.begin_session(store, probed) if todo else None
@@ -173,7 +173,14 @@ def _sweep_on(
             store.replace_manifest(
                 dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
             )
-        failed = _collect(executor, store, probed, begun, todo, options) if begun is not None else 0
+        failed = 0
+        if begun is not None:
+            with Progress(len(todo)) as progress:
+                for line in _cautions(probed, begun):
+                    progress.say(line)
+                for run in executor.rows(store, todo, options.time_budget, progress, _notes(probed)):
+                    failed += run.status not in MEASURED
+            failed += executor.unmeasured
         path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
         say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
@@ -209,37 +216,6 @@ def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
     found = list(grids)
     found += [each for each in before if each not in found]
     return found[1:]
-
-
-def _say_what_is_left(planned: Sequence[Cell], todo: Sequence[Cell], asked: Sequence[Cell]) -> None:
-    """How many cells are there, and how many of the others these options do not ask for. asked: those that they do."""
-    if len(todo) < len(planned):
-        say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
-    now = {cell.cell_id for cell in asked}
-    if owed := sum(cell.cell_id not in now for cell in todo):
-        say(
-            f"{len(todo)} cells to measure: {len(todo) - owed} that these options ask for, then {owed} that earlier "
-            "sessions of this run asked for and left"
-        )
-
-
-def _collect(
-    executor: Local | Remote,
-    store: Store,
-    probed: ProbeResult,
-    no_telemetry: str,
-    todo: list[Cell],
-    options: argparse.Namespace,
-) -> int:
-    """Measure what is to do, in the session begun last; how many cells failed, or found no device. no_telemetry: why
-    there is none, "" if there is."""
-    with Progress(len(todo)) as progress:
-        for line in _cautions(probed, no_telemetry):
-            progress.say(line)
-        failed = 0
-        for run in executor.rows(store, todo, options.time_budget, progress, _notes(probed)):
-            failed += run.status not in MEASURED
-        return failed + executor.unmeasured
 
 
 def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
@@ -300,8 +276,7 @@ def _report(path: Path, form: str, convention: str | None) -> None:
     from runners.report import PAGE, rebuild, show
 
     built = rebuild(path)
-    with answering(f"the run is whole, and python -m runners.report {path} prints it"):
-        show(built, form, path, **({} if convention is None else {"convention": convention}))
+    show(built, form, path, **({} if convention is None else {"convention": convention}))
     statuses = {view.run.status for view in built.views}
     kinds = {"failed": {*FAILED_CELL}, "unconverged": {NOT_CONVERGED}}
     if retried := [kind for kind, of_kind in kinds.items() if statuses & of_kind]:

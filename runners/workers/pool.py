@@ -231,11 +231,6 @@ class Worker:
         self._busy = False
         return answer
 
-    @property
-    def alive(self) -> bool:
-        """Whether there is a process that has been asked something."""
-        return self._process is not None
-
     def stop(self) -> None:
         """Ends the process and what it started, now, whatever they do; a second time does nothing.
 
@@ -266,34 +261,22 @@ class Worker:
 
     def _sent(self, task: str, arguments: tuple[Any, ...]) -> WorkerFault | None:
         """Hands the task to a process, to a new one if the old one died meanwhile; the fault if none can be had."""
-        for _ in range(2):
-            if self._process is None and (fault := self._started()):
-                return fault
-            self._heard = self._noise_bytes()
-            self._busy = True
-            try:
-                self._connection.send((task, arguments))
-            except OSError:
-                self.stop()
-            else:
-                return None
-        return WorkerFault("crashed", "the worker ended before it was asked")
-
-    def _started(self) -> WorkerFault | None:
-        name = f"worker-{self.name}-"
-        self._noise = tempfile.NamedTemporaryFile(prefix=name)  # noqa: SIM115  lives as long as the process
         text = ""
-        for _ in range(2):
+        for _ in range(3):
             try:
-                self._start()
+                if self._process is None:
+                    self._start()
+                self._heard, self._busy = self._noise_bytes(), True
+                self._connection.send((task, arguments))
                 return None
-            except (EOFError, ConnectionError) as fault:  # the server that forks them is dying, or its imports failed
+            except (EOFError, ConnectionError) as fault:  # it ended, or the server is dying, or its imports failed
                 text = _line(fault)
+                self.stop()
                 time.sleep(DYING_S)
         return WorkerFault("crashed", f"no worker could be started: {text}")
 
     def _start(self) -> None:
-
+        self._noise = tempfile.NamedTemporaryFile(prefix=f"worker-{self.name}-")  # noqa: SIM115  as long as the process
         self._connection, theirs = multiprocessing.Pipe()
         their_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
         path = "" if debugging() else self._noise.name

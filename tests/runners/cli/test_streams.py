@@ -46,15 +46,6 @@ def test_a_full_output_is_exit_code_3_and_a_line():
     assert said.decode() == "β × 3\nerror: the output could not be written: No space left on device\n"
 
 
-def test_a_full_output_of_an_answer_says_where_the_answer_is():
-    run = "def run():\n    with answering('the run is whole'):\n        print('α')\n    return 0\n"
-    code = CODE + f"from runners.cli.exits import answering\n{run}sys.exit(exit_code(lambda: guarded(run)))"
-    said = "error: the output could not be written: No space left on device; the run is whole\n"
-    assert shell("> /dev/full", code=code) == (3, b"", said.encode())
-    assert shell("| true", code=code)[0] == 0
-    assert shell("", code=code) == (0, "α\n".encode(), b"")
-
-
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-"])
 def test_a_stderr_that_takes_nothing_stops_nothing(redirection):
     assert shell(redirection) == (0, "α – 2\n".encode(), b"")
