@@ -8,42 +8,29 @@ Not claimed: an event pair times what lies between two points of one stream, gap
 """
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 
-class Clock(Protocol):
-    """What timing asks of a device."""
+class Clock:
+    """What timing asks of a device. Here of a CPU, whose work is done when the call returns: it has host time only."""
 
     def wall_s(self) -> float:
         """Monotonic host time."""
+        return time.monotonic()
 
     def event(self) -> Any:
         """A point in the device's own order of work; on a device without one, a host time."""
+        return time.monotonic()
 
     def between_s(self, start: Any, end: Any) -> float | None:
         """Device seconds between two events that have completed; None if the device has no time of its own."""
-
-    def synchronize(self) -> None:
-        """Wait until the device has done everything it was given."""
-
-
-class CpuClock:
-    """Work on a CPU is done when the call returns: host time is all there is."""
-
-    def wall_s(self) -> float:
-        return time.monotonic()
-
-    def event(self) -> float:
-        return time.monotonic()
-
-    def between_s(self, start: float, end: float) -> float | None:
         return None
 
     def synchronize(self) -> None:
-        return None
+        """Waits until the device has done everything it was given."""
 
 
-class CudaClock:
+class CudaClock(Clock):
     """Events on the current stream of one CUDA device."""
 
     def __init__(self, device: Any) -> None:
@@ -53,9 +40,6 @@ class CudaClock:
         self.device = torch.device(device)
         if self.device.type != "cuda":
             raise ValueError(f"expected a CUDA device, got {device}")
-
-    def wall_s(self) -> float:
-        return time.monotonic()
 
     def event(self) -> Any:
         point: Any = self._cuda.Event(enable_timing=True)
@@ -71,4 +55,4 @@ class CudaClock:
 
 def clock_for(device: Any) -> Clock:
     """The clock of a torch device or its name."""
-    return CudaClock(device) if str(device).startswith("cuda") else CpuClock()
+    return CudaClock(device) if str(device).startswith("cuda") else Clock()

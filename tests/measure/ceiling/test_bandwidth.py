@@ -12,7 +12,7 @@ from measure.ceiling import machine
 from measure.ceiling.ceilings import Bench
 from measure.ceiling.machine import measure_machine
 from measure.ceiling.trials import Move
-from measure.timing.clocks import CpuClock, CudaClock
+from measure.timing.clocks import Clock, CudaClock
 from results.records.cell import Ceiling
 
 BLANK = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
@@ -33,7 +33,7 @@ def ticking() -> SimpleNamespace:
 
 
 def bench(clock: object = None) -> Bench:
-    return Bench("cpu", torch.float32, clock or CpuClock(), math.inf)
+    return Bench("cpu", torch.float32, clock or Clock(), math.inf)
 
 
 def test_a_copy_copies_and_a_triad_adds_a_multiple():
@@ -81,7 +81,7 @@ def test_what_a_profile_needs_within_seconds(monkeypatch):
     monkeypatch.setattr("measure.ceiling.ceilings.PROBE_SIDE", {"cpu": 64})
     monkeypatch.setattr("measure.ceiling.trials.MOST_IMAGES", 1)
     monkeypatch.setattr("measure.ceiling.machine.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
-    rows = measure_machine("cpu", ("fp32", "tf32"), CpuClock(), 60.0)  # all have their 20 calls long before
+    rows = measure_machine("cpu", ("fp32", "tf32"), Clock(), 60.0)  # all have their 20 calls long before
     by_status = {row.precision: row.status for row in rows if row.operation == "matmul"}
     assert by_status == {"fp32": "ok", "tf32": "unavailable"}
     assert [row.operation for row in rows if not row.precision] == ["copy", "copy", "call"]

@@ -13,7 +13,7 @@ from measure.ceiling import trials
 from measure.ceiling.ceilings import Bench, above_sheet, kernel_names, measure_ceilings
 from measure.ceiling.trials import Trial
 from measure.device.apply_precision import read_flags
-from measure.timing.clocks import CpuClock
+from measure.timing.clocks import Clock
 from results.errors import Unavailable
 from results.records.cell import Ceiling
 
@@ -151,10 +151,10 @@ def test_all_kernels_are_timed_again_where_others_used_the_processors(monkeypatc
 def test_what_others_used_is_of_the_windows_of_the_calls(monkeypatch):
     """Others are busy while operands are prepared, and at rest while calls are timed."""
     monkeypatch.setattr(ceiling_ceilings.Neighbours, "used_ratio", lambda _: 0.5)
-    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
     assert not any("others used" in r.reason for r in rows)
     monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.Used(0.5, 1.0))
-    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
     assert all("others used 50% of the processors while this was timed" in r.reason for r in rows)
 
 
@@ -186,7 +186,7 @@ def test_the_fastest_short_kernel_of_each_unit_is_timed_again():
     failed = replace(fast, unit="fp16", status="unavailable")
     cores = replace(other, operation="issue", shape="fma", median_s=0.0001)
     found = ceiling_ceilings.ceiling_kernels(
-        [fast, short, slower, other, failed, cores], "cpu", PRECISIONS["fp32"], CpuClock()
+        [fast, short, slower, other, failed, cores], "cpu", PRECISIONS["fp32"], Clock()
     )
     assert [(kernel.unit, kernel.name) for kernel in found] == [
         ("fp32", "convolution 1x4x8x8, 4 3x3 kernels channels_last"),
@@ -214,7 +214,7 @@ def test_the_fastest_kernel_of_the_unit_is_the_ceiling():
 
 @pytest.mark.parametrize("part", ["forward", "grad_input", "grad_weight"])
 def test_a_convolutions_shape_is_what_runs(part):
-    bench = Bench("cpu", torch.float32, CpuClock(), 1.0)
+    bench = Bench("cpu", torch.float32, Clock(), 1.0)
     result = bench.prepared(Trial("convolution", (2, 4, 8), "channels_last", part))()
     result = result if part == "forward" else next(t for t in result if t is not None and t.numel())
     assert tuple(result.shape) == {"grad_weight": (4, 4, 3, 3)}.get(part, (2, 4, 8, 8))
@@ -261,7 +261,7 @@ def test_a_kernel_that_cannot_run_is_a_row(monkeypatch, fault, status):
 @pytest.mark.usefixtures("small")
 def test_all_shapes_are_measured_in_the_precisions_units():
     before = read_flags()
-    rows = measure_ceilings("sitting", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    rows = measure_ceilings("sitting", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
     assert len(rows) == 4 + 8 + 2
     assert {r.status for r in rows} == {"ok"}
     assert {r.unit for r in rows} == {"fp32"}
@@ -280,7 +280,7 @@ def test_all_shapes_are_measured_in_the_precisions_units():
 @pytest.mark.usefixtures("small")
 def test_flags_that_do_not_take_are_invalid_rows(monkeypatch):
     monkeypatch.setattr(ceiling_ceilings.apply_precision, "check", lambda *_: ["a: expected b, found c"])
-    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
     assert [(r.operation, r.status, r.reason, r.flop_per_s) for r in rows] == [
         (operation, "invalid", "a: expected b, found c", None) for operation in ("matmul", "convolution")
     ]
@@ -351,9 +351,9 @@ def test_a_device_tells_the_names_of_its_kernels() -> None:
 
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(Unavailable, match="tf32 on cpu"):
-        measure_ceilings("s", "cpu", PRECISIONS["tf32"], CpuClock(), 1.0)
+        measure_ceilings("s", "cpu", PRECISIONS["tf32"], Clock(), 1.0)
     with pytest.raises(ValueError, match="budget above 0"):
-        measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 0.0)
+        measure_ceilings("s", "cpu", PRECISIONS["fp32"], Clock(), 0.0)
 
 
 def test_a_broken_device_is_no_row(monkeypatch):

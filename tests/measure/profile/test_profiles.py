@@ -14,7 +14,7 @@ from measure.model.module_paths import ModuleRanges, is_compiled
 from measure.operations.tracer import StepParts, trace_step
 from measure.profile.events import FLOP_RULES
 from measure.profile.recording import Profile, profile_step
-from measure.timing.clocks import CpuClock
+from measure.timing.clocks import Clock
 from results.errors import Unavailable
 from results.records.counts import Operation, ProfiledOperation
 from tests.measure.profile.small_net import Net
@@ -29,7 +29,7 @@ def made(make: Callable[[], nn.Module] = Net, shape: tuple[int, ...] = (2, 4, 8,
 
 
 def profiled(step: StepParts, work: str = "batch", **more: Any) -> Profile:
-    return profile_step(step.step, step.model, CpuClock(), work=work, cuda=False, most_steps=1, **more)
+    return profile_step(step.step, step.model, Clock(), work=work, cuda=False, most_steps=1, **more)
 
 
 def traced(step: StepParts) -> tuple[Operation, ...]:
@@ -178,7 +178,7 @@ def test_a_step_that_fails_leaves_nothing_behind(phase: str, at: int):
         step.step(marked)
 
     with pytest.raises(MemoryError, match="no room"):
-        profile_step(failing, step.model, CpuClock(), work="batch", cuda=False)
+        profile_step(failing, step.model, Clock(), work="batch", cuda=False)
     assert hooks(step.model) == before
     assert not torch._C._autograd._profiler_enabled()
     assert profiled(step).operations

@@ -15,7 +15,7 @@ import flopledger
 from analysis.devices.precisions import PRECISIONS
 from measure.profile.model_step import ModelFailed, ModelStep
 from measure.profile.step_profile import profile_ready, profile_step
-from measure.timing.clocks import CpuClock
+from measure.timing.clocks import Clock
 from results.records.answers import StepModule, StepOperation, StepProfile
 from tests.measure.profile.left_behind import Fails, functions, state
 from tests.support.nets.small_steps import Calls
@@ -197,7 +197,7 @@ def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: p
     """The driver is made up and gives no kernel. Steps: the table's, one to warm up, one for CUPTI, two that count."""
     for name, instead in (("check_available", lambda cuda: None), ("kernel_device", lambda cuda: None)):
         monkeypatch.setattr(f"measure.profile.recording.{name}", instead)
-    monkeypatch.setattr("measure.profile.recording.clock_for", lambda device: CpuClock())
+    monkeypatch.setattr("measure.profile.recording.clock_for", lambda device: Clock())
     calls = []
     model = Calls(lambda m, x: calls.append(m.layer(x)), layer=nn.Linear(4, 4))
     step = ModelStep(model, (torch.ones(2, 4),), {}, None, None, None, "forward", PRECISIONS["fp32"], "cuda")

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.stats.summary import BATCHES, LAG1, summarise
 from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_blocks
-from measure.timing.clocks import CpuClock
+from measure.timing.clocks import Clock
 from measure.timing.disturbance import (
     LEAST_FAULTS,
     CoreState,
@@ -93,7 +93,7 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
         "measure.timing.blocks.core_state",
         lambda with_round_trip: CoreState(3e9, 60.0, 9e-8 if with_round_trip else None),
     )
-    with BlockTimer(lambda: None, CpuClock()) as timer:
+    with BlockTimer(lambda: None, Clock()) as timer:
         block = timer.block(3, "measure")
     assert (block.run_wait_s, block.involuntary_switches, block.steal_s) == (0.5, 4, 0.5)
     assert (block.page_faults, block.system_s) == (250, 0.25)

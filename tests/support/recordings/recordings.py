@@ -47,11 +47,11 @@ def a_run(**more: Any) -> Run:
 def recorded(build: Any, work: str = "batch") -> tuple[ProfiledOperation, ...]:
     """The calls of one real training step under torch.profiler; build: of `small_steps.parts`."""
     from measure.profile.recording import profile_step
-    from measure.timing.clocks import CpuClock
+    from measure.timing.clocks import Clock
 
     made = build(None)
     made.step(lambda phase: None)
-    return profile_step(made.step, made.model, CpuClock(), work=work, cuda=False, most_steps=1).operations
+    return profile_step(made.step, made.model, Clock(), work=work, cuda=False, most_steps=1).operations
 
 
 def table_flop(table: Sequence[Operation], *phases: str) -> int:
