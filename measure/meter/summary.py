@@ -5,7 +5,7 @@ what differs between processes, machines or ceilings. Counts are exact, and peak
 without an interval of their own.
 """
 
-from collections import Counter
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -14,7 +14,8 @@ from analysis.operators.attention_conventions import BY_RULE
 from analysis.stats.summary import summarise
 from analysis.utilization.denominators import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
-from measure.meter.step_times import StepBlock, Stretch, all_of
+from measure.meter.calls import CallKey, Passes
+from measure.meter.step_times import StepBlock, Stretch, add_passes, all_of
 from results.errors import Unavailable
 
 CONVENTION: Mapping[str, str] = {
@@ -94,14 +95,18 @@ class MeterSummary:
 
     def __str__(self) -> str:
         """What a person reads: utilization first, then what it is made of; a line for each number that is known."""
+        interval, time = _ends(self.utilization_low_ratio, self.utilization_high_ratio, 100.0, "%"), ""
+        if self.step_time_s is not None:
+            ends = _ends(self.step_time_low_s, self.step_time_high_s, 1e3, "ms")
+            time = f", each {_short(1e3 * self.step_time_s)} ms{ends},"
         lines = [
-            *_of_peak("MFU", self.utilization_ratio, self.peak_flop_per_s, self.peak_source, self._interval()),
+            *_of_peak("MFU", self.utilization_ratio, self.peak_flop_per_s, self.peak_source, interval),
             *_of_peak("HFU", self.hfu_ratio if self.recompute_flop_per_step else None, self.peak_flop_per_s, ""),
             *_of_peak(
                 "of one unit", self.single_peak_utilization_ratio, self.single_peak_flop_per_s, self.single_peak_unit
             ),
             *_of_peak("utilization", self.ceiling_utilization_ratio, self.ceiling_flop_per_s, self.ceiling_source),
-            f"steps       {self.steps}{self._time()} on {self.device_name or self.device}",
+            f"steps       {self.steps}{time} on {self.device_name or self.device}",
         ]
         if self.model_flop_per_step is not None and self.model_flop_per_s is not None:
             rate = (
@@ -134,15 +139,6 @@ class MeterSummary:
                 mfu = "" if ratio is None else f", MFU {_short(100 * ratio)} %"
                 parts.append(f"{words} {_short(100 * flop / self.model_flop_per_step)} % of it{mfu}")
         return [f"attention   counted dense; {'; '.join(parts)}"]
-
-    def _interval(self) -> str:
-        return _ends(self.utilization_low_ratio, self.utilization_high_ratio, 100.0, "%")
-
-    def _time(self) -> str:
-        if self.step_time_s is None:
-            return ""
-        ends = _ends(self.step_time_low_s, self.step_time_high_s, 1e3, "ms")
-        return f", each {_short(1e3 * self.step_time_s)} ms{ends},"
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
         """The numbers that are known, by name, for a logger. prefix: put before each name, such as "flopledger/"."""
@@ -182,11 +178,6 @@ class LoopDevice:
     ceiling: Denominator
 
 
-def without_flop(stretch: Stretch) -> str:
-    """What is said of steps that have no FLOP."""
-    return f"{stretch.lost_steps} steps have no FLOP: {stretch.why_lost}"
-
-
 def summary(
     stretch: Stretch,
     costs: CallCosts,
@@ -201,15 +192,17 @@ def summary(
         return MeterSummary(steps=0, device=place.device, device_name=place.device_name, warnings=(*warnings, reason))
     row: dict[str, Any] = {"steps": whole.steps + whole.observed, "lost_steps": stretch.lost_steps}
     row["counting_s"] = costs.counting_s
-    every = [costs.flop(whole.passes), costs.flop(whole.observed_passes)]
-    counts, reasons = _counts(stretch, whole, every, costs)
+    passes: dict[CallKey, Passes] = {}
+    for some in (whole.passes, whole.observed_passes):
+        add_passes(passes, some)
+    counts, reasons = _counts(stretch, whole, costs.flop(passes), costs)
     if blocks:
         row |= _times(whole, blocks, power_w)
         reasons += _items_reasons(whole)
     else:
         reasons.append("each step was observed, which takes longer: there is no time of a step")
     if blocks and "model_flop_per_step" in counts:
-        rates, no_rates = _rates(blocks, [costs.flop(block.passes) for block in blocks], place, whole.time_s)
+        rates, no_rates = _rates(blocks, costs, costs.flop(whole.passes), place, whole.time_s)
         counts |= rates
         reasons += no_rates
     notes = tuple(dict.fromkeys((*warnings, *reasons)))
@@ -241,85 +234,55 @@ def _items_reasons(whole: StepBlock) -> list[str]:
     return [f"no items/s and J/item: {lacking}: give step() a finite number from 0 as items in each step"]
 
 
-def _counts(
-    stretch: Stretch, whole: StepBlock, flop: Sequence[StepFlop], costs: CallCosts
-) -> tuple[dict[str, Any], list[str]]:
-    """FLOP of the mean step, and why something of it is absent. flop: of all steps, in parts."""
-    steps = whole.steps + whole.observed
-    total = sum(sum(each.by_unit.values()) for each in flop)
+def _counts(stretch: Stretch, whole: StepBlock, flop: StepFlop, costs: CallCosts) -> tuple[dict[str, Any], list[str]]:
+    """FLOP of the mean step, and why something of it is absent. flop: of all steps."""
+    steps, total = whole.steps + whole.observed, sum(flop.by_unit.values())
     unseen = whole.unseen if total else 0  # a graph that is replayed without its inputs
-    unknown = sum(each.unknown_calls for each in flop) + unseen + stretch.lost_steps
-    reasons = list(dict.fromkeys(reason for each in flop for reason in each.reasons))
+    unknown = flop.unknown_calls + unseen + stretch.lost_steps
+    reasons = list(flop.reasons)
     if unseen:
         reasons.append(f"no forward pass of the model was seen in {unseen} of {steps} steps: give step() their inputs")
     if stretch.lost_steps:
         total -= sum(costs.flop(stretch.lost).by_unit.values())
-        reasons.append(without_flop(stretch))
-    units = {unit for each in flop for unit in each.by_unit}
-    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(units))}
+        reasons.append(f"{stretch.lost_steps} steps have no FLOP: {stretch.why_lost}")
+    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(flop.by_unit))}
     row["at_least_flop_per_step"] = total / steps if total else None
-    if unknown:
+    if not total and not unknown:
+        reasons.append("no forward pass of the model was seen inside of a step: is it the model that is called?")
+    if unknown or not total:
         return row, reasons
-    if not total:
-        return row, [
-            *reasons,
-            "no forward pass of the model was seen inside of a step: is it the model that is called?",
-        ]
     row["model_flop_per_step"] = total / steps
-    row["recompute_flop_per_step"] = sum(each.recompute_flop for each in flop) / steps
-    return row | _attention_flop({name: _by_unit(name, flop) for name in BY_RULE}, flop, steps), reasons
-
-
-def _rates(
-    blocks: Sequence[StepBlock], flop: Sequence[StepFlop], place: LoopDevice, time_s: float
-) -> tuple[dict[str, Any], list[str]]:
-    """FLOP over time and over peaks, and why something of it is absent. flop: of each block."""
-    by_unit: Counter[str] = Counter()
-    for each in flop:
-        by_unit.update(each.by_unit)
-    total, recomputed = sum(by_unit.values()), sum(each.recompute_flop for each in flop)
-    row: dict[str, Any] = {"model_flop_per_s": total / time_s}
-    reasons = []
-    try:
-        ceiling = place.ceiling.peak(by_unit)
-        row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": place.ceiling.source(by_unit)}
-        row["ceiling_utilization_ratio"] = total / time_s / ceiling
-    except Unavailable:
-        pass  # a ceiling is an extra: most loops have none
-    try:
-        peak = place.peak.peak(by_unit)
-        row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
-        row |= {"utilization_ratio": total / time_s / peak, "hfu_ratio": (total + recomputed) / time_s / peak}
-        row |= _interval(blocks, flop, place.peak)
-        row |= {
-            f"{name}_utilization_ratio": sum(units.values()) / time_s / place.peak.peak(units)
-            for name in BY_RULE
-            if (units := _by_unit(name, flop)) is not None
-        }
-        row |= _of_one_unit(by_unit, time_s, place.peak)
-    except Unavailable as reason:
-        reasons += [] if "ceiling_flop_per_s" in row else [f"no utilization: {reason}"]
+    row["recompute_flop_per_step"] = flop.recompute_flop / steps
+    row |= {"attention_reasons": flop.attention_reasons, "has_attention": flop.has_attention}
+    for name in BY_RULE:
+        if (units := flop.by_convention(name)) is not None:
+            row[f"{name}_flop_per_step"] = sum(units.values()) / steps
     return row, reasons
 
 
-def _by_unit(convention: str, flop: Sequence[StepFlop]) -> Counter[str] | None:
-    """Unit → FLOP by a convention of attention; None where a step does not have it."""
-    found: Counter[str] = Counter()
-    for each in flop:
-        units = each.by_convention(convention)
-        if units is None:
-            return None
-        found.update(units)
-    return found
-
-
-def _attention_flop(
-    by_convention: Mapping[str, Counter[str] | None], flop: Sequence[StepFlop], steps: int
-) -> dict[str, Any]:
-    known = {name: units for name, units in by_convention.items() if units is not None}
-    reasons = {name: why for each in flop for name, why in each.attention_reasons.items()}
-    row: dict[str, Any] = {f"{name}_flop_per_step": sum(units.values()) / steps for name, units in known.items()}
-    return row | {"attention_reasons": reasons, "has_attention": any(each.has_attention for each in flop)}
+def _rates(
+    blocks: Sequence[StepBlock], costs: CallCosts, flop: StepFlop, place: LoopDevice, time_s: float
+) -> tuple[dict[str, Any], list[str]]:
+    """FLOP over time and over peaks, and why something of it is absent. flop: of all blocks."""
+    by_unit, total = flop.by_unit, sum(flop.by_unit.values())
+    row: dict[str, Any] = {"model_flop_per_s": total / time_s}
+    with contextlib.suppress(Unavailable):  # a ceiling is an extra: most loops have none
+        ceiling = place.ceiling.peak(by_unit)
+        row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": place.ceiling.source(by_unit)}
+        row["ceiling_utilization_ratio"] = total / time_s / ceiling
+    try:
+        peak = place.peak.peak(by_unit)
+        row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
+        row["utilization_ratio"] = total / time_s / peak
+        row["hfu_ratio"] = (total + flop.recompute_flop) / time_s / peak
+        row |= _interval(blocks, costs, place.peak)
+        for name in BY_RULE:
+            if (units := flop.by_convention(name)) is not None:
+                row[f"{name}_utilization_ratio"] = sum(units.values()) / time_s / place.peak.peak(units)
+        row |= _of_one_unit(by_unit, time_s, place.peak)
+    except Unavailable as reason:
+        return row, [] if "ceiling_flop_per_s" in row else [f"no utilization: {reason}"]
+    return row, []
 
 
 def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:
@@ -333,11 +296,12 @@ def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -
     return {"single_peak_flop_per_s": single, "single_peak_unit": most, "single_peak_utilization_ratio": ratio}
 
 
-def _interval(blocks: Sequence[StepBlock], flop: Sequence[StepFlop], peak: Denominator) -> dict[str, float | None]:
+def _interval(blocks: Sequence[StepBlock], costs: CallCosts, peak: Denominator) -> dict[str, float | None]:
     """Of the mean of the blocks' own utilizations, weighted by their time: its mean is the utilization of the whole."""
     ratios = [
-        sum(amount / peak.peak_by_unit[unit] for unit, amount in each.by_unit.items() if amount) / block.time_s
-        for block, each in zip(blocks, flop, strict=True)
+        sum(flop / peak.peak_by_unit[unit] for unit, flop in costs.flop(block.passes).by_unit.items() if flop)
+        / block.time_s
+        for block in blocks
     ]
     interval = summarise(ratios, [block.time_s for block in blocks])
     return {"utilization_low_ratio": interval.low, "utilization_high_ratio": interval.high}
