@@ -280,7 +280,7 @@ def _run(options: Namespace) -> int:
 def show(profile: StepProfile, options: Namespace) -> None:
     """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
     from reports.profile import data
-    from reports.profile.page import page
+    from reports.profile.tree import profile_page
 
     if options.output_file is None:
         show_page(lambda width, colour: report(profile, options, width if sys.stdout.isatty() else None, colour))
@@ -292,7 +292,7 @@ def show(profile: StepProfile, options: Namespace) -> None:
         put(options.out / "modules.csv", csv_of(data.module_rows(profile)))
         put(options.out / "operations.csv", csv_of(data.operation_rows(profile)))
         put(options.out / "profile.txt", _text(profile, options))
-        put(options.out / "profile.html", page(profile))
+        put(options.out / "profile.html", profile_page(profile))
         say(f"written to {options.out}")
 
 

@@ -15,15 +15,17 @@ import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile.data import conservation_lines, module_amounts, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
+from reports.shared.html import PageVerdict, Section, document
+from reports.shared.html_tables import Branch, Table, TableCell, page_table
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si
-from results.records.answers import StepOperation, StepProfile
+from results.records.answers import Machine, StepOperation, StepProfile
 
 FILE_WIDTH = 10_000
 """Letters of a line in a file, where nothing is cut."""
@@ -175,18 +177,23 @@ def tree_text(
     if detailed:
         parts += [Prose(EXPLAINED, "dim"), "", module_table(nodes, depth, width)]
     if operations:
-        groups = operation_groups(profile)
-        step_s = sum(group.time_s or 0.0 for group in groups) + sum(profile.between_s.values())
-        shown = groups[:OPERATION_LINES]
-        calls = f"kinds of operation ({len(profile.operations)} calls)"
-        parts += ["", strong(f"The {len(shown)} longest of {len(groups)} {calls}"), ""]
-        parts.append(TextTable(OPERATIONS, [_operation_row(each, step_s) for each in shown], rule=False))
+        title, longest = operations_table(profile)
+        parts += ["", strong(title), "", longest]
     parts += ["", *_ranking_parts(nodes, depth, top), ""]
     names = summary_lines(profile, root)
     column = max(len(name) for name, _ in names) + 1
     parts += [Hanging(name, description, column) for name, description in names]
     parts += [Prose(line, "dim") for line in remarks(profile, root)]
     return page([*parts, "", strong(verdict(profile))], width, colour)
+
+
+def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
+    """The kinds of operation that take longest, under a title."""
+    groups = operation_groups(profile)
+    step_s = sum(group.time_s or 0.0 for group in groups) + sum(profile.between_s.values())
+    rows = [_operation_row(group, step_s) for group in groups[:OPERATION_LINES]]
+    calls = f"kinds of operation ({len(profile.operations)} calls)"
+    return f"The {len(rows)} longest of {len(groups)} {calls}", TextTable(OPERATIONS, rows, rule=False)
 
 
 def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> TextTable:
@@ -265,11 +272,6 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
             waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
 
 
-def listed_nodes(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[ModuleNode]:
-    """Modules as the tree lists them: each before its children, down to `depth`."""
-    return [node for _, node in guided(nodes, depth)]
-
-
 def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
     """(depth, what is ranked, the classes with the most)."""
     # depth → its modules, the root's 0 first, down to `depth` or, for -1, to the innermost
@@ -288,3 +290,48 @@ def _share(part: float | None, whole: float | None) -> str:
     if part is None or not whole:
         return "".rjust(4)
     return ("<1%" if 0 < part / whole < 0.005 else f"{100 * part / whole:.0f}%").rjust(4)
+
+
+RULE = (
+    "Rules: model FLOP are those of convolutions and matrix products, 2 a multiply-add, counted from shapes; bytes are "
+    "each input once and each output once, counted from shapes, too. An operation is bound by the host where it was "
+    "waited for longer than it ran, else by the largest of its arithmetic, memory and launch time at the machine's "
+    "rates. Times are means over the profiled steps."
+)
+
+
+def profile_page(profile: StepProfile) -> str:
+    """profile.html: the summary, the tree of modules and the longest operations, in one file that needs no network.
+
+    Modules are foldable and both tables sortable, by a script of its own that the page's policy admits; without it
+    everything is there, unfolded. The same profile gives the same bytes, and all text comes through jinja2 with
+    escaping on.
+    """
+    nodes = tree(profile)
+    machine = profile.machine or Machine()
+    modules = _page_table(module_table(nodes, -1, FILE_WIDTH), EXPLAINED, "tree")
+    branches = tuple(Branch(node.module, node.depth, "") for _, node in guided(nodes))
+    names = (
+        TableCell(f"{branch.path.rpartition('.')[2]}: {nodes[branch.path].type}".removeprefix(": "), tip=branch.path)
+        for branch in branches
+    )
+    rows = tuple((name, *row[1:]) for name, row in zip(names, modules.rows, strict=True))
+    title, operations = operations_table(profile)
+    sums = (
+        *conservation_lines(profile, nodes[""]),
+        *(f"{name}: {source}" for name, source in machine.sources.items()),
+    )
+    sections = (
+        Section("modules", "Modules", (replace(modules, rows=rows, branches=branches),)),
+        Section("operations", "Operations", (_page_table(operations, title, "operations-table"),)),
+        Section("sums", "Does it add up?", (sums, RULE)),
+    )
+    title = " · ".join(("flopledger", "profile", profile.model, machine.device_name or profile.device))
+    facts = (*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes))
+    rests_on = PageVerdict(verdict(profile), "", [(name, (text,)) for name, text in facts])
+    return document(title, rests_on, sections, dense=True, more=("profile.js",))
+
+
+def _page_table(table: TextTable, caption: str, anchor: str) -> Table:
+    rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
+    return page_table(replace(table, rows=rows), caption, anchor) or Table(caption, (), ())

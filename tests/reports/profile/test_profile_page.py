@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reports.profile.page import page
-from reports.profile.tree import tree_text
+from reports.profile.tree import profile_page, tree_text
 from results.records.answers import StepModule, StepProfile
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up.made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
@@ -22,7 +21,7 @@ def hostile() -> StepProfile:
 
 @pytest.mark.parametrize("found", [PROFILE, untimed(), hostile(), profile(operations=OPERATIONS[:3])])
 def test_the_form_is_whole_and_identifiers_are_unique(found: StepProfile) -> None:
-    read = Reader(page(found))
+    read = Reader(profile_page(found))
     assert read.faults == []
     ids = [attributes["id"] for _, attributes in read.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
