@@ -335,7 +335,7 @@ def _row(run: Run, node: CallNode, owner: dict[tuple[str, int], int], source: st
         phase=call.phase,
         module=call.module,
         forward_index=forward,
-        dtype=_dtype(node),
+        dtype=_dtype(node)[1],
         found_flop=sum(numbers) if numbers else None,
         deduplicated_flop=sum(numbers) if numbers else None,
         cleaned_flop=None,
@@ -344,18 +344,13 @@ def _row(run: Run, node: CallNode, owner: dict[tuple[str, int], int], source: st
     )
 
 
-def _dtype(node: CallNode) -> str:
-    """What the product computes in: the dtype of the innermost product that names one, for autocast casts inside."""
-    deepest, dtype = -1, ""
-    stack = [(node, 0)]
-    while stack:
-        inner, depth = stack.pop(0)
-        call = inner.call
-        word = floating_dtype(call.input_shapes, call.input_dtypes) if is_product(call.name) else ""
-        if word and depth > deepest:
-            deepest, dtype = depth, word
-        stack.extend((child, depth + 1) for child in inner.children)
-    return dtype
+def _dtype(node: CallNode, depth: int = 0) -> tuple[int, str]:
+    """What the product computes in, with its depth: the dtype of the innermost product that names one, for autocast
+    casts inside."""
+    call = node.call
+    word = floating_dtype(call.input_shapes, call.input_dtypes) if is_product(call.name) else ""
+    levels = [(depth if word else -1, word), *(_dtype(child, depth + 1) for child in node.children)]
+    return max(levels, key=lambda level: level[0])
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

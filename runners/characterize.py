@@ -155,20 +155,6 @@ def read_rows(directory: Path) -> Characterization:
     return Characterization(*files)  # type: ignore[arg-type]
 
 
-def write_report(seen: CharacterizeAnswer, out: Path) -> None:
-    """The derived tables, the report, and the figures last, so that a picture that fails loses no table."""
-    from reports.characterize import answer, figures
-    from reports.characterize.sections import to_text
-    from reports.shared import figure_style
-
-    for name, text in answer.tables(seen).items():
-        put(out / name, text)
-    put(out / "characterize.json", json_text(answer.document(seen)))
-    put(out / "characterize.txt", to_text(seen))
-    for name, content in figure_style.render_all(lambda: figures.figures(seen)).items():
-        put(out / "figures" / name, content)
-
-
 def models_of(options: Namespace) -> tuple[str, ...]:
     """The names that were asked for, in their variant and scale. Raises Mistake for one that is unknown."""
     if sum(name is not None for name in (options.models, options.suite, options.reproduce)) != 1:
@@ -222,18 +208,18 @@ def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
 
 
 def _recordings(first: WorkloadRecording, options: Namespace, devices: Sequence[str]) -> Iterator[WorkloadRecording]:
+    modes = options.modes
     for device in devices:
         threads = options.threads if device == "cpu" else (None,)
         here = replace(first, device=device, threads=threads[0])
-        for mode in options.modes:
-            yield replace(here, mode=mode, optimizer=first.optimizer if mode == "training" else "")
-        here = replace(here, mode=options.modes[0], optimizer=first.optimizer if "training" in options.modes else "")
-        if options.modes[0] == "inference" and "training" in options.modes:
-            here = replace(here, mode="training")
+        inferring = replace(here, mode="inference", optimizer="")
+        for mode in modes:
+            yield here if mode == "training" else inferring
+        varied = here if "training" in modes else inferring
         for count in threads[1:]:
-            yield replace(here, threads=count, why="threads")
+            yield replace(varied, threads=count, why="threads")
         for size in options.batch_sizes[1:]:
-            yield replace(here, batch_size=size, why="batch")
+            yield replace(varied, batch_size=size, why="batch")
 
 
 def _hyper(model: str, options: Namespace) -> dict[str, Any]:
@@ -261,7 +247,11 @@ def _run(options: Namespace) -> int:
     if options.directories:
         data, interrupted = _read(options), False
     else:
-        _check(options)
+        for device in options.device:
+            devices.check_name(device)
+        recordings(options, ["cpu"])  # raises Mistake for what cannot be, before anything slow is imported or written
+        if options.out is not None:
+            reserve_new(options.out)
         data, notes, interrupted = _record_all(options)
     from reports.characterize.answer import look
 
@@ -311,15 +301,6 @@ def _read(options: Namespace) -> Characterization:
 def _way(recording: WorkloadRecording) -> tuple[str, ...]:
     """What a recording is of, as text; its workload first."""
     return (recording.workload, *(str(getattr(recording, name)) for name in WAY))
-
-
-def _check(options: Namespace) -> None:
-    """Raises Mistake for what cannot be, before anything slow is imported or written."""
-    for device in options.device:
-        devices.check_name(device)
-    recordings(options, ["cpu"])
-    if options.out is not None:
-        reserve_new(options.out)
 
 
 def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
@@ -382,9 +363,11 @@ def _recorded(worker: Any, asked: WorkloadRecording, options: Namespace, *, only
 
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
-    """Data on stdout, and everything where --out says. Raises StoreFault."""
-    from reports.characterize import answer
+    """Data on stdout, and everything where --out says: the derived tables, the report, and the figures last, so that a
+    picture that fails loses no table. Raises StoreFault."""
+    from reports.characterize import answer, figures
     from reports.characterize.sections import to_text
+    from reports.shared import figure_style
 
     show_answer(
         options.format,
@@ -392,9 +375,13 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
         lambda: answer.document(seen),
         lambda: answer.groups_csv(seen),
     )
-    if options.out is not None:
-        write_report(seen, options.out)
-        say(f"written to {options.out}")
+    if (out := options.out) is not None:
+        files = {**answer.tables(seen), "characterize.json": json_text(answer.document(seen))}
+        for name, text in {**files, "characterize.txt": to_text(seen)}.items():
+            put(out / name, text)
+        for name, content in figure_style.render_all(lambda: figures.figures(seen)).items():
+            put(out / "figures" / name, content)
+        say(f"written to {out}")
 
 
 def _code(data: Characterization) -> int:

@@ -210,10 +210,10 @@ def _section(path: Path) -> dict[str, Any]:
 
 def _fits(key: str, value: Any) -> bool:
     kind = TYPES[key]
-    if kind in (int, float) and isinstance(value, bool):
-        return False
-    number = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
-    return number and not (kind in (int, float) and value < LEAST.get(key, 0))
+    if kind not in (int, float):
+        return isinstance(value, kind)
+    is_number = isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return is_number and value >= LEAST.get(key, 0)
 
 
 def _wanted(key: str) -> str:

@@ -86,35 +86,27 @@ class _Groups:
             if storage in self._maker
         ]
         needed = {self._of(maker) for _, maker in made}
-        needed |= {self._of(before) for storage in operation.writes for before in self._last(storage)}
+        for storage in operation.writes:  # who must have run before it is written again
+            needed |= {self._of(reader) for reader in self._readers.get(storage, ())}
+            needed |= {self._of(self._maker[storage])} if storage in self._maker else set()
         product = kind_of(operation.name) in PRODUCTS
-        mine = None if product else self._host(operation.phase, made, needed)
-        if mine is None:
-            mine = self._begin(position, operation.phase, product)
-        self._into[position] = mine
-        self._after[mine] = max(-1, self._after[mine], *({self._of(each) for each in needed} - {mine}))
+        group = None if product else self._host(operation.phase, made, needed)
+        if group is None:
+            group = position
+            self._phase[position], self._after[position] = operation.phase, -1
+            self._products |= {position} if product else set()
+        self._into[position] = group
+        self._after[group] = max(-1, self._after[group], *({self._of(other) for other in needed} - {group}))
         for storage, _, _ in pieces:
-            self._readers[storage].add(mine)
+            self._readers[storage].add(group)
         for storage in operation.writes:
             self._maker[storage] = position
             self._readers.pop(storage, None)
 
-    def _begin(self, position: int, phase: str, product: bool) -> int:
-        self._into[position] = position
-        self._phase[position] = phase
-        self._after[position] = -1
-        if product:
-            self._products.add(position)
-        return position
-
     def _of(self, position: int) -> int:
-        found = self.leader(position)
-        assert found is not None
-        return found
-
-    def _last(self, storage: int) -> list[int]:
-        """Who must have run before this storage is written again."""
-        return [*self._readers.get(storage, ()), *([self._maker[storage]] if storage in self._maker else [])]
+        leader = self.leader(position)
+        assert leader is not None
+        return leader
 
     def _host(self, phase: str, made: list[tuple[int, int]], needed: set[int]) -> int | None:
         """The group to join; groups that can run with it become part of it. None: there is none."""

@@ -182,9 +182,8 @@ class ModelStep:
         return loss
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        if self.policy.autocast is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device_type, dtype=getattr(torch, self.policy.autocast))
+        dtype = self.policy.autocast
+        return torch.autocast(self.device_type, getattr(torch, dtype)) if dtype else contextlib.nullcontext()
 
 
 def traced(step: ModelStep) -> Trace:

@@ -351,23 +351,6 @@ def time(value: float | None) -> str:
     return DASH if value is None else si_time(value)
 
 
-def module_amounts(node: ModuleNode, root: ModuleNode) -> dict[str, tuple[str, float | None, float | None]]:
-    """Column of a module's line → (its text, its amount, that of the whole model), "≥" before the text of one of which
-    a part is not known; None: not known, or of the whole only in part."""
-    mac = None if root.unknowns("forward") else root.forward_mac
-    flop = None if root.unknowns() else root.model_flop
-    amounts: dict[str, tuple[str, float | None, float | None]] = {
-        "parameters": (si(node.parameters, ""), node.parameters, root.parameters),
-        "MAC": (f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac, mac),
-        "FLOP": (f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, flop),
-    }
-    for side in ("forward", "backward"):
-        time_s, whole_s = (getattr(each, f"{side}_time_s") for each in (node, root))
-        text = DASH if time_s is None else f"{node.at_least_time(side)}{si_time(time_s)}"
-        amounts[side] = (text, time_s, None if root.untimed_calls.get(side) else whole_s)
-    return amounts
-
-
 def _rate(flop: int, time_s: float | None) -> str:
     return f", {si(flop / time_s, 'FLOP/s')}" if flop and time_s else ""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from reports.profile.data import conservation_lines, module_amounts, summary_lines, time, verdict
+from reports.profile.data import conservation_lines, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import PageVerdict, Section, document
 from reports.shared.html_tables import Branch, Table, TableCell, page_table
@@ -202,9 +202,12 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
     letters, of_settings = max(LEAST_NAME, width // 4), max(LEAST_SETTINGS, width // 6)
     for guide, node in guided(nodes, depth):
         name = f"{node.name}: {node.type}" if node.module else node.type
+        flop = f"{node.at_least()}{si(node.model_flop, '')}"
         amounts = [
-            text if whole is None or column == "MAC" else f"{text} {_share(part, whole)}"
-            for column, (text, part, whole) in module_amounts(node, root).items()
+            f"{si(node.parameters, '')} {_share(node.parameters, root.parameters)}",
+            f"{node.at_least('forward')}{si(node.forward_mac, '')}",
+            flop if root.unknowns() else f"{flop} {_share(node.model_flop, root.model_flop)}",
+            *(_time_of_pass(node, root, side) for side in ("forward", "backward")),
         ]
         used = node.utilization_ratio
         rows.append(
@@ -283,6 +286,13 @@ def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> 
         for words, ranking in RANKED.items():
             if found := ranked(modules, ranking, top):
                 yield level, words, ", ".join(f"{name} {written}" for name, written in found)
+
+
+def _time_of_pass(node: ModuleNode, root: ModuleNode, side: str) -> str:
+    """The time of a module's pass, with its share of the model's where all of that is known."""
+    time_s, whole_s = (getattr(module, f"{side}_time_s") for module in (node, root))
+    text = f"{node.at_least_time(side)}{time(time_s)}" if time_s is not None else DASH
+    return text if whole_s is None or root.untimed_calls.get(side) else f"{text} {_share(time_s, whole_s)}"
 
 
 def _share(part: float | None, whole: float | None) -> str:
