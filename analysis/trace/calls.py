@@ -8,7 +8,7 @@ totals: `Missing` says of which phase calls are missing, and how that is known.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,12 @@ NONE = -1
 
 OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::|prim::)\w+::\w+")
 """Names of operators; frames of the engine and ranges are none."""
+
+
+def named(names: pd.Series, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
+    """Which names are wanted; each different name is looked at once."""
+    flags: NDArray[np.bool_] = names.map({name: bool(wanted(str(name))) for name in names.unique()}).to_numpy(bool)
+    return flags
 
 
 class Calls:
@@ -94,7 +100,7 @@ class Calls:
     @cached_property
     def product(self) -> NDArray[np.bool_]:
         """Which calls are products."""
-        return self._flags(is_product)
+        return named(self.table["name"], is_product)
 
     @cached_property
     def _by_parent(self) -> tuple[Ints, Ints]:
@@ -136,16 +142,12 @@ class Calls:
             yield inner
             left += self.inside(inner)[::-1]
 
-    def _flags(self, wanted: Any) -> NDArray[np.bool_]:
-        codes, names = pd.factorize(self.table["name"])
-        return np.asarray([bool(wanted(str(name))) for name in names], bool)[codes] if len(names) else np.zeros(0, bool)
-
     def outermost(self, wanted: Any) -> Ints:
         """Position of the outermost call of a kind around each call, itself included.
 
         Raises Inconsistent for calls that are inside themselves.
         """
-        flags = self._flags(wanted)
+        flags = named(self.table["name"], wanted)
         found = np.full(len(self), NONE, np.int64)
         rows = np.arange(len(self), dtype=np.int64)
         around = rows.copy()

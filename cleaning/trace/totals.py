@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace.calls import NONE, Missing, of_phases
+from analysis.trace.calls import NONE, Missing, named, of_phases
 from analysis.trace.kernel_families import NO_PRODUCTS
 from analysis.trace.kernel_names import family, makes_products, says_nothing
 from analysis.trace.operations import kind_of_call
@@ -213,7 +213,7 @@ def product_time(table: InstanceTable) -> ProductTime:
     """
     kernels, launched = table.kernels, np.asarray(table.launched, np.int64)
     is_kernel = (kernels["what"] == "kernel").to_numpy()
-    makes = kernels["name"].map({name: makes_products(name) for name in kernels["name"].unique()}).to_numpy(bool)
+    makes = named(kernels["name"], makes_products)
     of_product = np.append(table.calls.product, False)[launched]
     counted = (is_kernel & makes) | ((kernels["what"] == "call").to_numpy() & of_product)
     explained = np.zeros(len(kernels), bool)

@@ -11,13 +11,11 @@ Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a captu
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from analysis.trace.calls import Missing
+from analysis.trace.calls import Missing, named
 from analysis.trace.operations import is_product
 from measure.trace import nesting, phases
 from measure.trace.nesting import (
@@ -57,7 +55,7 @@ def attribute(recording: Recording) -> Recording:
     spans, sign = phases.steps(ranges)
     calls["step"] = phases.within(spans, "step", calls, -1)
     # which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows
-    found: Flags = nesting.matches(NODE, calls["name"]) | (ints(calls, "forward_thread") != 0)
+    found: Flags = named(calls["name"], NODE.fullmatch) | (ints(calls, "forward_thread") != 0)
     if not found.any() and len(recording.flows):
         at = starting_at(calls, recording.flows, "backward")
         found[at[at >= 0]] = True
@@ -68,7 +66,7 @@ def attribute(recording: Recording) -> Recording:
     # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
     # the maker says the module, since no module's range is open on autograd's thread.
     made_by = makers(calls, is_node, recording.flows)
-    forward = forward_calls(made_by, calls, place, nesting.matches(OPERATOR, calls["name"]))
+    forward = forward_calls(made_by, calls, place, named(calls["name"], OPERATOR.fullmatch))
     _fill(calls, place, made_by, forward)
     calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)
     calls["lost_kernels"] = _lost_kernels(calls, recording.lost_launches, place.parent)
@@ -99,7 +97,7 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
     for side, end in (("from", "forward"), ("to", "backward")):
         if lost := int((starting_at(calls, flows, end) < 0).sum()):
             signs.append((lost, f"{lost} of {len(flows)} arrows {side} {end} calls have none there"))
-    made = number[(number >= 0) & ~nesting.matches(NODE, calls["name"])]
+    made = number[(number >= 0) & ~named(calls["name"], NODE.fullmatch)]
     phases_of = {"forward", *({"backward", "recompute"} & set(calls["phase"]))}
     phases_of |= {"backward"} if len(made) and made.max() > made.min() else set()  # forward calls made nodes
     return tuple(sorted(Missing(phase, lost, reason) for phase in phases_of for lost, reason in signs))
@@ -153,8 +151,7 @@ def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple
     numbers = np.unique(step[step >= 0])
     if len(numbers) < 2 or spans["process"].nunique() > 1:
         return None
-    products = calls["name"].map({name: is_product(name) for name in calls["name"].unique()}).to_numpy(bool)
-    for wanted, lacks in ((is_node, "backward pass"), (products, "product")):
+    for wanted, lacks in ((is_node, "backward pass"), (named(calls["name"], is_product), "product")):
         whole = np.isin(numbers, step[wanted])
         if not whole[-1] and whole[:-1].all():
             last = int(numbers[-1])
@@ -240,10 +237,9 @@ def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
 
 def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
     """Rows of the calls that work themselves, and their time without that of such calls inside."""
-    codes, names = pd.factorize(calls["name"])
-    product = _flags(codes, [is_product(str(name)) for name in names]).tolist()
-    silent = _flags(codes, [str(n) in LAUNCHES_NOTHING or not OPERATOR.fullmatch(str(n)) for n in names]).tolist()
-    node = _flags(codes, [bool(NODE.fullmatch(str(name))) for name in names]).tolist()
+    names = calls["name"]
+    product, node = named(names, is_product).tolist(), named(names, NODE.fullmatch).tolist()
+    silent = named(names, lambda name: name in LAUNCHES_NOTHING or not OPERATOR.fullmatch(name)).tolist()
     parent, time_ns = ints(calls, "parent").tolist(), ints(calls, "time_ns").tolist()
     holds_product, holds_work, inside_ns = [False] * len(calls), [False] * len(calls), [0] * len(calls)
     working, own_ns = [], []
@@ -258,8 +254,3 @@ def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
             holds_work[above] = holds_work[above] or holds_work[at] or works
             inside_ns[above] += time_ns[at] if works else inside_ns[at]
     return np.asarray(working[::-1], np.int64), np.asarray(own_ns[::-1], np.int64)
-
-
-def _flags(codes: NDArray[Any], known: list[bool]) -> Flags:
-    flags: Flags = np.asarray(known, bool)[codes] if known else np.zeros(len(codes), bool)
-    return flags

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from measure.trace.nesting import Flags, ints
+from analysis.trace.calls import named
+from measure.trace.nesting import ints
 
 LAUNCH = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 """In the names of calls that put something on a device: cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel,
@@ -36,7 +37,7 @@ def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.Dat
     correlation, start_ns, time_ns.
     """
     known = launches[launches["correlation"] >= 0]
-    ranked = known.assign(other=~_has(known["name"], LAUNCH)).sort_values(
+    ranked = known.assign(other=~named(known["name"], LAUNCH.search)).sort_values(
         ["process", "correlation", "other", "time_ns", "start_ns"], kind="stable"
     )
     best = ranked.drop_duplicates(["process", "correlation"])
@@ -46,7 +47,7 @@ def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.Dat
     best = best.assign(row=np.arange(len(best)))
     row = kernels[keys].merge(best[[*keys, "row"]], on=keys, how="left")["row"].fillna(-1).to_numpy(np.int64)
     start_ns = np.append(ints(best, "start_ns"), -1)[row]
-    by_graph = np.append(_has(best["name"], GRAPH), False)[row]
+    by_graph = np.append(named(best["name"], GRAPH.search), False)[row]
     columns = {
         "process": np.where(row >= 0, np.append(ints(best, "process"), -1)[row], ints(kernels, "process")),
         "launch_start_ns": start_ns,
@@ -55,11 +56,6 @@ def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.Dat
         "link": np.where((kernels["graph"].to_numpy(bool) | by_graph) & (row >= 0), "graph", "none"),
     }
     return kernels.drop(columns="graph").assign(**columns), doubles
-
-
-def _has(names: pd.Series, pattern: re.Pattern[str]) -> Flags:
-    flags: Flags = names.map({name: bool(pattern.search(name)) for name in names.unique()}).to_numpy(bool)
-    return flags
 
 
 def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:

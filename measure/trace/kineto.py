@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.trace.calls import named
 from measure.trace.json_events import HOW_TO_RECORD, MORE, events, to_ns
 from measure.trace.kernels import NAMED, ON_HOST, Collective, collective_of, device_names, lacks, with_launches
 from measure.trace.nesting import ints
@@ -350,8 +351,8 @@ def _recording(path: str, rows: _Rows, header: Mapping[str, Any]) -> Recording:
     kernels = rows.kernels.frame(base_ns)
     kernels, doubles = with_launches(kernels.assign(graph=False), launches)
     kernels = kernels_in_order(kernels_table(**kernels))
-    launching = launches["name"].map({name: bool(KERNEL_LAUNCH.search(name)) for name in launches["name"].unique()})
-    lost = launches[launching.to_numpy(bool) & ~launches["correlation"].isin(kernels["correlation"]).to_numpy(bool)]
+    ran = launches["correlation"].isin(kernels["correlation"]).to_numpy(bool)
+    lost = launches[named(launches["name"], KERNEL_LAUNCH.search) & ~ran]
     sides = {
         side: pd.DataFrame.from_dict(
             rows.flows[kind],

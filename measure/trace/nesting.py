@@ -78,13 +78,6 @@ def one_by_one(values: Ints) -> memoryview[int]:
     return memoryview(np.ascontiguousarray(values))  # type: ignore[arg-type]
 
 
-def matches(pattern: re.Pattern[str], names: pd.Series) -> Flags:
-    """Which names a pattern matches whole; each different name is looked at once."""
-    codes, unique = pd.factorize(names)
-    known = np.fromiter((pattern.fullmatch(str(name)) is not None for name in unique), bool, len(unique))
-    return known[codes] if len(unique) else np.zeros(len(names), bool)
-
-
 def lanes(*tables: pd.DataFrame) -> list[Ints]:
     """One number for each (process, thread), the same in all tables; a column each."""
     both = pd.concat([table[["process", "thread"]] for table in tables], ignore_index=True)

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.trace.calls import named
 from analysis.trace.operations import is_product
 from measure.trace.nesting import Flags, Ints, ints, lanes, latest
 from measure.trace.recording import Recording, ranges_in_order
@@ -38,9 +39,9 @@ PHASE_OF = {OWN + phase: phase for phase in PHASES}
 def modules(ranges: pd.DataFrame) -> pd.DataFrame:
     """The ranges of modules with a column `module`: our own with its path, else torch's frames with their name."""
     for prefix in (OWN_MODULE, FRAME):
-        mine: pd.DataFrame = ranges[_begins(ranges, prefix)]
-        if len(mine):
-            return mine.assign(module=mine["name"].str.removeprefix(prefix))
+        own: pd.DataFrame = ranges[ranges["name"].str.startswith(prefix).astype(bool)]
+        if len(own):
+            return own.assign(module=own["name"].str.removeprefix(prefix))
     return ranges.iloc[:0].assign(module="")
 
 
@@ -69,7 +70,7 @@ def within(spans: pd.DataFrame, column: str, points: pd.DataFrame, unknown: Any)
 
 def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
     """Which points in time (process, thread, start_ns) lie in a range of such a name on their own thread."""
-    spans, lane = ranges_in_order(ranges[_begins(ranges, prefix)]), ["process", "thread"]
+    spans, lane = ranges_in_order(ranges[ranges["name"].str.startswith(prefix).astype(bool)]), ["process", "thread"]
     reach = (spans["start_ns"] + spans["time_ns"]).groupby([spans[name] for name in lane]).cummax()
     inside: Flags = ints(points, "start_ns") <= np.append(reach.to_numpy(np.int64), -1)[latest(points, spans, lane)]
     return inside
@@ -109,14 +110,10 @@ def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
     runs_nodes[lane[made]] = False
     if not made.any():
         process = ints(calls, "process")
-        outside = np.fromiter(map(is_product, calls["name"]), bool, len(calls)) & (node < 0) & ~recomputed
+        outside = named(calls["name"], is_product) & (node < 0) & ~recomputed
         elsewhere = {*process[outside & ~runs_nodes[lane]].tolist()}
         runs_nodes[lane[~np.isin(process, [*elsewhere])]] = False
     return runs_nodes[lane]
-
-
-def _begins(ranges: pd.DataFrame, prefix: str) -> Any:
-    return ranges["name"].map(lambda name: str(name).startswith(prefix)).astype(bool)
 
 
 OWN_STEP = f"{OWN}step"
@@ -132,40 +129,25 @@ def last_step(recording: Recording) -> Recording:
     begin, end = int(begins.max()), int(ends[begins.argmax()])
     kernels, gaps = recording.kernels, recording.gaps
     touching = (gaps["after_ns"] >= begin) & (gaps["before_ns"] <= end)  # a part of a gap may lie in the step
-    launched = kernels["launch_start_ns"].to_numpy(np.int64)
-    own = (launched >= begin) & (launched <= end)
-    unlaunched = (launched < 0) & (kernels["start_ns"].to_numpy(np.int64) >= begin)
-    return replace(
-        recording,
-        calls=_in(recording.calls, "start_ns", begin, end),
-        kernels=kernels[own | unlaunched].reset_index(drop=True),
-        ranges=_in(recording.ranges, "start_ns", begin, end),
-        flows=_in(recording.flows, "forward_ns", begin, end),
-        gaps=gaps[touching].reset_index(drop=True),
-        lost_launches=_in(recording.lost_launches, "start_ns", begin, end),
-    )
+    launched = kernels["launch_start_ns"]
+    own = launched.between(begin, end) | ((launched < 0) & (kernels["start_ns"] >= begin))
+    return _cut(recording, begin, end, kernels[own], gaps=gaps[touching].reset_index(drop=True))
 
 
 def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> Recording:
     """What was recorded before a last step of this number, which was cut, as a recording that is not yet attributed.
     lacks: what all steps before it have."""
     kernels = recording.kernels
-    launched = kernels["launch_start_ns"].to_numpy(np.int64)
-    launched = np.where(launched >= 0, launched, kernels["start_ns"].to_numpy(np.int64))
-    last_ns = begin_ns - 1
-    return replace(
-        recording,
-        calls=_in(recording.calls, "start_ns", -1, last_ns),
-        kernels=kernels[launched < begin_ns].reset_index(drop=True),
-        ranges=_in(recording.ranges, "start_ns", -1, last_ns),
-        flows=_in(recording.flows, "forward_ns", -1, last_ns),
-        gaps=_in(recording.gaps, "before_ns", -1, last_ns),
-        lost_launches=_in(recording.lost_launches, "start_ns", -1, last_ns),
-        problems=(*recording.problems, f"step {step} was cut: it has no {lacks}, and is left out"),
-    )
+    launched = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
+    problem = f"step {step} was cut: it has no {lacks}, and is left out"
+    return _cut(recording, -1, begin_ns - 1, kernels[launched < begin_ns], problems=(*recording.problems, problem))
 
 
-def _in(table: pd.DataFrame, column: str, begin: int, end: int) -> pd.DataFrame:
-    at: Any = table[column].to_numpy(np.int64)
-    inside: Flags = (at >= begin) & (at <= end)
-    return table[inside].reset_index(drop=True)
+def _cut(recording: Recording, begin: int, end: int, kernels: pd.DataFrame, **more: Any) -> Recording:
+    """What lies between two times, with these kernels."""
+    columns = {"calls": "start_ns", "ranges": "start_ns", "flows": "forward_ns", "lost_launches": "start_ns"}
+    columns |= {"gaps": "before_ns"} if "gaps" not in more else {}
+    tables = {name: getattr(recording, name) for name in columns}
+    inside = {name: rows[rows[columns[name]].between(begin, end)] for name, rows in tables.items()}
+    more |= {name: rows.reset_index(drop=True) for name, rows in inside.items()}
+    return replace(recording, kernels=kernels.reset_index(drop=True), **more)

@@ -145,12 +145,7 @@ def of_params(op: str, text: str) -> Arguments | None:
 
 def linear_of_gradient(text: str) -> Arguments | None:
     """The forward arguments of a linear layer by the Params of its input gradient's kernel, or by its X and W."""
-    numbers = {name: int(value) for name, value in _INTS.findall(text)}
-    if {"M", "N", "K"} <= numbers.keys():
-        turned = {"M": numbers["K"], "N": numbers["N"], "K": numbers["M"]}
-        found = _DTYPE.search(text)
-        return _linear(turned, {}, DTYPES.get(found[1], found[1]) if found else "")
-    return of_params("linear", text)
+    return of_params("linear", re.sub("[MK](?==)", lambda letter: "K" if letter[0] == "M" else "M", text))
 
 
 def gradient_name(op: str) -> str:

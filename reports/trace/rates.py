@@ -27,6 +27,7 @@ import pandas as pd
 
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.trace.calls import named
 from analysis.trace.kernel_names import makes_products
 from analysis.trace.operations import torch_dtype
 from reports.trace.timeline import NO_STEP_TIME, Trace
@@ -108,10 +109,10 @@ def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | N
     indices = {index for rate in rates for index in rate.indices}
     rows = kernels[kernels["instance"].isin(indices) & (kernels["what"] == "kernel")]
     rows = rows[rows["fault"] != "duplicate_launch"]
-    makes = rows["name"].map(makes_products).astype(bool)
-    named = rows["instance"].isin(rows.loc[makes, "instance"])
+    makes = named(rows["name"], makes_products)
+    tells = rows["instance"].isin(rows.loc[makes, "instance"])
     products_s, whole_s = (
-        int(ns) * 1e-9 for ns in (rows.loc[makes | ~named, "time_ns"].sum(), kernels["time_ns"].sum())
+        int(ns) * 1e-9 for ns in (rows.loc[makes | ~tells, "time_ns"].sum(), kernels["time_ns"].sum())
     )
     return (
         products_s / cleaned.product_time_s if cleaned.product_time_s else None,
@@ -186,9 +187,7 @@ def _unit(instance: OperationInstance, rounded: set[int]) -> str:
 
 def _rounded(kernels: pd.DataFrame) -> set[int]:
     """Indices of instances one of whose kernels says that it rounds to TF32."""
-    names = kernels["name"]
-    says = {name: bool(_TF32.search(str(name))) for name in names.unique()}
-    return {int(index) for index in kernels["instance"][names.map(says)].dropna() if index >= 0}
+    return set(kernels["instance"][named(kernels["name"], _TF32.search)].tolist())
 
 
 GROUPS = {"kernels_by_time": ("name", "phase"), "modules_by_time": ("module", "phase"), "phases_by_time": ("phase",)}
