@@ -38,6 +38,7 @@ from cleaning.trace.totals import (
     unknown_calls,
     unnamed,
 )
+from results.process import collector_off
 from results.records.cell import Run
 from results.records.counts import CleanedOperation, CleaningLog, OperationInstance
 from results.store.layout import recording_file
@@ -105,6 +106,7 @@ class CleanedTrace:
         return tuple(sorted(rows, key=lambda row: row.step))
 
 
+@collector_off()
 def clean(
     calls: pd.DataFrame, kernels: pd.DataFrame, missing: Sequence[Missing] = (), *, numbered: bool = True
 ) -> CleanedTrace:

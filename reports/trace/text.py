@@ -9,7 +9,7 @@ are FLOP a step, in the JSON document of the whole recording. Nothing is printed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from reports.trace.lines import (
 )
 from reports.trace.lines import impossible as impossible
 from reports.trace.rates import GROUPS, rates, time_ratios, time_shares, utilization
-from reports.trace.timeline import Timeline, Trace, has_states, kernel_counts, kernel_words, sentence, timeline
+from reports.trace.timeline import Trace, has_states, kernel_counts, kernel_words, sentence, timeline
 from results.records import rows as records_rows
 from results.records.counts import Kernel, OperationInstance
 from results.records.rows import header
@@ -94,11 +94,22 @@ _NAME_LETTERS = 26
 def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
     """The JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as of `to_text`."""
     cleaned, shown = trace.cleaned, timeline(trace)
-    step, found = _step(shown), utilization(trace, device, shown)
+    used = utilization(trace, device, shown)
+    step: dict[str, Any] | None = None
+    if shown is not None and shown.length_ns:
+        length = shown.length_ns
+        step = {  # the shares in which kernels ran, copies or fills alone, and nothing
+            "number": shown.step,
+            "time_s": length * 1e-9,
+            "kernels_ratio": shown.kernels_ns / length,
+            "copies_ratio": (shown.busy_ns - shown.kernels_ns) / length,
+            "idle_ratio": 1 - shown.busy_ns / length,
+            "other_devices": [{"device": n, "kernels_ratio": ns / length} for n, ns in shown.others.items()],
+        }
     speeds = () if device is None else rates(cleaned.instances, cleaned.kernels, device)
     rates_of = time_ratios(speeds, cleaned) if speeds else (None, None)
     return {
-        "totals": {state: {f"{phase}_flop": _total(trace, state, phase).flop for phase in PHASES} for state in STATES},
+        "totals": _by_phase(trace, "flop"),
         "steps": trace.steps,
         "kernels": kernel_counts(cleaned.kernels),
         "faults": [
@@ -123,12 +134,12 @@ def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
         "step_time_s": step and step["time_s"],
         "busy_ratio": step and 1 - step["idle_ratio"],
         "idle_s": step and step["idle_ratio"] * step["time_s"],
-        "step_flop": found.flop,
-        "achieved_flop_per_s": found.flop_per_s,
-        "peak_flop_per_s": found.peak_flop_per_s,
+        "step_flop": used.flop,
+        "achieved_flop_per_s": used.flop_per_s,
+        "peak_flop_per_s": used.peak_flop_per_s,
         "peak_source": None if device is None else f"{device.name}: {device.source}",
-        "utilization_ratio": found.ratio,
-        "utilization_reason": found.reason,
+        "utilization_ratio": used.ratio,
+        "utilization_reason": used.reason,
         "verdict": verdict(trace, device, shown),
         "rates": [
             {
@@ -186,21 +197,6 @@ def kernels_csv(trace: Trace) -> str:
     starts_s = ((begin_ns - trace.begin_ns) / 1e9).where(begin_ns >= 0)
     frame = kernels.assign(start_s=starts_s, time_s=kernels["time_ns"] / 1e9)
     return csv_text(header(Kernel), zip(*(_known(frame[name]) for name in header(Kernel)), strict=True))
-
-
-def _step(shown: Timeline | None) -> dict[str, Any] | None:
-    """The step that is shown: its time, and the shares in which kernels ran, copies or fills alone, and nothing."""
-    if shown is None or not shown.length_ns:
-        return None
-    length = shown.length_ns
-    return {
-        "number": shown.step,
-        "time_s": length * 1e-9,
-        "kernels_ratio": shown.kernels_ns / length,
-        "copies_ratio": (shown.busy_ns - shown.kernels_ns) / length,
-        "idle_ratio": 1 - shown.busy_ns / length,
-        "other_devices": [{"device": number, "kernels_ratio": ns / length} for number, ns in shown.others.items()],
-    }
 
 
 def _known(column: pd.Series[Any]) -> list[Any]:
@@ -308,16 +304,16 @@ def kind_ratios(trace: Trace) -> Iterator[dict[str, Any]]:
     for instance in trace.cleaned.instances:
         if instance.expected_flop or instance.raw_flop or without_count(instance):
             kinds.setdefault(instance.kind or "other", []).append(instance)
-    cut = {each.phase for each in trace.cleaned.missing} & {phase for phases in SIDES.values() for phase in phases}
+    cut = {each.phase for each in trace.cleaned.missing} & {"forward", "loss", "backward"}
     for kind, instances in sorted(kinds.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])):
-        sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
-        if not sides["backward"]:
-            continue
-        row: dict[str, Any] = {"kind": kind, **{side: len(calls) for side, calls in sides.items()}}
+        forward, backward = ([i for i in instances if i.phase in phases] for phases in SIDES.values())
+        row: dict[str, Any] = {"kind": kind, "forward": len(forward), "backward": len(backward)}
         for state in ("raw", "repaired"):
-            backward, forward = (_sum(sides[side], state) for side in ("backward", "forward"))
-            row[f"{state}_ratio"] = None if cut or backward is None or not forward else backward / forward
-        yield row
+            sums = [whole_sum(getattr(i, f"{state}_flop") for i in side) for side in (forward, backward)]
+            known = [flop for flop in sums if flop is not None]
+            row[f"{state}_ratio"] = known[1] / known[0] if len(known) == 2 and known[0] and not cut else None
+        if backward:
+            yield row
 
 
 def faults_words(trace: Trace) -> str:
@@ -362,18 +358,23 @@ def largest_table(trace: Trace, most: int = _LARGEST, rated: bool = False, devic
     kernel_of = dict(zip(longest["instance"].tolist(), longest["name"].tolist(), strict=True))
     columns += [Column(name, right=True) for name in ("time", "FLOP/s", "of peak", "longest kernel")] if rated else []
     rows = []
-    for same in largest(trace.cleaned.instances, has_states(trace), kernel_of)[:most]:
-        one = same[0]
-        name = one.module or one.name.removeprefix("aten::")
-        row = [fitting(name, _NAME_LETTERS), one.phase, sizes(one), str(len(same)), _flop(one.expected_flop, None, 3)]
-        row += [times(one), one.reason] if has_states(trace) else []
+    for alike in largest(trace.cleaned.instances, has_states(trace), kernel_of)[:most]:
+        first = alike[0]
+        tensors = [shape for shape in first.input_shapes if shape and all(isinstance(size, int) for size in shape)]
+        sizes = fitting(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
+        name = fitting(first.module or first.name.removeprefix("aten::"), _NAME_LETTERS)
+        row = [name, first.phase, sizes, str(len(alike)), _flop(first.expected_flop, None, 3)]
+        if has_states(trace):
+            is_unknown = not first.expected_flop or first.raw_flop is None
+            times = DASH if is_unknown else f"{digits((first.raw_flop or 0) / (first.expected_flop or 1))} ×"
+            row += [times, first.reason]
         if rated:
-            timed = [i for i in same if i.repaired_flop and i.kernel_time_s]
+            timed = [i for i in alike if i.repaired_flop and i.kernel_time_s]
             time_s, flop = (sum(getattr(i, name) for i in timed) for name in ("kernel_time_s", "repaired_flop"))
             own = kernels[kernels["instance"].isin([i.index for i in timed])]
             speeds = rates(timed, own, device) if device is not None else ()
             row += [si_time(time_s), si(flop / time_s, "FLOP/s")] if timed else [DASH, DASH]
-            row += [percent(speeds[0].ratio) if speeds else DASH, kernel_words(kernel_of.get(one.index) or DASH)]
+            row += [percent(speeds[0].ratio) if speeds else DASH, kernel_words(kernel_of.get(first.index) or DASH)]
         rows.append(row)
     return TextTable(columns, rows)
 
@@ -416,19 +417,6 @@ def largest(
     return [groups[key] for key in sorted(groups, key=lambda key: -weight[key]) if weight[key]]
 
 
-def sizes(instance: OperationInstance) -> str:
-    """Sizes of its tensors: "32×3×224×224, 64×3×7×7"."""
-    tensors = [shape for shape in instance.input_shapes if shape and all(isinstance(size, int) for size in shape)]
-    return fitting(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
-
-
-def times(instance: OperationInstance) -> str:
-    """How often the recording counts it: raw ÷ expected."""
-    if not instance.expected_flop or instance.raw_flop is None:
-        return DASH
-    return f"{digits(instance.raw_flop / instance.expected_flop)} ×"
-
-
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
@@ -437,11 +425,6 @@ def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = Fa
     if flop is None:
         return DASH
     return f"{'+' if signed and flop > 0 else ''}{si(flop / (steps or 1), '', count)}"
-
-
-def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:
-    """The sum of a state's counts; None where there are none, or one of them is unknown."""
-    return whole_sum(getattr(i, f"{state}_flop") for i in instances) if instances else None
 
 
 def _at_least(total: PhaseTotal, steps: int | None) -> str:
