@@ -7,8 +7,7 @@ fastest of its calls; the ceiling of a unit is the best median of them (`analysi
 
 On a CPU each kernel is timed in one placement of the processors (`same_placement`): if a host
 moved them meanwhile, or the calls scatter as beside other work (`loaded`), they are made again,
-MOST_TRIES times at most. Where others used the processors while calls were timed, all kernels are timed again as often
-as what is left of the budget holds, MOST_TRIES times at most, and the rows of the calmest search are kept.
+MOST_TRIES times at most. Where others used the processors while calls were timed, the rows say so.
 
 Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
 the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
@@ -87,7 +86,7 @@ WARM_UP_S, SUSTAINED_S, SUSTAINED_BLOCK_S = 0.3, 3.0, 0.1
 """Products before the first row, for the clock; how long a kernel runs back to back, and in blocks of which length."""
 
 MOST_TRIES = 3
-"""Times that the calls of one kernel are made while a host moves or stops the processors, and that all are."""
+"""Times that the calls of one kernel are made while a host moves or stops the processors."""
 
 MOVED = "the processors were moved while it was timed, or where they were is not known"
 
@@ -128,28 +127,12 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
             return [titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
         bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
         trials = shapes(bench.device.type, bench.probe())
-        begun_s = clock.wall_s()
-        bench.deadline_s = begun_s + budget_s
-        used_ratio, rows = _search(blank, bench, trials, precision)
-        search_s = clock.wall_s() - begun_s
-        for _ in range(MOST_TRIES - 1):
-            if not warning(used_ratio) or clock.wall_s() + search_s > bench.deadline_s:
-                break
-            again = _search(blank, bench, trials, precision)
-            used_ratio, rows = min((used_ratio, rows), again, key=lambda each: math.inf if each[0] is None else each[0])
-        busy = warning(used_ratio).removeprefix("busy: ")
+        bench.deadline_s = clock.wall_s() + budget_s
+        rows = _rows(blank, bench, trials, precision)
+        busy = warning(ratio_of(bench.used)).removeprefix("busy: ")
         rows = [_noted(row, busy) if row.status == "ok" else row for row in rows]
         fastest = [best(rows, unit) for unit in dict.fromkeys(row.unit for row in rows)] if device != "cpu" else []
         return rows + [bench.sustained(row) for row in fastest if row is not None]
-
-
-def _search(
-    blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision
-) -> tuple[float | None, list[Ceiling]]:
-    """(Share of the processors that others used while calls were timed, None if unknown; one row a kernel)."""
-    bench.used.clear()
-    rows = _rows(blank, bench, trials, precision)
-    return ratio_of(bench.used), rows
 
 
 def _noted(row: Ceiling, note: str) -> Ceiling:

@@ -14,7 +14,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -53,12 +53,12 @@ class Allowance:
 
 def processor() -> Processor:
     """The processor of this machine. Raises Unavailable where nothing says it, or it has cores of several kinds."""
-    blocks = [block for block in _read("proc/cpuinfo").split("\n\n") if block.strip()]
+    blocks = [block for block in environment.read("proc/cpuinfo").split("\n\n") if block.strip()]
     found = {_processor(block) for block in blocks} - {None}
     if not found:
         raise Unavailable("no derived peak: /proc/cpuinfo does not say which processor this is")
     kinds = {(each.vendor, each.family, each.model) for each in found if each is not None}
-    if len(kinds) > 1 or (_root() / "sys/devices/cpu_atom").exists():
+    if len(kinds) > 1 or (environment.ROOT / "sys/devices/cpu_atom").exists():
         raise Unavailable("no derived peak: this processor has cores of several kinds, with units of their own")
     return next(each for each in found if each is not None)
 
@@ -72,7 +72,7 @@ def allowance() -> Allowance:
         cores.setdefault((package, core) if core else number, number)
     nodes = [
         _listed(file.read_text(encoding="utf-8"))
-        for file in (_root() / "sys/devices/system/node").glob("node*/cpulist")
+        for file in (environment.ROOT / "sys/devices/system/node").glob("node*/cpulist")
     ]
     return Allowance(
         processors=tuple(allowed),
@@ -94,32 +94,13 @@ def _processor(block: str) -> Processor | None:
 
 
 def _topology(number: int, name: str) -> str:
-    return _text(_root() / CPUS / f"cpu{number}/topology" / name)
+    return environment.read(f"{CPUS}/cpu{number}/topology/{name}").strip()
 
 
 def _listed(text: str) -> set[int]:
     """ "0-2,5" → {0, 1, 2, 5}."""
-    return {number for part in text.strip().split(",") if part for number in _range(part)}
-
-
-def _range(part: str) -> Iterable[int]:
-    first, _, last = part.partition("-")
-    return range(int(first), int(last or first) + 1)
-
-
-def _root() -> Path:
-    return environment.ROOT
-
-
-def _read(path: str) -> str:
-    return _text(_root() / path)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    spans = (part.partition("-") for part in text.strip().split(",") if part)
+    return {number for first, _, last in spans for number in range(int(first), int(last or first) + 1)}
 
 
 STAT = Path("/proc/stat")

@@ -69,7 +69,7 @@ def environment() -> Facts:
 
 def host_facts() -> Facts:
     """Operating system, processor, load and the variables that matter. Imports no torch."""
-    fields = dict(line.split("=", 1) for line in _read("etc/os-release").splitlines() if "=" in line)
+    fields = dict(line.split("=", 1) for line in read("etc/os-release").splitlines() if "=" in line)
     return {
         "python": platform.python_version(),
         "os": fields.get("PRETTY_NAME", "").strip('"') or platform.system() or None,
@@ -196,7 +196,7 @@ def variables() -> dict[str, str]:
 
 def cpu_name() -> str | None:
     """The processor's own model string."""
-    for line in _read("proc/cpuinfo").splitlines():
+    for line in read("proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "cpu model", "Model"):
             return " ".join(value.split()) or None
@@ -206,7 +206,7 @@ def cpu_name() -> str | None:
 def physical_cores() -> int | None:
     """Cores, counting two hardware threads of one core once."""
     cores = set()
-    for processor in _read("proc/cpuinfo").split("\n\n"):
+    for processor in read("proc/cpuinfo").split("\n\n"):
         fields = dict(re.findall(r"^(physical id|core id)\s*:\s*(\d+)", processor, re.MULTILINE))
         if "core id" in fields:
             cores.add((fields.get("physical id"), fields["core id"]))
@@ -215,7 +215,7 @@ def physical_cores() -> int | None:
 
 def isa_flags() -> dict[str, bool] | None:
     """Which vector and matrix instructions the processor has; None if it does not say."""
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", _read("proc/cpuinfo"), re.MULTILINE)
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", read("proc/cpuinfo"), re.MULTILINE)
     if found is None:
         return None
     present = set(found.group(1).split())
@@ -224,7 +224,7 @@ def isa_flags() -> dict[str, bool] | None:
 
 def governor() -> str | None:
     """The frequency governor of the first core; None in most virtual machines."""
-    return _read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None
+    return read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None
 
 
 def load_average() -> float | None:
@@ -238,7 +238,7 @@ def load_average() -> float | None:
 def driver_version() -> str | None:
     """NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from NVML: Windows' Linux and
     sandboxes that have a /proc of their own lack the file, and two sessions are comparable only by this version."""
-    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", _read("proc/driver/nvidia/version"))
+    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", read("proc/driver/nvidia/version"))
     if found:
         return found.group(1)
     from measure.device import nvml
@@ -256,7 +256,7 @@ def container() -> str | None:
     for mark, kind in (("run/.containerenv", "podman"), (".dockerenv", "docker")):
         if (ROOT / mark).exists():
             return kind
-    found = re.search(r"kubepods|docker|libpod|lxc|containerd", _read("proc/1/cgroup"))
+    found = re.search(r"kubepods|docker|libpod|lxc|containerd", read("proc/1/cgroup"))
     by_systemd = os.environ.get("container")  # noqa: SIM112 - its name is in lower case
     return by_systemd or (found.group(0) if found else None)
 
@@ -275,19 +275,19 @@ def _usable_cpus() -> int | None:
 
 def cpu_quota() -> float | None:
     """How many processors' time the container may use (cgroup v2, else v1); None without a limit."""
-    quota, _, period = _read("sys/fs/cgroup/cpu.max").strip().partition(" ")
+    quota, _, period = read("sys/fs/cgroup/cpu.max").strip().partition(" ")
     if not quota:
-        quota = _read("sys/fs/cgroup/cpu/cpu.cfs_quota_us").strip()
-        period = _read("sys/fs/cgroup/cpu/cpu.cfs_period_us").strip()
+        quota = read("sys/fs/cgroup/cpu/cpu.cfs_quota_us").strip()
+        period = read("sys/fs/cgroup/cpu/cpu.cfs_period_us").strip()
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
 
 
 def _memory_bytes() -> int | None:
-    found = re.search(r"^MemTotal:\s*(\d+) kB", _read("proc/meminfo"), re.MULTILINE)
+    found = re.search(r"^MemTotal:\s*(\d+) kB", read("proc/meminfo"), re.MULTILINE)
     return int(found.group(1)) * 1024 if found else None
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
     """A file's text, or "" where it cannot be read."""
     try:
         return (ROOT / path).read_text(encoding="utf-8", errors="replace")

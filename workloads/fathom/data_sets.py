@@ -8,14 +8,14 @@ what a directory holds; `sound_files.py` reads TIMIT.
 of images ImageNet by torchvision's readers, `deepq` frames of Atari.
 """
 
+import contextlib
 import importlib
+import operator
 import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -69,12 +69,8 @@ def _endless(loader: Loader, workload: Workload, directory: Path, size: int, dev
 def sliced(inputs: tuple[torch.Tensor, ...], target: object, size: int) -> Iterator[Batch]:
     """Whole batches of samples that are all in memory, in order; the last, partial one is left out."""
     for start in range(0, len(inputs[0]) - size + 1, size):
-        rows = partial(_rows, slice(start, start + size))
+        rows = operator.itemgetter(slice(start, start + size))
         yield Batch(*tree_map_only(torch.Tensor, rows, (inputs, target)))
-
-
-def _rows(part: slice, value: torch.Tensor) -> torch.Tensor:
-    return value[part]
 
 
 BACKGROUND = 1001
@@ -89,15 +85,23 @@ TALL, CROPPED = 110 / 84, 18 / 84
 """Sizes of a frame that is as wide as the network's: its height, and the rows that are left out above."""
 
 
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """What the code inside raises of a file that is missing, torn or another becomes a ValueError of one line."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, AssertionError, KeyError, TypeError, SyntaxError, EOFError) as fault:
+        raise ValueError(f"{what}: {' '.join(str(fault).split())[:120]}") from fault
+    except zipfile.BadZipFile as fault:
+        raise ValueError(f"{what}: {fault}") from fault
+
+
 def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     """Training images as rows of pixels, each pixel of mean 0 and variance 1 over the images."""
     from torchvision.datasets import MNIST
 
-    try:
+    with _reading(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels"):
         images = MNIST(str(directory), train=True, download=False).data.flatten(1).float()
-    except (RuntimeError, OSError, ValueError, AssertionError, KeyError, EOFError) as fault:
-        cause = " ".join(str(fault).split())[:120]
-        raise ValueError(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels: {cause}") from fault
     if images.shape[1] != workload.hyper["pixels"]:
         raise ValueError(
             f"{directory}: images of {images.shape[1]} pixels, the workload has {workload.hyper['pixels']}"
@@ -115,26 +119,18 @@ def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     side, classes = workload.hyper["image_size"], workload.hyper["num_classes"]
     steps = Compose([Resize(side), CenterCrop(side), ToTensor(), Normalize(MEAN, STANDARD_DEVIATION)])
     root = directory / "train" if (directory / "train").is_dir() else directory
-    try:
+    with _reading(f"{root}: expected a directory of images for each class"):
         images = ImageFolder(str(root), transform=steps)
-    except OSError as fault:
-        raise ValueError(f"{root}: expected a directory of images for each class: {fault}") from fault
     first = 1 if classes == BACKGROUND else 0
     if len(images.classes) + first > classes:
         raise ValueError(f"{root}: {len(images.classes)} classes of images, the workload has {classes - first}")
     for start in range(0, len(images) - size + 1, size):
-        read = [_read(images, place) for place in range(start, start + size)]
-        yield Batch((torch.stack([image for image, _ in read]),), torch.tensor([first + label for _, label in read]))
-
-
-def _read(images: Any, place: int) -> tuple[torch.Tensor, int]:
-    try:
-        image, label = images[place]
-    except (OSError, SyntaxError, ValueError) as fault:  # Pillow's words for what is torn
-        raise ValueError(
-            f"{images.samples[place][0]}: expected an image: {' '.join(str(fault).split())[:120]}"
-        ) from fault
-    return image, label
+        samples = []
+        for index in range(start, start + size):
+            with _reading(f"{images.samples[index][0]}: expected an image"):
+                samples.append(images[index])
+        labels = torch.tensor([first + label for _, label in samples])
+        yield Batch((torch.stack([image for image, _ in samples]),), labels)
 
 
 def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
@@ -167,18 +163,16 @@ def _arrays(path: Path) -> Mapping[str, torch.Tensor]:
     """The arrays of a recording. Raises ValueError for a file that is missing, torn, or lacks one."""
     import numpy as np
 
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:  # a torn file is closed, too
-            found = {name: torch.from_numpy(held[name]) for name in NAMES}
-    except FileNotFoundError as fault:
-        raise ValueError(f"{path.parent}: expected frames.npz with {', '.join(NAMES)}; there is none") from fault
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as fault:
-        cause = " ".join(str(fault).split())[:120]
-        raise ValueError(f"{path}: expected arrays {', '.join(NAMES)}: {cause}") from fault
-    if found["frames"].dim() != 4 or found["frames"].shape[3] != 3 or len({len(each) for each in found.values()}) > 1:
-        shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in found.items())
+    if not path.is_file():
+        raise ValueError(f"{path.parent}: expected frames.npz with {', '.join(NAMES)}; there is none")
+    expected = f"{path}: expected arrays {', '.join(NAMES)}"
+    with _reading(expected), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        arrays = {name: torch.from_numpy(stored[name]) for name in NAMES}
+    frames = arrays["frames"]
+    if frames.dim() != 4 or frames.shape[3] != 3 or len({len(array) for array in arrays.values()}) > 1:
+        shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
         raise ValueError(f"{path}: expected N frames of 210 × 160 × 3 and N of each other array, got {shapes}")
-    return found
+    return arrays
 
 
 TASK = "qa1_single-supporting-fact_train.txt"
@@ -203,7 +197,8 @@ def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
             if not answer:
                 story.append(_padded(words, hyper["sentence"]))
                 continue
-            stories.append(_padded_rows(story[-hyper["memory"] :], hyper["memory"], hyper["sentence"]))
+            empty = [[memnet.PAD] * hyper["sentence"]] * hyper["memory"]
+            stories.append((story[-hyper["memory"] :] + empty)[: hyper["memory"]])
             asked.append(_padded(words, hyper["sentence"]))
             answered.append(memnet.numbers(answer[0])[0])
         except (KeyError, ValueError, IndexError) as fault:
@@ -213,10 +208,6 @@ def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     if not stories:
         raise ValueError(f"{path}: expected stories with questions, got none")
     return sliced((torch.tensor(stories), torch.tensor(asked)), torch.tensor(answered), size)
-
-
-def _padded_rows(story: list[list[int]], memory: int, sentence: int) -> list[list[int]]:
-    return story + [[memnet.PAD] * sentence] * (memory - len(story))
 
 
 def _padded(words: list[int], length: int) -> list[int]:
@@ -275,12 +266,10 @@ def _vocabulary(sentences: list[list[str]], size: int) -> dict[str, int]:
 
 def _lines(path: Path) -> list[str]:
     """Raises ValueError, one line, for a file that is missing, empty or no text."""
-    try:
+    if not path.is_file():
+        raise ValueError(f"{path.parent}: expected {path.name}, there is none")
+    with _reading(f"{path}: expected a text in UTF-8"):
         lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError as fault:
-        raise ValueError(f"{path.parent}: expected {path.name}, there is none") from fault
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ValueError(f"{path}: expected a text in UTF-8: {' '.join(str(fault).split())[:120]}") from fault
     if not lines:
         raise ValueError(f"{path}: expected lines of text, the file is empty")
     return lines

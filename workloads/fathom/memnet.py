@@ -40,11 +40,6 @@ def numbers(sentence: str) -> list[int]:
     return [_NUMBER[word] for word in sentence.lower().strip().rstrip(".?").split()]
 
 
-def words(sentence: torch.Tensor) -> str:
-    """The words of a sentence's numbers, without padding."""
-    return " ".join(WORDS[number] for number in sentence.tolist() if number != PAD)
-
-
 def draw_stories(
     memory: int, sentence: int, size: int, device: torch.device, generator: torch.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

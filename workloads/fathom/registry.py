@@ -106,11 +106,6 @@ THREADS = "intra_op_parallelism_threads"
 DEFAULT_BATCH = 8
 
 
-def default_runstep(session: Session, fetches: Sequence[str], feed_dict: Mapping[str, Any]) -> Any:
-    """One step, and nothing around it."""
-    return session.run(fetches, feed_dict)
-
-
 class Session:
     """Runs steps: of training if "train" is among the fetches, else of inference."""
 
@@ -174,22 +169,18 @@ class FathomModel:
         if threads:
             self._threads = torch.get_num_threads()
             torch.set_num_threads(int(threads))
-        self._batches = self._make_batches()
-        self._session = Session(self._step())
-
-    def _step(self) -> TrainingStep | InferenceStep:
-        if self.forward_only:
-            return InferenceStep(self._model, [], self.device.type)
-        name = "own" if self.workload.optimizer is not None else "sgd"
-        optimizer = optimizer_of(name, self.workload, self._model.parameters())
-        return TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type)
-
-    def _make_batches(self) -> Iterator[Batch]:
-        if self.data is not None:
+        if self.data is None:
+            self._batches = self._synthetic()
+        else:
             from workloads.fathom.data_sets import batches
 
-            return batches(self.workload, Path(self.data), self.batch_size, self.device)
-        return self._synthetic()
+            self._batches = batches(self.workload, Path(self.data), self.batch_size, self.device)
+        if self.forward_only:
+            self._session = Session(InferenceStep(self._model, [], self.device.type))
+            return
+        name = "own" if self.workload.optimizer is not None else "sgd"
+        optimizer = optimizer_of(name, self.workload, self._model.parameters())
+        self._session = Session(TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type))
 
     def _synthetic(self) -> Iterator[Batch]:
         generator = torch.Generator(self.device).manual_seed(self.seed)
@@ -203,14 +194,14 @@ class FathomModel:
         """
         if self._session is None or self._batches is None:
             raise ValueError(f"{self.workload.name} is not set up: call setup() before run()")
-        taken = runstep or default_runstep
-        found = []
+        taken = runstep or Session.run
+        results = []
         for _ in range(n_steps):
             batch = next(self._batches)
             if reason := mismatch(self.workload, batch):
                 raise ValueError(reason)
-            found.append(taken(self._session, self.fetches, {"inputs": batch.inputs, "labels": batch.target}))
-        return found
+            results.append(taken(self._session, self.fetches, {"inputs": batch.inputs, "labels": batch.target}))
+        return results
 
     def teardown(self) -> None:
         """Threads as they were; what `setup` made is let go."""

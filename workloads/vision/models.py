@@ -12,7 +12,7 @@ Images are standard normal, labels uniform, boxes valid: never zeros, because a 
 power and clocks higher than training does. Nothing here resembles photographs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -43,95 +43,49 @@ FLOW_DECAY = 0.8
 KEYPOINTS = 17
 """Keypoints of a person in COCO."""
 
-Maker = Callable[[str, Mapping[str, int], int, torch.device, "torch.Generator | None"], Batch]
 
-
-class Draw:
-    """Random tensors of one device and one generator."""
-
-    def __init__(self, device: torch.device, generator: torch.Generator | None) -> None:
-        self.device, self.generator = device, generator
-
-    def normal(self, *shape: int) -> torch.Tensor:
-        """Standard normal float32."""
-        return torch.randn(*shape, device=self.device, generator=self.generator)
-
-    def uniform(self, *shape: int) -> torch.Tensor:
-        """Uniform float32 in [0, 1)."""
-        return torch.rand(*shape, device=self.device, generator=self.generator)
-
-    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
-        """Uniform int64 in [low, high)."""
-        return torch.randint(low, high, shape, device=self.device, generator=self.generator)
-
-
-def image_batch(
+def _batch(
     name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """size × 3 × S × S images, one label each."""
-    draw, side = Draw(device, generator), hyper["image_size"]
-    return Batch((draw.normal(size, 3, side, side),), draw.integers(0, hyper["num_classes"], size))
+    """size × 3 × S × S images, or × 3 × T × S × S clips, and a label for each, or for each pixel.
+
+    Of optical flow two images of each sample, and the flow between them, size × 2 × S × S pixels. Of detectors a list
+    of images and a list of what is in each: torchvision's take both and give losses.
+    """
+    task, side = entry(name).task, hyper["image_size"]
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=device, generator=generator)
+
+    if task == "detection":
+        images = [normal(3, side, side) for _ in range(size)]
+        return Batch((images, [_objects(name, hyper, device, generator) for _ in range(size)]), None)
+    if task == "flow":
+        pair = (normal(size, 3, side, side), normal(size, 3, side, side))
+        return Batch(pair, normal(size, 2, side, side))
+    frames = (hyper["frames"],) if task == "video" else ()
+    samples = normal(size, 3, *frames, side, side)
+    labelled = (size, side, side) if task == "segmentation" else (size,)
+    return Batch((samples,), torch.randint(hyper["num_classes"], labelled, device=device, generator=generator))
 
 
-def clip_batch(
-    name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
-) -> Batch:
-    """size × 3 × T × S × S clips, one label each."""
-    draw, side = Draw(device, generator), hyper["image_size"]
-    clips = draw.normal(size, 3, hyper["frames"], side, side)
-    return Batch((clips,), draw.integers(0, hyper["num_classes"], size))
-
-
-def pixel_batch(
-    name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
-) -> Batch:
-    """size × 3 × S × S images, a label for each pixel."""
-    draw, side = Draw(device, generator), hyper["image_size"]
-    return Batch((draw.normal(size, 3, side, side),), draw.integers(0, hyper["num_classes"], size, side, side))
-
-
-def flow_batch(
-    name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
-) -> Batch:
-    """Two images of size × 3 × S × S, and the flow between them, size × 2 × S × S pixels."""
-    draw, side = Draw(device, generator), hyper["image_size"]
-    pair = (draw.normal(size, 3, side, side), draw.normal(size, 3, side, side))
-    return Batch(pair, draw.normal(size, 2, side, side))
-
-
-def box_batch(
-    name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
-) -> Batch:
-    """A list of 3 × S × S images and a list of what is in each: torchvision's detectors take both and give losses."""
-    draw, side = Draw(device, generator), hyper["image_size"]
-    images = [draw.normal(3, side, side) for _ in range(size)]
-    return Batch((images, [_objects(name, hyper, draw) for _ in range(size)]), None)
-
-
-def _objects(name: str, hyper: Mapping[str, int], draw: Draw) -> dict[str, torch.Tensor]:
+def _objects(
+    name: str, hyper: Mapping[str, int], device: torch.device, generator: torch.Generator | None
+) -> dict[str, torch.Tensor]:
     """Boxes of a tenth to a half of the image, wholly inside it; label 0 is the background's."""
     side, count = hyper["image_size"], hyper["boxes"]
-    corner = draw.uniform(count, 2) * 0.5 * side
-    extent = (0.1 + 0.4 * draw.uniform(count, 2)) * side
+    uniform = partial(torch.rand, device=device, generator=generator)
+    integers = partial(torch.randint, device=device, generator=generator)
+    corner = uniform(count, 2) * 0.5 * side
+    extent = (0.1 + 0.4 * uniform(count, 2)) * side
     objects = {"boxes": torch.cat([corner, corner + extent], dim=1)}
-    objects["labels"] = draw.integers(1, hyper["num_classes"], count)
+    objects["labels"] = integers(1, hyper["num_classes"], (count,))
     if name.startswith("keypointrcnn"):
-        points = corner[:, None, :] + draw.uniform(count, KEYPOINTS, 2) * extent[:, None, :]
-        visible = torch.ones(count, KEYPOINTS, 1, device=draw.device)
-        objects["keypoints"] = torch.cat([points, visible], dim=2)
+        points = corner[:, None, :] + uniform(count, KEYPOINTS, 2) * extent[:, None, :]
+        objects["keypoints"] = torch.cat([points, torch.ones(count, KEYPOINTS, 1, device=device)], dim=2)
     if name.startswith("maskrcnn"):
-        objects["masks"] = draw.integers(0, 2, count, side, side).to(torch.uint8)
+        objects["masks"] = integers(0, 2, (count, side, side)).to(torch.uint8)
     return objects
-
-
-BATCHES: Mapping[str, Maker] = {
-    "classification": image_batch,
-    "segmentation": pixel_batch,
-    "detection": box_batch,
-    "video": clip_batch,
-    "flow": flow_batch,
-}
-"""Task → how its batches are made."""
 
 
 def classification_loss(output: Any, target: Any) -> torch.Tensor:
@@ -248,7 +202,7 @@ def get(name: str, /, **hyper: int) -> Workload:
         build=partial(build, name),
         batch=partial(_batch, name),
         loss=_OWN_LOSSES.get(name, _LOSSES[known.task]),
-        items=_items,
+        items=lambda _hyper, size: size,
         item=ITEMS[known.task],
         source=known.source,
     )
@@ -287,14 +241,3 @@ def _options(name: str, hyper: Mapping[str, int]) -> dict[str, object]:
     if name.startswith("maxvit_"):
         options["input_size"] = (size, size)
     return options
-
-
-def _batch(
-    name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
-) -> Batch:
-    return BATCHES[entry(name).task](name, hyper, size, device, generator)
-
-
-def _items(hyper: Mapping[str, int], size: int) -> int:
-    """One item a sample: an image, a clip, a pair of images."""
-    return size

@@ -122,31 +122,6 @@ def test_a_kernel_whose_calls_scatter_as_beside_other_work_is_timed_again(small,
     assert (found.median_s, found.best_s) == (0.08, 0.01)
 
 
-def searched(monkeypatch, search_s, *used_ratios):
-    """Rows and how many searches there were. Each takes search_s of a budget of 8 s, and others used so much in it."""
-    clock, ratios = Ticking(0.001), iter(used_ratios)
-
-    def search(blank, *_):
-        clock.now_s += search_s
-        ratio = next(ratios)
-        return ratio, [replace(blank, operation="matmul", shape=str(ratio))]
-
-    monkeypatch.setattr(ceiling_ceilings, "_search", search)
-    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], clock, 8.0)
-    return [(r.shape, r.reason) for r in rows], len(used_ratios) - len(list(ratios))
-
-
-@pytest.mark.usefixtures("small")
-def test_all_kernels_are_timed_again_where_others_used_the_processors(monkeypatch):
-    busy = "note: others used 40% of the processors while this was timed"
-    assert searched(monkeypatch, 2.0, 0.4, 0.01, 0.0) == ([("0.01", "")], 2)
-    assert searched(monkeypatch, 2.5, 0.4, 0.5, 0.45, 0.0) == ([("0.4", busy)], 3)
-    assert searched(monkeypatch, 2.0, 0.04, 0.0) == ([("0.04", "")], 1)
-    assert searched(monkeypatch, 2.0, None, 0.0) == ([("None", "")], 1)
-    assert searched(monkeypatch, 0.1, 0.4, 0.45, 0.5, 0.0) == ([("0.4", busy)], 3)
-    assert searched(monkeypatch, 4.5, 0.4, 0.0) == ([("0.4", busy)], 1), "the budget does not hold a second one"
-
-
 @pytest.mark.usefixtures("small")
 def test_what_others_used_is_of_the_windows_of_the_calls(monkeypatch):
     """Others are busy while operands are prepared, and at rest while calls are timed."""

@@ -61,7 +61,7 @@ def train(name, size, device=META, **hyper):
     generator = None if device == META else torch.Generator().manual_seed(0)
     with torch.device(device):
         model = vision_models.build(name, **sizes)
-    batch = models.BATCHES[known.task](name, sizes, size, device, generator)
+    batch = models._batch(name, sizes, size, device, generator)
     loss = vision_models._OWN_LOSSES.get(name, vision_models._LOSSES[known.task])(model(*batch.inputs), batch.target)
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
@@ -158,13 +158,13 @@ def test_the_others_train_in_a_batch_of_one_at_their_own_size(name):
     assert not refuses(name, 1, device_of(name), **sizes)
 
 
-@pytest.mark.parametrize("task", sorted(models.BATCHES))
+@pytest.mark.parametrize("task", sorted(models.ITEMS))
 def test_batches_repeat_with_their_generator_and_are_never_zero(task):
     name = next(name for name, known in ENTRIES.items() if known.task == task)
     hyper = {**ENTRIES[name].hyper, "image_size": 16} | ({"frames": 2} if task == "video" else {})
 
     def first(seed):
-        images = models.BATCHES[task](name, hyper, 2, CPU, torch.Generator().manual_seed(seed)).inputs[0]
+        images = models._batch(name, hyper, 2, CPU, torch.Generator().manual_seed(seed)).inputs[0]
         return torch.stack(list(images))
 
     assert torch.equal(first(1), first(1))
