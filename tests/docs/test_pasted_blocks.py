@@ -55,6 +55,7 @@ def test_the_lines_of_the_page_on_tables_print_what_it_says() -> None:
     assert printed.getvalue().splitlines() == re.findall(r"^    print\(.*\)  +# (.*)$", page, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.survival
 def test_several_devices_are_two_processes_here(tmp_path: Path) -> None:
     """The shell's block, in a folder that has the recordings of the checkout."""
