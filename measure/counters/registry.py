@@ -18,7 +18,7 @@ COUNTERS: Registry = {
     "torch_profiler": ("measure.counters.adapters.torch_profiler:count", ""),
     "fvcore": ("measure.counters.adapters.fvcore:count", "fvcore>=0.1.5.post20221221,<0.2"),
     "ptflops": ("measure.counters.adapters.ptflops:count", "ptflops>=0.7.4,<0.8"),
-    "ptflops_aten": ("measure.counters.adapters.ptflops_aten:count", "ptflops>=0.7.4,<0.8"),
+    "ptflops_aten": ("measure.counters.adapters.ptflops:count_aten", "ptflops>=0.7.4,<0.8"),
     "pthflops": ("measure.counters.adapters.pthflops:count", "pthflops>=0.4.2,<0.5"),
     "deepspeed": ("measure.counters.adapters.deepspeed:count", "deepspeed>=0.19,<0.20"),
     "calflops": ("measure.counters.adapters.calflops:count", "calflops>=0.3.2,<0.4 transformers>=4.44,<6"),

@@ -1,15 +1,23 @@
-"""ptflops' default backend (`pytorch`), as its users run it: hooks on modules, real tensors, eval mode, gradients on.
+"""ptflops' two backends, as its users run them: real tensors, eval mode, gradients on. Both are forward only.
 
-It prints multiply-adds a sample. That number is a mixture: convolutions and linear layers count a multiply-add as 1
-and add 1 for each bias element; normalisation, activation and pooling count elements, those that are a module calling
-a functional (nn.ReLU, pooling) twice. It divides what modules did by the batch, but not what functions did, so that its
-print means something at a batch of 1 only. Here `native_value` is the whole batch's, from ptflops' own accumulators
-before that division (equal to its print at a batch of 1), and `reason` tells what it printed. Its own hooks do all
-counting; this adapter listens to each, so that rows can be distinguished, and checks that they add up to the print.
+The default backend (`pytorch`) has hooks on modules. It prints multiply-adds a sample. That number is a mixture:
+convolutions and linear layers count a multiply-add as 1 and add 1 for each bias element; normalisation, activation and
+pooling count elements, those that are a module calling a functional (nn.ReLU, pooling) twice. It divides what modules
+did by the batch, but not what functions did, so that its print means something at a batch of 1 only. Here
+`native_value` is the whole batch's, from ptflops' own accumulators before that division (equal to its print at a batch
+of 1), and `reason` tells what it printed. Its own hooks do all counting; this adapter listens to each, so that rows can
+be distinguished, and checks that they add up to the print.
 
 Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Conv2d elementwise" its bias additions
-(`flop`). It does not see `@`, F.linear, F.conv2d,
-attention as a function, or `a + b`; leaf modules without a rule are listed as not understood. Forward only.
+(`flop`). It does not see `@`, F.linear, F.conv2d, attention as a function, or `a + b`; leaf modules without a rule are
+listed as not understood.
+
+The other backend (`aten`) is a dispatch mode. It prints multiply-adds of the whole batch, and the number is nearly
+pure: convolutions and addmm add 1 for each bias element, and nothing else is counted: no normalisation, activation,
+pooling or addition, and no baddbmm, fused attention or recurrent kernel either. The adapter listens to each rule, and
+asks it again without the bias to tell the two units apart. Calls without a rule are ignored if they do no arithmetic
+(views, copies), else not understood. "aten.convolution" holds multiply-adds, "aten.convolution elementwise" bias
+additions.
 """
 
 import contextlib
@@ -22,9 +30,11 @@ from typing import Any
 
 import torch
 from ptflops import get_model_complexity_info
+from ptflops.aten_ops import ATEN_OPS_MAPPING
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
-from measure.counters.rows import merged, recurrent_multiply_adds, rows, uncounted_leaves
+from analysis.operators.registry import bucket_of
+from measure.counters.rows import UncountedCalls, merged, recurrent_multiply_adds, rows, uncounted_leaves
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent, one_line
 from results.records.counts import FlopCount
@@ -182,3 +192,52 @@ def _counted_modules(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
         return
     for child in module.children():
         yield from _counted_modules(child)
+
+
+aten = torch.ops.aten
+
+BIAS_AT = {aten.addmm: 0, aten.convolution: 2, aten._convolution: 2}
+"""Operator → where its bias is among its arguments."""
+
+
+def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Callable[[Any, Any], int]:
+    """ptflops' rule for one operator, listened to."""
+
+    def listen(arguments: Any, outputs: Any) -> int:
+        counted = int(rule(arguments, outputs))
+        bare = list(arguments)
+        if operator in BIAS_AT:
+            bare[BIAS_AT[operator]] = None
+        mac = int(rule(bare, outputs))
+        own[str(operator), "mac"] += mac
+        if counted > mac:
+            own[f"{operator} elementwise", "flop"] += counted - mac
+        return counted
+
+    return listen
+
+
+def count_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each operator.
+
+    Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
+    """
+    own: Own = Counter()
+    seen = UncountedCalls(lambda: False)
+    hooks = {operator: _aten_rule(operator, rule, own) for operator, rule in ATEN_OPS_MAPPING.items()}
+    with evaluating(model), seen:
+        printed, parameters = ask(model, inputs, "aten", hooks)
+    if printed != (heard := own.total()):
+        raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
+    others = {name: calls for name, calls in seen.calls.items() if name not in {str(operator) for operator in hooks}}
+    blank = FlopCount(
+        counter="ptflops_aten",
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="mac",
+        ignored={name: calls for name, calls in others.items() if bucket_of(name) == "ignored"},
+        not_understood={name: calls for name, calls in others.items() if bucket_of(name) != "ignored"},
+        parameters=parameters,
+    )
+    return rows(blank, own)

@@ -19,7 +19,7 @@ from deepspeed.profiling.flops_profiler import get_model_profile, profiler
 from ptflops import get_model_complexity_info
 from torch import nn
 
-from measure.counters.adapters import calflops, deepspeed, fvcore, ptflops, ptflops_aten, pthflops, thop, torchinfo
+from measure.counters.adapters import calflops, deepspeed, fvcore, ptflops, pthflops, thop, torchinfo
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
     IMAGES,
@@ -266,7 +266,7 @@ WRONG_TOTALS = [
     (deepspeed, profiler, "get_module_flops", 123, "gave 123 FLOP, its rules 64"),
     (thop, thop, "profile", (123.0, 0.0), r"gave 123\.0, its rules 0"),
     (ptflops, ptflops, "get_model_complexity_info", (123, 0), "printed 123"),
-    (ptflops_aten, ptflops_aten, "ask", (123, 0), "printed 123, its rules gave 0"),
+    (SimpleNamespace(count=ptflops.count_aten), ptflops, "ask", (123, 0), "printed 123, its rules gave 0"),
     (pthflops, pthflops, "count_ops", (123, []), "said 123, its rules gave 0"),
     (
         torchinfo, torchinfo, "_ask", SimpleNamespace(summary_list=[], total_mult_adds=123, total_params=0),
