@@ -1,9 +1,9 @@
 """The counters by name: where each adapter is, and what to install for it. No torch, no counter is imported here.
 
-An adapter is `count(model, inputs, *, workload, batch_size) -> list[FlopCount]`: one row for the total and one for each
-operator it tells apart, for phase forward and, where the counter can, backward (of the sum of all output tensors). Each
-runs in a process of its own (`isolation.py`), because several of them patch torch while they count. Nothing here says
-that a counter is right.
+An adapter is a function (model, inputs, *, workload, batch_size) -> list[FlopCount]: one row for the total and one for
+each operator it tells apart, for phase forward and, where the counter can, backward (of the sum of all output tensors).
+Each runs in a process of its own (`isolation.py`), because several of them patch torch while they count. Nothing here
+says that a counter is right.
 """
 
 import difflib
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 Registry = Mapping[str, tuple[str, str]]
 
 COUNTERS: Registry = {
-    "flopledger": ("measure.counters.adapters.own:count", ""),
-    "flop_counter_mode": ("measure.counters.adapters.flop_counter_mode:count", ""),
-    "torch_profiler": ("measure.counters.adapters.torch_profiler:count", ""),
+    "flopledger": ("measure.counters.adapters.dispatched:flopledger", ""),
+    "flop_counter_mode": ("measure.counters.adapters.dispatched:flop_counter_mode", ""),
+    "torch_profiler": ("measure.counters.adapters.dispatched:torch_profiler", ""),
     "fvcore": ("measure.counters.adapters.fvcore:count", "fvcore>=0.1.5.post20221221,<0.2"),
     "ptflops": ("measure.counters.adapters.ptflops:count", "ptflops>=0.7.4,<0.8"),
     "ptflops_aten": ("measure.counters.adapters.ptflops:count_aten", "ptflops>=0.7.4,<0.8"),

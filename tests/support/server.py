@@ -12,7 +12,7 @@ from multiprocessing import forkserver
 MODULES = (
     "measure.counters.child",
     "measure.counters.model_calls",
-    "measure.counters.adapters.own",
+    "measure.counters.adapters.dispatched",
     "measure.counters.adapters.fvcore",
     "measure.counters.adapters.ptflops",
     "measure.operations.model_trace",

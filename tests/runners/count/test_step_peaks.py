@@ -15,7 +15,7 @@ import torch
 
 import flopledger
 from measure.counters import child
-from measure.counters.adapters import own
+from measure.counters.adapters import dispatched
 from reports.count.answer import ModelCounts, document
 from runners import count as command
 from runners.workers import any_model
@@ -146,7 +146,7 @@ def test_the_counts_and_the_recording_have_the_same_parts(spec: str, monkeypatch
     workload = any_model.get(spec, seq=10)
     model = workload.build(**workload.hyper).eval()
     inputs = workload.batch(workload.hyper, 3, torch.device("cpu"), torch.Generator()).inputs
-    for counter in (any_model.exact, own.count):
+    for counter in (any_model.exact, dispatched.flopledger):
         first, *others = counter(model, inputs, workload=spec, batch_size=3)
         check(first.mixture)
         assert not any(row.mixture for row in others)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from measure.counters.adapters import own
+from measure.counters.adapters.dispatched import flopledger
 from results.errors import Unavailable
 from workloads.sources import any_model
 from workloads.sources.any_model import get
@@ -113,7 +113,7 @@ def batch_of(workload, size=2):
 
 
 def totals(model, inputs):
-    rows = own.count(model, inputs, workload="hf", batch_size=len(inputs[0]))
+    rows = flopledger(model, inputs, workload="hf", batch_size=len(inputs[0]))
     return {row.phase: row for row in rows if (row.scope, row.operator) == ("total", "")}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from measure.counters.adapters import own
+from measure.counters.adapters.dispatched import flopledger
 from workloads.sources.any_model import get
 from workloads.training.step import TrainingStep, optimizer_of
 
@@ -92,7 +92,7 @@ def test_what_the_step_calls_is_counted_and_modules_keep_their_paths(file: str) 
     workload = get(f"{file}:build")
     model = workload.build(**workload.hyper)
     inputs = workload.batch(workload.hyper, 3, CPU, None).inputs
-    rows = own.count(model, inputs, workload="lit", batch_size=3)
+    rows = flopledger(model, inputs, workload="lit", batch_size=3)
     total = next(row.flop for row in rows if row.phase == "forward" and row.scope == "total")
     assert total == 2 * (2 * 3 * 8 * 5 + 2 * 3 * 5 * 2), "the module is called twice in a step: 2 × (240 + 60)"
     assert [name for name, _ in model.named_modules()] == ["", "body", "head"]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from measure.counters.adapters import own
+from measure.counters.adapters.dispatched import flopledger
 from workloads.sources.any_model import get
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def batch_of(workload, size=2):
 
 
 def totals(model, inputs):
-    rows = own.count(model, inputs, workload="timm", batch_size=len(inputs[0]))
+    rows = flopledger(model, inputs, workload="timm", batch_size=len(inputs[0]))
     return {row.phase: row for row in rows if (row.scope, row.operator) == ("total", "")}
 
 

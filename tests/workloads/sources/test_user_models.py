@@ -5,7 +5,7 @@ import textwrap
 import pytest
 import torch
 
-from measure.counters.adapters import own
+from measure.counters.adapters.dispatched import flopledger
 from workloads.sources.any_model import get
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
@@ -109,7 +109,7 @@ def test_everything_that_a_function_may_return_trains_and_is_counted(net, monkey
     assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
     totals = {
         row.phase: row.flop
-        for row in own.count(model, batch.inputs, workload="net", batch_size=5)
+        for row in flopledger(model, batch.inputs, workload="net", batch_size=5)
         if (row.scope, row.operator) == ("total", "")
     }
     assert totals == {"forward": 2 * 2 * 5 * 64, "backward": 3 * 2 * 5 * 64}

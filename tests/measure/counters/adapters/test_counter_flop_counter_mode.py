@@ -5,13 +5,13 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from measure.counters.adapters import flop_counter_mode
+from measure.counters.adapters.dispatched import flop_counter_mode
 from tests.support.nets.small_steps import Calls
 from tests.support.nets.zero_models import zeroed
 
 
-def count(model, *inputs, batch_size=1, adapter=flop_counter_mode):
-    return adapter.count(model, inputs, workload="w", batch_size=batch_size)
+def count(model, *inputs, batch_size=1):
+    return flop_counter_mode(model, inputs, workload="w", batch_size=batch_size)
 
 
 def flop(rows, phase, scope="total"):

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from measure.counters.adapters import flop_counter_mode, fvcore, own, ptflops
+from measure.counters.adapters import fvcore, ptflops
+from measure.counters.adapters.dispatched import flop_counter_mode, flopledger
 from results.errors import Unavailable
 from tests.support.nets.counted_nets import Broken
 from tests.support.nets.small_steps import Calls
@@ -14,7 +15,7 @@ TINY = ("resnet18", "mobilenet_v2", "alexnet", "vgg11")
 
 
 def count(adapter, model, *inputs, batch_size=1):
-    return adapter.count(model, inputs, workload="w", batch_size=batch_size)
+    return adapter(model, inputs, workload="w", batch_size=batch_size)
 
 
 def total(rows, phase):
@@ -41,13 +42,13 @@ def by_hand(model, images):
 @pytest.mark.parametrize("name", TINY)
 def test_small_images_by_hand_and_by_the_products_of_peers(name):
     model, images = zeroed(name), torch.randn(2, 3, 64, 64)
-    rows = count(own, model, images, batch_size=2)
+    rows = count(flopledger, model, images, batch_size=2)
     forward, backward = by_hand(model, images)
     assert (total(rows, "forward").flop, total(rows, "backward").flop) == (2 * forward, 2 * backward)
     assert total(count(flop_counter_mode, model, images), "forward").flop == 2 * forward
-    fv = {row.operator: row for row in count(fvcore, model, images, batch_size=2) if row.scope == "total"}
+    fv = {row.operator: row for row in count(fvcore.count, model, images, batch_size=2) if row.scope == "total"}
     assert fv["conv"].native_value + fv["linear"].native_value == forward
-    pt = {row.operator: row for row in count(ptflops, model, images, batch_size=2) if row.scope == "total"}
+    pt = {row.operator: row for row in count(ptflops.count, model, images, batch_size=2) if row.scope == "total"}
     assert pt["Conv2d"].native_value + pt["Linear"].native_value == forward
 
 
@@ -56,7 +57,7 @@ def test_rows_by_kind_and_phase():
     Backward: the convolution's weight alone, 3,456; the linear layer twice, 1,280."""
     body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
     model = Calls(lambda m, images: m.head(m.body(images).flatten(1)), body=body, head=nn.Linear(64, 5))
-    rows = count(own, model, torch.randn(2, 3, 4, 4), batch_size=2)
+    rows = count(flopledger, model, torch.randn(2, 3, 4, 4), batch_size=2)
     assert {(row.phase, row.scope, row.operator): row.native_value for row in rows} == {
         ("forward", "total", ""): 2 * (3_456 + 640),
         ("forward", "total", "convolution"): 2 * 3_456,
@@ -73,4 +74,4 @@ def test_rows_by_kind_and_phase():
 
 def test_a_model_that_cannot_run_at_all_says_why():
     with pytest.raises(Unavailable, match="the step could not be run: no such thing"):
-        count(own, Broken(), torch.randn(2, 4))
+        count(flopledger, Broken(), torch.randn(2, 4))

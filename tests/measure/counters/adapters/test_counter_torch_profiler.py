@@ -6,13 +6,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from measure.counters.adapters import torch_profiler
+from measure.counters.adapters.dispatched import torch_profiler
 from tests.support.nets.small_steps import Calls
 from tests.support.nets.zero_models import zeroed
 
 
-def count(model, *inputs, batch_size=1, adapter=torch_profiler):
-    return adapter.count(model, inputs, workload="w", batch_size=batch_size)
+def count(model, *inputs, batch_size=1):
+    return torch_profiler(model, inputs, workload="w", batch_size=batch_size)
 
 
 def total(rows, phase):

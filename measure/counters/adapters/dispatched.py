@@ -1,0 +1,187 @@
+"""Counters that see operators as torch runs them: our own, FlopCounterMode and torch.profiler; real tensors, eval mode.
+
+flopledger: the operation table of this very model and input, by `analysis.operators.registry`. Model FLOP alone,
+convolutions and matrix products: 2 a multiply-add, taps on zero padding included, no bias, nothing an element; what it
+leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and no time to speak of; where
+those cannot (a size depends on data), on the real ones, and says so. The count of a training step is that of
+`measure.operations.tracer` on the step itself.
+
+flop_counter_mode: PyTorch's FlopCounterMode, convolutions, matrix products and attention alone. Its numbers stay as
+they are: its backward pass of a grouped convolution is (1 + groups) times the forward pass (seen in torch 2.11 to 2.15;
+two times would be right), and attention whose scores are computed again counts 2.5 times. An operator without a formula
+adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
+`analysis.operators.registry` takes for products, or does not know, are listed as not understood; other arithmetic as
+ignored.
+
+torch_profiler: torch.profiler with `with_flops=True` on a CPU. Its FLOP are what it computes from the recorded
+arguments of a few operators: conv2d, addmm, mm, bmm and baddbmm at 2 a multiply-add, and each element of add and mul
+(not of add_), one FLOP, from the first argument's size. It has no formula for the backward pass of a convolution, for
+other convolutions or for fused attention; those it ran are listed as not understood, as are operators that the registry
+does not know: of nested calls (conv2d, convolution, mkldnn_convolution) the outermost, once.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from analysis.operators.attention_conventions import attention_flop
+from analysis.operators.registry import PRODUCTS, bucket_of, kind_of, model_flop, not_understood
+from measure.counters.rows import UncountedCalls, rows, uncounted
+from measure.model.mixture import step_mixture
+from measure.model.state_snapshot import evaluating, summed
+from measure.operations.model_trace import ON_VALUES, trace_any
+from results.records.counts import FlopCount
+
+
+def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """Forward and backward of model(*inputs): a total and a row for each kind of operation."""
+    with evaluating(model):
+        trace = trace_any(model, inputs, {}, train=None, loss_of=None)
+    note = next((f"note: {note}" for note in trace.notes if note.startswith(ON_VALUES)), "")
+    parts = step_mixture(model, trace.operations)
+    counted: list[FlopCount] = []
+    for phase in ("forward", "backward"):
+        table = [operation for operation in trace.operations if operation.phase == phase]
+        if not table:
+            continue
+        own: Counter[tuple[str, str]] = Counter()
+        ignored: Counter[str] = Counter()
+        for operation in table:
+            flop = model_flop(operation)
+            if flop:
+                own[operation.kind, "flop"] += flop
+            elif bucket_of(operation.name) == "counted":
+                ignored[operation.name] += 1
+        unknown = not_understood(table)
+        blank = FlopCount(
+            counter="flopledger",
+            workload=workload,
+            batch_size=batch_size,
+            phase=phase,
+            native_unit="flop",
+            ignored=dict(ignored),
+            not_understood=unknown,
+            reason=note,
+            parameters=None if counted else sum(parameter.numel() for parameter in model.parameters()),
+            attention={} if unknown else attention_flop(table).as_row(phase, own.total()),
+            mixture=parts.as_row() if parts and not counted else {},
+        )
+        counted += rows(blank, own)
+    return counted
+
+
+def flop_counter_mode(
+    model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
+) -> list[FlopCount]:
+    """Forward and backward of model(*inputs): a total and a row for each operator that added any."""
+    counter, seen = FlopCounterMode(display=False), UncountedCalls(lambda: False)
+    passes: dict[str, tuple[dict[Any, int], Counter[str]]] = {}
+    with evaluating(model), seen, counter:
+        outputs = model(*inputs)
+        forward = dict(counter.get_flop_counts().get("Global", {}))
+        passes["forward"] = forward, Counter(seen.calls)
+        total = summed(outputs)
+        seen.calls.clear()
+        if total is not None:
+            total.backward()
+            both = counter.get_flop_counts().get("Global", {})  # one mode counts both
+            passes["backward"] = {name: flop - forward.get(name, 0) for name, flop in both.items()}, seen.calls
+    known = {str(operator) for operator in counter.flop_registry}
+    counted = []
+    for phase, (flops, calls) in passes.items():
+        ignored, unknown = uncounted({name: times for name, times in calls.items() if name not in known})
+        blank = FlopCount(
+            counter="flop_counter_mode",
+            workload=workload,
+            batch_size=batch_size,
+            phase=phase,
+            native_unit="flop",
+            ignored=ignored,
+            not_understood=unknown,
+        )
+        counted += rows(blank, {(str(operator), "flop"): flop for operator, flop in flops.items() if flop})
+    return counted
+
+
+def torch_profiler(
+    model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
+) -> list[FlopCount]:
+    """Forward and backward of model(*inputs): a total and a row for each operator."""
+    with evaluating(model):
+        with _profiler() as forward:
+            outputs = model(*inputs)
+        counted = _rows(forward.events(), "forward", workload, batch_size)
+        if (total := summed(outputs)) is None:
+            return counted
+        with _profiler() as backward:
+            total.backward()
+    return counted + _rows(backward.events(), "backward", workload, batch_size)
+
+
+def _profiler() -> profile:
+    return profile(
+        activities=[ProfilerActivity.CPU],
+        record_shapes=True,
+        with_flops=True,
+        acc_events=True,  # changes nothing for one cycle; without it torch 2.11 warns
+    )
+
+
+def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> list[FlopCount]:
+    """The rows of one pass."""
+    own: Counter[tuple[str, str]] = Counter()
+    ignored: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    for event in events:
+        if event.flops:
+            own[event.name, "flop"] += int(event.flops)
+        elif not _is_product(event) and bucket_of(_aten(event)) == "counted":
+            ignored[event.name] += not any(bucket_of(_aten(above)) == "counted" for above in _above(event))
+        if event.cpu_parent is None:
+            unknown.update(_without_formula(event))
+    blank = FlopCount(
+        counter="torch_profiler",
+        workload=workload,
+        batch_size=batch_size,
+        phase=phase,
+        native_unit="flop",
+        ignored=dict(+ignored),
+        not_understood=dict(unknown),
+    )
+    return rows(blank, own)
+
+
+def _without_formula(event: Any) -> Iterator[str]:
+    """The product calls in and under this one that no FLOP were counted for; of a chain without any, the first."""
+    if _is_product(event) and (event.flops or not _has_counted_product(event)):
+        yield from () if event.flops else (event.name,)
+        return
+    for child in event.cpu_children:
+        yield from _without_formula(child)
+
+
+def _has_counted_product(event: Any) -> bool:
+    return any((_is_product(child) and child.flops) or _has_counted_product(child) for child in event.cpu_children)
+
+
+def _above(event: Any) -> Iterator[Any]:
+    while event.cpu_parent is not None:
+        event = event.cpu_parent
+        yield event
+
+
+def _aten(event: Any) -> str:
+    return str(event.name).replace("::", ".")
+
+
+def _is_product(event: Any) -> bool:
+    """Whether the call may hold products: it is one, or a stranger that is no part of a call we know."""
+    kind = kind_of(_aten(event))
+    if kind:
+        return kind in PRODUCTS
+    operator = "::" in event.name and not event.name.startswith(("autograd::", "torch::autograd::", "profiler::"))
+    return operator and not any(kind_of(_aten(above)) for above in _above(event))
