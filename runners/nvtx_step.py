@@ -45,11 +45,13 @@ def run(cell: Cell, work: str) -> None:
     from runners.sweep import cell as sweep_cell
     from runners.sweep import passes
 
-    made = sweep_cell.prepare(cell)
+    prepared = sweep_cell.prepare(cell)
     rules = Protocol.for_device(cell.device)
-    subject = passes.Subject(cell, made.model, made.step, made.batches, made.clock, rules, 0.0, made.began_s)
-    step = passes.steps(subject, work)(made.model)
-    record_step(step, made.model, made.clock, work=work, cuda=cell.device.startswith("cuda"))
+    subject = passes.Subject(
+        cell, prepared.model, prepared.step, prepared.batches, prepared.clock, rules, 0.0, prepared.began_s
+    )
+    step = passes.steps(subject, work)(prepared.model)
+    record_step(step, prepared.model, prepared.clock, work=work, cuda=cell.device.startswith("cuda"))
 
 
 def _end_without(parent: int) -> None:

@@ -230,9 +230,9 @@ class BlockTimer:
                 self._announce(steps, part, lead_in_steps)
             before = disturbance()
             block = block_of(self._step, self._clock, steps, part, lead_in_steps)
-            found = vars(disturbance().since(before))
+            disturbed = vars(disturbance().since(before))
             block = replace(
-                block, **found, **(vars(core_state(self._with_round_trip)) if block.device_s is None else {})
+                block, **disturbed, **(vars(core_state(self._with_round_trip)) if block.device_s is None else {})
             )
             if not self._watch.was_suspended():
                 return block
@@ -292,7 +292,7 @@ def measure_phases(
             if announce is not None:
                 announce(steps, "phase", protocol.lead_in_steps)
             block = phase_block(step, clock, steps, protocol.lead_in_steps)
-            blocks += [replace(each, part=SUSPENDED) for each in block] if watch.was_suspended() else block
+            blocks += [replace(sample, part=SUSPENDED) for sample in block] if watch.was_suspended() else block
             gc.collect()
             elapsed_s = clock.wall_s() - origin_s
             if elapsed_s + elapsed_s / done > protocol.phase_cap_s:

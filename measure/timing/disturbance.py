@@ -45,7 +45,7 @@ DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""
 
 MOVED = "moved"
-"""The same of a block that was timed while the processors were placed otherwise than for the others."""
+"""The part of a measured block that was timed while the processors were placed otherwise than for the others."""
 
 ROOT = Path("/")
 """Where /proc and /sys are read; tests point it elsewhere."""
@@ -77,8 +77,8 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class CoreState:
-    """Of the core that this thread runs on, of the processor's package, of two processors (`round_trip_s`). None: the
-    system does not say, or nobody asked."""
+    """Clock of the core that this thread runs on, temperature of the processor's package, time of a cache line between
+    two processors (`round_trip_s`). None: the system does not say, or nobody asked."""
 
     core_clock_hz: float | None
     temperature_c: float | None
@@ -86,7 +86,7 @@ class CoreState:
 
 
 def disturbance() -> Disturbance:
-    """As of now."""
+    """Reads the totals now."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return Disturbance(
         involuntary_switches=usage.ru_nivcsw,
@@ -97,20 +97,20 @@ def disturbance() -> Disturbance:
 
 
 def core_state(with_round_trip: bool = False) -> CoreState:
-    """As of now; the round trip takes 0.5 ms of two processors."""
-    found = {name: _or_none(read) for name, read in _STATE.items()}
-    return CoreState(**found, **({name: _or_none(read) for name, read in _PLACE.items()} if with_round_trip else {}))
+    """Reads the state now; the round trip takes 0.5 ms of two processors."""
+    state = {name: _or_none(read) for name, read in _STATE.items()}
+    return CoreState(**state, **({name: _or_none(read) for name, read in _PLACE.items()} if with_round_trip else {}))
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
     """Column of samples.csv → why this system leaves it empty. on_cpu: the core's state is asked for, too."""
-    found = {}
+    reasons = {}
     for name, read in {**_TOTALS, **({**_STATE, **_PLACE} if on_cpu else {})}.items():
         try:
             read()
         except Unavailable as fault:
-            found[name] = str(fault)
-    return found
+            reasons[name] = str(fault)
+    return reasons
 
 
 def run_wait_s() -> float | None:

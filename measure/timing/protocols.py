@@ -79,7 +79,7 @@ class Protocol:
         return self.warm_min_s + self.min_time_s + timed * (passed.warm_min_s + passed.min_time_s)
 
     def for_pass(self) -> Protocol:
-        """The same rules for another work of a cell that has just been measured: the device is warm, the process has
+        """Gives the rules for another work of a cell that has just been measured: the device is warm, the process has
         loaded what it needs. A third of the time for warming up, a third of the caps, none of them longer for few
         blocks, no phases."""
         share = 1 / PASS_DIVISOR

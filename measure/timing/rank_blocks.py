@@ -54,15 +54,15 @@ def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> 
     """
     blocks: list[Sample] = []
     with collector_off(), SuspensionWatch() as watch:
-        while (asked := order()).part != END:
+        while (ordered := order()).part != END:
             watch.was_suspended()
             before = disturbance()
-            if asked.part == "phase":
-                found = phase_block(step, clock, asked.steps, asked.lead_in_steps)
+            if ordered.part == "phase":
+                samples = phase_block(step, clock, ordered.steps, ordered.lead_in_steps)
             else:
-                block = block_of(step, clock, asked.steps, asked.part, asked.lead_in_steps)
-                found = [replace(block, **vars(disturbance().since(before)))]
-            blocks += [replace(each, part=SUSPENDED) for each in found] if watch.was_suspended() else found
+                block = block_of(step, clock, ordered.steps, ordered.part, ordered.lead_in_steps)
+                samples = [replace(block, **vars(disturbance().since(before)))]
+            blocks += [replace(sample, part=SUSPENDED) for sample in samples] if watch.was_suspended() else samples
             gc.collect()
     return blocks
 

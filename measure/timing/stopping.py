@@ -137,8 +137,8 @@ def rules_beside_others(blocks: Sequence[Sample], protocol: Protocol) -> Protoco
 
 def _aside(measured: Sequence[Sample], used: Sequence[Sample]) -> tuple[Sample, ...]:
     """Those of the measured blocks that are not used, with the part that says why."""
-    kept = {block.start_s for block in used}
-    others = [block for block in measured if block.start_s not in kept]
+    starts = {block.start_s for block in used}
+    others = [block for block in measured if block.start_s not in starts]
     return tuple(replace(block, part=DISTURBED if is_disturbed(block) else MOVED) for block in others)
 
 
@@ -150,13 +150,13 @@ def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
 def timing_of(
     measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], beside: Interleaved | None
 ) -> Timing:
-    """Of the undisturbed blocks of one placement where these are enough; else of the undisturbed ones, else of all, if
+    """Sums up the undisturbed blocks of one placement where these are enough; else the undisturbed ones, else all, if
     they are; else of the first of these of which there are LEAST_CALM: a few say more of the step than many that
     waited."""
     calm = [block for block in measured if not is_disturbed(block)]
     choices = (in_one_placement(measured), calm, measured)
-    enough = [each for each in choices if is_narrow(each, measured, protocol, beside)]
-    blocks = next(iter([*enough, *(each for each in choices if len(each) >= LEAST_CALM)]), measured)
+    enough = [choice for choice in choices if is_narrow(choice, measured, protocol, beside)]
+    blocks = next(iter([*enough, *(choice for choice in choices if len(choice) >= LEAST_CALM)]), measured)
     aside = _aside(measured, blocks)
     summary = _summary(blocks, protocol)
     missing = _lacking(blocks, measured, protocol, beside)
@@ -219,8 +219,8 @@ def placement_warning(timing: Timing) -> str:
     if not moved:
         return ""
     trips = [
-        "unknown" if (trip_s := median_round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns"
-        for each in (moved, timing.blocks)
+        "unknown" if (trip_s := median_round_trip_s(group)) is None else f"{1e9 * trip_s:.0f} ns"
+        for group in (moved, timing.blocks)
     ]
     return (
         f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks are not used: the host had moved the "

@@ -51,8 +51,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**settings)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's. Where a shell asks for completions (`_ARGCOMPLETE` in the environment), prints them and ends
-        the process."""
+        """Parses as argparse does. Where a shell asks for completions (`_ARGCOMPLETE` in the environment), prints them
+        and ends the process."""
         if "_ARGCOMPLETE" in os.environ:
             import argcomplete
 
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; limits in the environment that cannot be are a mistake, too."""
+        """Parses as argparse does; limits in the environment that cannot be are a mistake, too."""
         try:
             stated()
         except ValueError as fault:
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(given, namespace)
 
     def format_help(self) -> str:
-        """As argparse's, without the rare options."""
+        """Formats as argparse does, without the rare options."""
         for action in self._actions:
             action.help = argparse.SUPPRESS if action.dest in self.rare else action.help
         return super().format_help()
@@ -154,16 +154,16 @@ def share(text: str) -> float:
 
 def sizes(text: str) -> dict[str, int]:
     """A `type=` for sizes by name: "hidden=256,seq=20"."""
-    found: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
-        if not (equals and name.isidentifier()) or name in found:
+        if not (equals and name.isidentifier()) or name in by_name:
             raise argparse.ArgumentTypeError(f"expected NAME=N,NAME=N, each name once, got {text!r}")
         try:
-            found[name] = number(int, 1)(value)
+            by_name[name] = number(int, 1)(value)
         except argparse.ArgumentTypeError as fault:
             raise argparse.ArgumentTypeError(f"{name}: {fault}") from fault
-    return found
+    return by_name
 
 
 class Together(argparse.Action):

@@ -146,10 +146,10 @@ def parser_of(
 ) -> Parser:
     """The parser of a command. name: after `python -m runners.`; groups: title → its options; "": those without one.
     settings: more of argparse's."""
-    made = Parser(prog=f"python -m runners.{name}", description=description, epilog=epilog, **settings)
+    command_parser = Parser(prog=f"python -m runners.{name}", description=description, epilog=epilog, **settings)
     for title, options in groups.items():
-        add_options(made.add_argument_group(title) if title else made, options)
-    return made
+        add_options(command_parser.add_argument_group(title) if title else command_parser, options)
+    return command_parser
 
 
 def check_models(models: Sequence[str], options: Namespace) -> None:

@@ -60,7 +60,7 @@ Split = Callable[["Workload", "torch.nn.Module", "list[Batch]"], "tuple[torch.nn
 the schedule that its steps follow, if they follow one."""
 
 Schedule = Callable[[Sequence[Any], Any], "torch.Tensor | None"]
-"""As in `ScheduledStep`."""
+"""The schedule of a `ScheduledStep`: inputs and target → the loss, on the rank that has it."""
 
 HEAP_ROOM = 0.25
 """Of the process's memory, what the heap is extended by before anything is timed where freed memory is retained."""
@@ -94,13 +94,13 @@ def reference_trace(cell: Cell) -> OperationTable:
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
     try:
-        found = trace(lambda mode: _traced_parts(cell, _workload(cell), mode))
+        traced = trace(lambda mode: _traced_parts(cell, _workload(cell), mode))
     except RuntimeError as fault:
         if classify(fault).status != "crashed":
             raise
         line = " ".join(str(fault).split())
         raise ValueError(f"{cell.model} cannot take this batch and these sizes: {line}") from fault
-    return OperationTable(found.operations, found.storages, found.notes)
+    return OperationTable(traced.operations, traced.storages, traced.notes)
 
 
 def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
@@ -198,16 +198,16 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     _LEFT.clear()
     if cell.malloc == RETAIN:
         load_timing()
-    made = prepare(cell)
-    model, step, clock = made.model, made.step, made.clock
-    found = first_step(cell, made)
+    prepared = prepare(cell)
+    model, step, clock = prepared.model, prepared.step, prepared.clock
+    run = first_step(cell, prepared)
     if cell.compile:
-        found = replace(found, compile_s=compile_step(step, clock))
+        run = replace(run, compile_s=compile_step(step, clock))
         if cell.device == "cpu":
             with _products_log("cpu") as lines:
                 step()
-            found = replace(found, instructions=product_instructions.instructions(lines))
-    measured = time_cell(cell, step, clock, protocol, found, beside)
+            run = replace(run, instructions=product_instructions.instructions(lines))
+    measured = time_cell(cell, step, clock, protocol, run, beside)
     after, wrong = flags_after(cell)
     invalid: dict[str, Any] = {"status": "invalid", "reason": wrong} if wrong else {}
     measured = replace(measured, run=replace(measured.run, flags_after=after, **invalid))
@@ -216,7 +216,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     if protocol.works:
         timed = [block for block in measured.blocks if block.part == "measure"]
         step_s = total_s(timed) / sum(block.steps for block in timed)
-        _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
+        _LEFT.append(passes.Subject(cell, model, step, prepared.batches, clock, protocol, step_s, prepared.began_s))
     return measured
 
 
@@ -241,27 +241,27 @@ def flags_after(cell: Cell) -> tuple[Mapping[str, Any], str]:
     return after, _disagree(wrong, "after") if wrong else ""
 
 
-def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> Run:
+def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
     """What the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes.
 
     steps_before: untold steps before it, where one does more than those that follow.
     """
-    inputs = [(batch.inputs, batch.target) for batch in made.few]
-    made.clock.synchronize()
-    begun_s = made.clock.wall_s()
+    inputs = [(batch.inputs, batch.target) for batch in prepared.few]
+    prepared.clock.synchronize()
+    begun_s = prepared.clock.wall_s()
     with _products_log(cell.device) as lines:
         traced = trace_step(
-            made.step, model=made.model, optimizer=made.optimizer, inputs=inputs, steps_before=steps_before
+            prepared.step, model=prepared.model, optimizer=prepared.optimizer, inputs=inputs, steps_before=steps_before
         )
-    made.clock.synchronize()
+    prepared.clock.synchronize()
     return blank_run(
         cell,
-        first_step_s=made.clock.wall_s() - begun_s,
-        flags_before=made.flags,
+        first_step_s=prepared.clock.wall_s() - begun_s,
+        flags_before=prepared.flags,
         executed=executed_flop(traced),
-        first_loss=loss_of(made.step),
-        items_per_step=made.workload.items(made.workload.hyper, cell.batch_size),
-        parameters=sum(parameter.numel() for parameter in made.model.parameters()),
+        first_loss=loss_of(prepared.step),
+        items_per_step=prepared.workload.items(prepared.workload.hyper, cell.batch_size),
+        parameters=sum(parameter.numel() for parameter in prepared.model.parameters()),
         instructions=product_instructions.instructions(lines),
     )
 

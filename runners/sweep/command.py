@@ -63,15 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from runners.sweep.rank_peers import follow
 
         return 0 if {"-h", "--help"} & set(words) else follow(place)  # wrong options end the first rank, and so all
-    made = parser()
-    options = made.parse_args(words)
+    options_parser = parser()
+    options = options_parser.parse_args(words)
     options.begun = False  # whether there is a directory that --resume goes on with
     command = shlex.join(["python", "-m", "runners.sweep", *words])
     signal.signal(signal.SIGTERM, _terminated)
     try:
         return _sweep(options, command)
     except ValueError as fault:
-        made.fail(str(fault))
+        options_parser.fail(str(fault))
     except WorkerDied as fault:
         print(f"error: {fault}; nothing was measured", file=sys.stderr)
         return FAILED
@@ -146,7 +146,7 @@ def _sweep_on(
 ) -> int:
     """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
-    grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
+    grids = [_checked(grid, probed) for grid in grids_of(options, stored, probed)]
     is_here = options.executor == LOCAL and place_of(os.environ) is None
     if resumed is None and is_here and probed.device == "cpu" and "OMP_NUM_THREADS" in os.environ:
         grids = [dataclasses.replace(grid, threads=probed.properties.get("threads")) for grid in grids]
@@ -213,9 +213,9 @@ def _checked(grid: Grid, probed: ProbeResult) -> Grid:
 def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
     """The grids to be measured after the first one: the others asked for, then those of earlier sessions."""
     before = [*map(Grid.from_json, stored.get(EARLIER, [])), *([Grid.from_json(stored)] if stored else [])]
-    found = list(grids)
-    found += [each for each in before if each not in found]
-    return found[1:]
+    all_grids = list(grids)
+    all_grids += [grid for grid in before if grid not in all_grids]
+    return all_grids[1:]
 
 
 def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:

@@ -150,7 +150,7 @@ class Remote:
         return next(iter(self._facts.values())).probed
 
     def begin_session(self, store: Store, _probed: ProbeResult) -> str:
-        """As of `Local`, for the first slot."""
+        """Begins the session of the first slot, as `Local` does its own."""
         slot, facts = next(iter(self._facts.items()))
         self._begin(store, slot)
         return facts.reason
@@ -177,7 +177,7 @@ class Remote:
     def rows(
         self, store: Store, cells: Sequence[Cell], budget_s: float | None, progress: Progress, notes: Sequence[str] = ()
     ) -> Iterator[Run]:
-        """As of `Local`; fewer than asked also if no slot is left."""
+        """Gives rows as `Local` does; fewer than asked also if no slot is left."""
         orders, budget = Orders(store), Budget(budget_s)
         self._waiting.extend(cells)
         for slot in [*self._facts]:

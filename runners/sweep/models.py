@@ -43,8 +43,8 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
 def digests(models: Iterable[str]) -> dict[str, str]:
     """Model → the checksum of its files, of those that have any. Raises ValueError for a file that cannot be read."""
     with as_mistake(OSError, about="--models: "):
-        found = {model: model_digest(model) for model in models if model not in ENTRIES}
-    return {model: digest for model, digest in found.items() if digest}
+        checksums = {model: model_digest(model) for model in models if model not in ENTRIES}
+    return {model: digest for model, digest in checksums.items() if digest}
 
 
 def is_own(cell: Cell) -> bool:
@@ -103,8 +103,8 @@ class Counts:
             before = self._counted.setdefault(key, set())
             if batches := sorted(self._batches[workload] - before):
                 sizes, built_by = hyper_of_cell(cell), factory_of(cell)
-                found = count_isolated(counter, cell.model, sizes, batches, TIMEOUT_S, factory=built_by)
-                self._rows.setdefault(key, []).extend(found)
+                rows_found = count_isolated(counter, cell.model, sizes, batches, TIMEOUT_S, factory=built_by)
+                self._rows.setdefault(key, []).extend(rows_found)
                 before.update(batches)
             counted = [row for row in self._rows[key] if row.batch_size in own]
             rows += counted

@@ -64,11 +64,13 @@ def record(
 
     Raises what a worker's call raises: KeyboardInterrupt, or OSError where there is no room for a process or a file.
     """
-    found = WorkFindings()
+    findings = WorkFindings()
     for work in works:
         limit_s = min(LIMIT_S, left_s())
         if limit_s < SHORTEST_S:
-            found.unprofiled[f"{SOURCE} {work}"] = f"left out: of the cell's limit {max(0.0, limit_s):.0f} s are left"
+            findings.unprofiled[f"{SOURCE} {work}"] = (
+                f"left out: of the cell's limit {max(0.0, limit_s):.0f} s are left"
+            )
             continue
         with tempfile.TemporaryDirectory(prefix="nsys-", ignore_cleanup_errors=True) as folder:
             words = command(cell, work, Path(folder))
@@ -78,10 +80,10 @@ def record(
             finally:
                 nsight.end_marked(Path(folder))
         if isinstance(answer, WorkerFault):
-            found.unprofiled[f"{SOURCE} {work}"] = answer.reason
+            findings.unprofiled[f"{SOURCE} {work}"] = answer.reason
         else:
-            found.recordings[work] = WorkRecording(answer, shlex.join(words))
-    return found
+            findings.recordings[work] = WorkRecording(answer, shlex.join(words))
+    return findings
 
 
 def command(cell: Cell, work: str, folder: Path) -> list[str]:

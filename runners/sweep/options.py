@@ -261,9 +261,9 @@ OPTIONS: Mapping[str, Options] = {
 
 def parser() -> Parser:
     """The parser of `runners.sweep`."""
-    made = parser_of("sweep", DESCRIPTION, OPTIONS, EXAMPLES, formatter_class=LinesFormatter)
-    made.rare = RARE
-    return made
+    options_parser = parser_of("sweep", DESCRIPTION, OPTIONS, EXAMPLES, formatter_class=LinesFormatter)
+    options_parser.rare = RARE
+    return options_parser
 
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
@@ -371,8 +371,8 @@ def grid_of(
     Raises ValueError for a precision that this device does not have.
     """
     kind = probed.device.partition(":")[0]
-    asked = chosen(options, stored, "precisions", stage.get("precisions"))
-    precisions = asked or tuple(name for name in DEFAULT_PRECISIONS[kind] if name not in probed.refused)
+    named = chosen(options, stored, "precisions", stage.get("precisions"))
+    precisions = named or tuple(name for name in DEFAULT_PRECISIONS[kind] if name not in probed.refused)
     for name in precisions:
         if name in probed.refused:
             usable = ", ".join(p for p in PRECISIONS if p not in probed.refused)
@@ -397,8 +397,8 @@ def grid_of(
         "precisions": tuple(precisions),
         "device": probed.device,
     }
-    found = Grid.from_json({**defaults, **given, **own})
-    return dataclasses.replace(found, auto=(found.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
+    grid = Grid.from_json({**defaults, **given, **own})
+    return dataclasses.replace(grid, auto=(grid.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
 
 
 def _malloc_of_cpu() -> str:
@@ -461,9 +461,9 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
 
 def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
     """The cells of this grid, then what earlier sessions of the run were asked for beside it: none is forgotten."""
-    return list({cell.cell_id: cell for each in (grid, *earlier) for cell in cells(each)}.values())
+    return list({cell.cell_id: cell for planned in (grid, *earlier) for cell in cells(planned)}.values())
 
 
 def as_options(grid: Grid, earlier: Sequence[Grid]) -> dict[str, Any]:
     """What the manifest keeps of a run's options."""
-    return {**grid.as_json(), **({EARLIER: [each.as_json() for each in earlier]} if earlier else {})}
+    return {**grid.as_json(), **({EARLIER: [grid_before.as_json() for grid_before in earlier]} if earlier else {})}

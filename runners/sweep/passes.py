@@ -75,12 +75,12 @@ class Subject:
 
 def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
     """One task of `plan.tasks`; a work that could not be timed is not profiled."""
-    found = WorkFindings()
+    findings = WorkFindings()
     if work in subject.unprofiled:
-        return found
-    with _costing_only(work, found), subject.ranges.around(name_of(subject.cell, work)):
+        return findings
+    with _costing_only(work, findings), subject.ranges.around(name_of(subject.cell, work)):
         if work == "epoch":
-            _run_epoch(subject, found)
+            _run_epoch(subject, findings)
         else:
             share = images_of(subject.cell, work) / subject.cell.batch_size
             needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, subject.left_s
@@ -90,15 +90,15 @@ def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
                 )
             make = steps(subject, work)
             if profiled:
-                _profile(subject, work, make(subject.model), found)
+                _profile(subject, work, make(subject.model), findings)
             else:
-                subject.times_s[work] = _time(subject, work, make(subject.step.model), found)
-    if found.unprofiled:  # what a step that ran out of memory held: its exception, whose frames hold it, is gone
+                subject.times_s[work] = _time(subject, work, make(subject.step.model), findings)
+    if findings.unprofiled:  # what a step that ran out of memory held: its exception, whose frames hold it, is gone
         gc.collect()
         if subject.cell.device.startswith("cuda"):
             torch.cuda.empty_cache()
-    subject.unprofiled.update(found.unprofiled)
-    return found
+    subject.unprofiled.update(findings.unprofiled)
+    return findings
 
 
 @contextlib.contextmanager

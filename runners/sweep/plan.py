@@ -73,8 +73,10 @@ class Grid(Common):
 
     @property
     def largest_batch(self) -> int:
-        """Of all cells."""
-        return max(size for model in self.models for each in self.precisions for size in self.batches_of(model, each))
+        """The largest batch of all cells."""
+        return max(
+            size for model in self.models for precision in self.precisions for size in self.batches_of(model, precision)
+        )
 
     @classmethod
     def from_json(cls, options: Mapping[str, Any]) -> Grid:
@@ -213,7 +215,7 @@ CHANGED = (
 
 def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
     """Raises ValueError where a file was changed since cells of this run were measured with it."""
-    now = digests(dict.fromkeys(model for each in earlier for model in each.models)) | dict(grid.digests)
+    now = digests(dict.fromkeys(model for past in earlier for model in past.models)) | dict(grid.digests)
     for before in earlier:
         for model, checksum in before.digests.items():
             if now.get(model, "") != checksum:

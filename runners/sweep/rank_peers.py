@@ -182,15 +182,15 @@ class RankPeers:
     def gather_facts(self) -> None:
         """Learn who the others are. Raises ValueError where one does not come, or has another device."""
         for rank in range(1, self.exchange.place.world):
-            found = self.exchange.take(f"hello/{rank}", MEETING_S)
-            if found is None:
+            facts = self.exchange.take(f"hello/{rank}", MEETING_S)
+            if facts is None:
                 raise ValueError(f"rank {rank} did not say which device it has within {MEETING_S:.0f} s")
-            if isinstance(found, str):
-                raise ValueError(f"rank {rank}: {found}")
-            if found.device_name != self.facts.device_name:
-                words = f"{self.facts.device_name!r} (rank 0) and {found.device_name!r} (rank {rank})"
+            if isinstance(facts, str):
+                raise ValueError(f"rank {rank}: {facts}")
+            if facts.device_name != self.facts.device_name:
+                words = f"{self.facts.device_name!r} (rank 0) and {facts.device_name!r} (rank {rank})"
                 raise ValueError(f"--parallel: expected ranks with one kind of device, got {words}")
-            self.others[rank] = found
+            self.others[rank] = facts
 
     def order(self, order: RankOrder | None) -> int:
         """Tell all ranks what comes next; None: nothing more. The order's number."""
@@ -214,50 +214,50 @@ class RankPeers:
             worker.stop()  # a group is joined by a process that has joined no other
             call = ("runners.sweep.rank_task:measure_rank", order, self.exchange.place, device, number)
         with self._guarded(number, worker) as hung:
-            found = worker.call(*call, timeout_s=order.timeout_s)
+            result = worker.call(*call, timeout_s=order.timeout_s)
         if hung:
-            found = WorkerFault("timeout", hung[0])
-        if isinstance(found, WorkerFault):
+            result = WorkerFault("timeout", hung[0])
+        if isinstance(result, WorkerFault):
             self.exchange.put(f"fault/{number}", self.facts.rank)
-            return RankAnswer(self.facts, found)
+            return RankAnswer(self.facts, result)
         # host times between which a rank's part was timed; None for what was not
-        measured = getattr(found, "measured", None)
+        measured = getattr(result, "measured", None)
         start_s, end_s = (None, None) if measured is None else (measured.run.window_start_s, measured.run.window_end_s)
         if start_s is None or end_s is None:
-            return RankAnswer(self.facts, found)
+            return RankAnswer(self.facts, result)
         energy = watch.energy(start_s, end_s)
-        return RankAnswer(self.facts, found, tuple(watch.window(start_s, end_s)), energy.energy_j)
+        return RankAnswer(self.facts, result, tuple(watch.window(start_s, end_s)), energy.energy_j)
 
     def answers(self, number: int, ranks: Iterable[int], within_s: float) -> dict[int, RankAnswer]:
         """The parts of other ranks; of one that does not answer in time the fault that this is, and it is lost."""
-        found: dict[int, RankAnswer] = {}
+        answers: dict[int, RankAnswer] = {}
         for rank in ranks:
             answer = self.exchange.take(f"answer/{number}/{rank}", within_s)
             if answer is None:
                 self.lost.add(rank)
                 words = f"its process gave no answer for {within_s:.0f} s"
                 answer = RankAnswer(self.others[rank], WorkerFault("timeout", words))
-            found[rank] = answer
-        return found
+            answers[rank] = answer
+        return answers
 
     @contextlib.contextmanager
     def _guarded(self, number: int, worker: Worker) -> Iterator[list[str]]:
         """Kills the worker of a call that has not ended some seconds after another rank's fault; then says so."""
-        done, said = threading.Event(), list[str]()
+        done, reasons = threading.Event(), list[str]()
 
         def guard() -> None:
             with contextlib.suppress(LostExchange):  # torchrun is gone, and this process will be
                 while not done.wait(GUARD_S):
                     if self.exchange.is_there(f"fault/{number}"):
                         if not done.wait(GRACE_S):
-                            said.append(f"it hangs: it gave no answer for {GRACE_S:.0f} s after others had failed")
+                            reasons.append(f"it hangs: it gave no answer for {GRACE_S:.0f} s after others had failed")
                             worker.abandon()
                         return
 
         thread = threading.Thread(target=guard, daemon=True)
         thread.start()
         try:
-            yield said
+            yield reasons
         finally:
             done.set()
             thread.join(0.0 if self.exchange.is_orphaned else None)  # it may still ask a store that is gone

@@ -133,7 +133,7 @@ class RankSession(Session):
         return found
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
-        """Of all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""
+        """Adds up all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""
         if not cell.parallel:
             return super()._energy(cell, start_s, end_s)
         return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")
@@ -142,8 +142,8 @@ class RankSession(Session):
 def _by_unit(rows: Sequence[Ceiling]) -> dict[str, float]:
     """Unit → FLOP/s of its fastest kernel."""
     units = dict.fromkeys(row.unit for row in rows if row.unit)
-    found = {unit: best(rows, unit) for unit in units}
-    return {unit: float(row.flop_per_s) for unit, row in found.items() if row is not None and row.flop_per_s}
+    fastest = {unit: best(rows, unit) for unit in units}
+    return {unit: float(row.flop_per_s) for unit, row in fastest.items() if row is not None and row.flop_per_s}
 
 
 Ceilings = Mapping[int, Mapping[str, float]]
@@ -175,7 +175,7 @@ def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
     faults = [(answer.facts, answer.found) for answer in answers.values() if isinstance(answer.found, WorkerFault)]
     if not faults:
         return None
-    own = [each for each in faults if not is_followed(each[1])]
+    own = [fault_on for fault_on in faults if not is_followed(fault_on[1])]
     facts, fault = (own or faults)[0]
     also = f" (and {len(own) - 1} more ranks)" if len(own) > 1 else ""
     words = f"rank {facts.rank} of {ranks} ({facts.host} {facts.device}): {fault.reason}{also}"
@@ -184,8 +184,8 @@ def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
 
 def is_followed(fault: WorkerFault) -> bool:
     """Whether a rank failed because another one did."""
-    said = fault.reason.lower()
-    return fault.status in ("crashed", "device_error") and any(words in said for words in FOLLOWED)
+    reason = fault.reason.lower()
+    return fault.status in ("crashed", "device_error") and any(words in reason for words in FOLLOWED)
 
 
 def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
@@ -278,7 +278,7 @@ def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -
 
 def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict[str, Any]:
     """A rank's columns of the recorded steps."""
-    row = next(each for each in report.ranks if each.rank == rank)
+    row = next(rank_row for rank_row in report.ranks if rank_row.rank == rank)
     times = {f.name: getattr(row.time, f.name) for f in fields(row.time)}
     names = ("compute_s", "exposed_s", "overlapped_s", "memory_s", "idle_s")
     waiting_s = sum(wait.wait_s for wait in report.waits)

@@ -58,7 +58,7 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
     member = GroupMember(place.rank, order.ranks, device, place.address, prefix, timeout_s, place.is_alone)
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
-    mine = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)
+    own_cell = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)
     if member.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(member.device))
     if grid.pp > 1:
@@ -69,23 +69,23 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
         def split(workload: Workload, model: torch.nn.Module, few: list[Batch]) -> Any:
             whole.append(sum(parameter.numel() for parameter in model.parameters()))
             if grid.pp > 1:
-                return _stage(mine, workload, model, few, grid)
-            return _divided(workload, model, few, grid, mine.device, around)
+                return _stage(own_cell, workload, model, few, grid)
+            return _divided(workload, model, few, grid, own_cell.device, around)
 
-        made = sweep_cell.prepare(mine, split, shard)
+        prepared = sweep_cell.prepare(own_cell, split, shard)
         ahead = int(grid.tp * grid.cp * grid.pp > 1)  # in its first step torch asks for shapes
-        found = replace(sweep_cell.first_step(mine, made, ahead), parameters=whole[0])
-        measured = _measurement(mine, made, protocol, found, group)
+        run_before = replace(sweep_cell.first_step(own_cell, prepared, ahead), parameters=whole[0])
+        measured = _measurement(own_cell, prepared, protocol, run_before, group)
         before = ahead + steps_run(measured.blocks, protocol)
-        recording = _recording(made, protocol, measured.blocks, group)
-        held = held_parameters(made.model)
-    after, wrong = sweep_cell.flags_after(mine)
+        recording = _recording(prepared, protocol, measured.blocks, group)
+        held = held_parameters(prepared.model)
+    after, wrong = sweep_cell.flags_after(own_cell)
     if wrong:
         raise ValueError(wrong)
     run = replace(
         measured.run,
         flags_after=after,
-        items_per_step=None if found.items_per_step is None else found.items_per_step * grid.dp,
+        items_per_step=None if run_before.items_per_step is None else run_before.items_per_step * grid.dp,
     )
     return RankMeasurement(replace(measured, run=run), held, recording, before)
 
@@ -130,41 +130,41 @@ def _divided(
         target = few[0].target
         shape = tuple(getattr(target, "shape", ()))
         if target is not None and shape[1:2] != (length,):
-            said = " × ".join(map(str, shape)) or type(target).__name__
-            raise ValueError(f"cp: expected a target of batch × {length} tokens, as the inputs, got {said}")
+            sizes = " × ".join(map(str, shape)) or type(target).__name__
+            raise ValueError(f"cp: expected a target of batch × {length} tokens, as the inputs, got {sizes}")
         causal = is_causal(trace_single(RankStep(lambda: workload.build(**workload.hyper), few[0].inputs)))
         part = mesh["cp"].get_local_rank(), grid.cp, is_balanced(length, grid.cp, causal)
         few = [
             replace(
-                each,
-                inputs=tuple(sequence_part(one, *part) for one in each.inputs),
-                target=sequence_part(each.target, *part),
+                batch,
+                inputs=tuple(sequence_part(value, *part) for value in batch.inputs),
+                target=sequence_part(batch.target, *part),
             )
-            for each in few
+            for batch in few
         ]
         with_positions(model, sequence_part(torch.arange(length, device=device)[None], *part))
         around.enter_context(ring_attention(mesh["cp"], part[2], causal))
     return split_model(model, grid, mesh), few, None
 
 
-def _measurement(cell: Cell, made: Any, protocol: Protocol, found: Run, group: RankGroup) -> CellMeasurement:
+def _measurement(cell: Cell, prepared: Any, protocol: Protocol, run: Run, group: RankGroup) -> CellMeasurement:
     """This rank's blocks, and what was found beside them."""
     if group.rank == 0:
-        measured = sweep_cell.time_cell(cell, made.step, made.clock, protocol, found, announce=group.announce)
+        measured = sweep_cell.time_cell(cell, prepared.step, prepared.clock, protocol, run, announce=group.announce)
         group.announce(0, END)
         return measured
-    blocks = follow_orders(made.step, made.clock, group.order)
+    blocks = follow_orders(prepared.step, prepared.clock, group.order)
     timed = [block for block in blocks if block.part == "measure"]
     window = (timed[0].start_s, timed[-1].start_s + timed[-1].wall_s) if timed else (None, None)
-    found = replace(
-        found,
+    run = replace(
+        run,
         status="ok",
         window_start_s=window[0],
         window_end_s=window[1],
         peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if cell.device.startswith("cuda") else None,
-        last_loss=sweep_cell.loss_of(made.step),
+        last_loss=sweep_cell.loss_of(prepared.step),
     )
-    return CellMeasurement(found, tuple(blocks))
+    return CellMeasurement(run, tuple(blocks))
 
 
 def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
@@ -175,10 +175,10 @@ def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
     return 1 + sum(block.steps for block in (*whole, *split)) + protocol.lead_in_steps * led_in
 
 
-def _recording(made: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
+def _recording(prepared: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
     """Some more steps of all ranks under the profiler: as many as the first rank says."""
     timed = [block for block in blocks if block.part == "measure"]
     longest_s = max((step_time_s(block) for block in timed), default=protocol.profile_cap_s)
     least, most = RECORDED_STEPS
     count: int = group.share(max(least, min(most, int(protocol.profile_cap_s / longest_s))))
-    return record_steps(made.step, count, made.step.device_type == "cuda")
+    return record_steps(prepared.step, count, prepared.step.device_type == "cuda")

@@ -145,7 +145,7 @@ class RaySlots:
         self._looked_s = time.monotonic()
         nodes = [node for node in self._alive() if _devices(node, self._settings.device)]
         self._check_models(sorted({_model(node) for node in nodes}))
-        for node in (each for each in nodes if self._accelerator in ("", _model(each))):
+        for node in (node for node in nodes if self._accelerator in ("", _model(node))):
             for number in range(_devices(node, self._settings.device)):
                 slot = f"{node['NodeID'][:8]}-{number}"
                 if slot not in self._actors and self._asked[slot] < MOST_ACTORS:

@@ -126,10 +126,10 @@ class Session:
     def _train(self, cell: Cell, protocol: Protocol) -> CellMeasurement | WorkerFault:
         """What a worker found of the cell's own step."""
         beside = [self._ceilings.get(ceiling_key(cell), [])] if cell.paired_ceiling else []
-        found: CellMeasurement | WorkerFault = self.measurer.call(
+        measured: CellMeasurement | WorkerFault = self.measurer.call(
             "runners.sweep.cell:measure", cell, protocol, *beside, timeout_s=self.cell_timeout_s
         )
-        return found
+        return measured
 
     def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | WorkerFault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
@@ -175,8 +175,8 @@ class Session:
 
     def _keep_rows(self, cell: Cell, measured: CellMeasurement) -> None:
         """What was measured, as rows."""
-        found, result, before = measured.run, self._result, self._result.run.warnings
-        start_s, end_s = found.window_start_s, found.window_end_s
+        run, result, before = measured.run, self._result, self._result.run.warnings
+        start_s, end_s = run.window_start_s, run.window_end_s
         if start_s is None or end_s is None:
             raise Inconsistent("expected a measured cell to say when its window began and ended")
         attempt: dict[str, Any] = {"cell_id": cell.cell_id, "attempt": result.run.attempt}
@@ -187,8 +187,8 @@ class Session:
             **{file: [changed(row, attempt) for row in records] for file, records in measured.ranks.items()},
         }
         energy = self._energy(cell, start_s, end_s)
-        result.learn(**{name: getattr(found, name) for name in FOUND})
-        warnings = (*before, *found.warnings, *energy.warnings)
+        result.learn(**{name: getattr(run, name) for name in FOUND})
+        warnings = (*before, *run.warnings, *energy.warnings)
         result.learn(energy_j=energy.energy_j, energy_method=energy.energy_method, warnings=warnings)
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
@@ -218,18 +218,18 @@ class Session:
         if key in self._ceilings:
             return
         self._ceilings[key] = []
-        found = self._measure_ceilings(order, budget_s, 10 * budget_s + 60)
-        if isinstance(found, WorkerFault):
-            self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
+        ceilings = self._measure_ceilings(order, budget_s, 10 * budget_s + 60)
+        if isinstance(ceilings, WorkerFault):
+            self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {ceilings.status}: {ceilings.reason}")
         else:
-            self._result.ceilings = self._ceilings[key] = found
+            self._result.ceilings = self._ceilings[key] = ceilings
         if cell.deterministic:  # whose settings count only before a process's first product
             self.measurer.stop()
 
     def _measure_ceilings(self, order: Order, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
         """In the process and with the allocator of this cell."""
         cell = order.cell
-        found: list[Ceiling] | WorkerFault = self.measurer.call(
+        ceilings: list[Ceiling] | WorkerFault = self.measurer.call(
             "runners.sweep.cell:ceilings",
             order.sitting,
             cell.device,
@@ -238,4 +238,4 @@ class Session:
             cell.malloc,
             timeout_s=timeout_s,
         )
-        return found
+        return ceilings

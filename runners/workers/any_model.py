@@ -82,7 +82,7 @@ def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list
     modules, which has no forward pass, stands for what is in it. modules: by name, parents first."""
     from torch.nn import Module
 
-    found, inside = [], set()
+    outermost, inside = [], set()
     for name, module in modules.items():
         if name.rpartition(".")[0] in inside:
             inside.add(name)
@@ -90,20 +90,20 @@ def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list
             wanted = wanted | {f"{name}.{child}" for child, _ in module.named_children()}
         elif name in wanted:
             inside.add(name)
-            found.append(module)
-    return found
+            outermost.append(module)
+    return outermost
 
 
 def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> list[str]:
     from results.text_files import nearest
 
     inside = f"{pattern}.*" if what == "parameter" else pattern
-    found = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
-    if not found:
+    matching = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
+    if not matching:
         begins = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
         near = nearest(pattern.rstrip(".*"), sorted(begins), 1)
         raise ValueError(f"--{option}: no {what} matches {pattern!r}" + (f", nearest {near[0]}" if near else ""))
-    return found
+    return matching
 
 
 def _checkpointed(forward: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -121,24 +121,24 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     from measure.step import count_of, step_trace
 
     trace = step_trace(model, inputs, None, None, None, train=True)
-    found = count_of(trace, model)
+    count = count_of(trace, model)
     blank = FlopCount(
         counter="exact",
         workload=workload,
         batch_size=batch_size,
         phase="forward",
         native_unit="flop",
-        not_understood=found.not_understood,
+        not_understood=count.not_understood,
         reason="; ".join(trace.notes),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
-    flops = {"forward": found.forward_flop, "backward": found.backward_flop, "recompute": found.recompute_flop}
+    flops = {"forward": count.forward_flop, "backward": count.backward_flop, "recompute": count.recompute_flop}
     attention = attention_flop(trace.operations)
     rows = [
         replace(blank, phase=phase, native_value=flop, flop=flop, attention=attention.as_row(phase, flop))
         for phase, flop in flops.items()
     ]
-    return [replace(rows[0], mixture=found.mixture.as_row() if found.mixture else {}), *rows[1:]]
+    return [replace(rows[0], mixture=count.mixture.as_row() if count.mixture else {}), *rows[1:]]
 
 
 def hyper_of_cell(cell: Cell) -> dict[str, Any]:
@@ -186,8 +186,8 @@ class Batches:
 
     def some(self, size: int) -> list[Batch]:
         """A few batches that lie on the device; more than one, because real steps differ in their data."""
-        made = self._random(size) if self._cell.data == "synthetic" else self._preloaded(size)
-        return [in_layout(self._cell.layout, batch) for batch in made]
+        batches = self._random(size) if self._cell.data == "synthetic" else self._preloaded(size)
+        return [in_layout(self._cell.layout, batch) for batch in batches]
 
     def endless(self, size: int) -> Iterator[Batch]:
         """What one step after the other takes: batches that lie on the device, one after another."""
