@@ -41,7 +41,6 @@ from workloads.catalogue.model_names import check
 if TYPE_CHECKING:
     from reports.characterize.answer import CharacterizeAnswer
 
-DEFAULT_OPTIMIZER = "sgd"
 OWN = "own"
 """The optimizer that a workload brings."""
 
@@ -203,7 +202,7 @@ def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
         threads=options.threads[0] if device == "cpu" else None,
         precision=options.precision,
         layout=options.layout,
-        optimizer=options.optimizer if options.optimizer != OWN or own else DEFAULT_OPTIMIZER,
+        optimizer=options.optimizer if options.optimizer != OWN or own else "sgd",
     )
 
 

@@ -120,8 +120,6 @@ def mann_kendall(values: Sequence[float]) -> float | None:
         return None
     s = abs(kendall_s(values))
     ties = [count for count in Counter(values).values() if count > 1]
-    if s == 0:
-        return 1.0
     if n <= EXACT_STEPS and not ties:
         return min(1.0, 2 * _upper_tail(n, s))
     z = (s - 1) / math.sqrt(_variance(n, ties)) if s > 1 else 0.0

@@ -71,8 +71,7 @@ def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
     """The mixes that stand for their workloads: training on the device of the first, else inference there."""
     if not mixes:
         return []
-    modes = {each.recording.mode for each in mixes}
-    mode = "training" if "training" in modes else "inference"
+    mode = "training" if any(mix.recording.mode == "training" for mix in mixes) else "inference"
     device = mixes[0].recording.device
     chosen = [each for each in mixes if (each.recording.mode, each.recording.device) == (mode, device)]
     names = labels([each.recording for each in chosen])

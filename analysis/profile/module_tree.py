@@ -58,7 +58,6 @@ class ModuleNode:
     waited_s: float | None = None
     utilization_ratio: float | None = None
     bound: str = ""
-    time_by_bound_s: Mapping[str, float] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     unknown_time_s: float | None = 0.0
     untimed_flop: int = 0
@@ -211,7 +210,6 @@ def _node(module: StepModule, own: Sequence[tuple[StepOperation, RoofPlace]], ma
     for operation in operations:
         flop[operation.phase] += operation.at_least_flop
     waits_s = [operation.waited_s or 0.0 for operation in operations]
-    by_bound = time_by_bound(operations, [under_roof for _, under_roof in own], waits_s)
     unknown, untimed = ([o for o in operations if not o.understood], [o for o in operations if o.time_s is None])
     return ModuleNode(
         module=module.module,
@@ -231,8 +229,7 @@ def _node(module: StepModule, own: Sequence[tuple[StepOperation, RoofPlace]], ma
         optimizer_time_s=_known_sum(o.time_s for o in operations if _side(o) == OPTIMIZER),
         waited_s=_known_sum(operation.waited_s for operation in operations),
         utilization_ratio=_utilization(operations, machine),
-        bound=main_bound(by_bound),
-        time_by_bound_s=by_bound,
+        bound=main_bound(time_by_bound(operations, [under_roof for _, under_roof in own], waits_s)),
         unknown_calls=Counter(o.phase if o.phase == RECOMPUTE else _side(o) for o in unknown),
         untimed_flop=sum(o.at_least_flop for o in untimed if o.phase != RECOMPUTE),
         untimed_calls=Counter(map(_side, untimed)),

@@ -130,8 +130,7 @@ def place(operation: StepOperation, machine: Machine) -> RoofPlace:
 
 def places(profile: StepProfile) -> tuple[RoofPlace, ...]:
     """Every operation of a step, in its order."""
-    machine = profile.machine or Machine()
-    return tuple(place(operation, machine) for operation in profile.operations)
+    return tuple(place(operation, profile.machine or Machine()) for operation in profile.operations)
 
 
 def unit_and_flop(operation: StepOperation) -> tuple[str, int | None]:

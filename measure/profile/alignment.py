@@ -25,8 +25,6 @@ from results.records.counts import Operation
 MOST = 2000
 """Names of a stretch of an alignment; the next begins within it."""
 
-WATCHED_ONLY = frozenset(("aten.detach", "aten.detach_"))
-
 SAME = {"aten._index_put_impl": "aten.index_put"}
 """What the gradient of indexing calls → what it calls where a mode watches."""
 
@@ -43,7 +41,7 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
     """The call of each operation in one step. frames: from `profiled_calls.step_frames`."""
     wanted: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
-        if operation.name not in WATCHED_ONLY:
+        if operation.name not in ("aten.detach", "aten.detach_"):
             wanted[_pass(operation.phase)].append(operation)
     found: dict[int, Frame] = {}
     spare: list[Frame] = []

@@ -23,6 +23,7 @@ from measure.model.attention_masks import has_masks
 from measure.model.state_snapshot import kept_random, preserved_state, summed, tensors
 from measure.operations.fake_mode import FakeMode, fake_copy, fake_mode, quiet
 from measure.operations.tracer import Trace, trace_step
+from measure.timing.profiler_ranges import Mark
 from results.errors import Inconsistent, Unavailable, one_line
 
 _CALLS = ("_call_impl", "_wrapped_call_impl")
@@ -118,8 +119,6 @@ def paths_below(model: torch.nn.Module, ignored: Any) -> frozenset[str]:
 
 
 MODES = ("train", "forward", "generate")
-
-Mark = Callable[[str], None]
 
 
 @dataclass(frozen=True)

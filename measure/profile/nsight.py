@@ -22,7 +22,6 @@ from measure.device.processes import end_of, last_words
 from results.errors import Unavailable
 
 NSYS = "nsys"
-INSTALL = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"
 VERSION_TIMEOUT_S = 60.0
 REAP_S = 10.0
 
@@ -50,7 +49,8 @@ def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
     """The path and the version of Nsight Systems. Raises Unavailable, which says what to install, or what is wrong."""
     path = which(NSYS)
     if path is None:
-        raise Unavailable(f"expected its command {NSYS} on PATH, found none: {INSTALL}")
+        install = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"
+        raise Unavailable(f"expected its command {NSYS} on PATH, found none: {install}")
     try:
         answer = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S

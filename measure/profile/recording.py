@@ -50,9 +50,6 @@ from results.records.counts import ProfiledOperation
 
 Step = Callable[[Mark], Any]
 
-COMPRESSION = 6
-"""Of gzip: 9 takes four times as long for a hundredth less."""
-
 
 @dataclass(frozen=True)
 class Profile:
@@ -115,7 +112,7 @@ def _exported(results: Any) -> tuple[bytes, str]:
         with tempfile.TemporaryDirectory(prefix="kineto-") as folder:
             file = Path(folder) / "trace.json"
             results.save(str(file))
-            return gzip.compress(file.read_bytes(), COMPRESSION, mtime=0), ""
+            return gzip.compress(file.read_bytes(), 6, mtime=0), ""  # 9: four times as long, a hundredth less
     except (OSError, RuntimeError) as fault:
         return b"", f"its Kineto trace could not be written: {' '.join(str(fault).split())}"
 
@@ -226,10 +223,7 @@ def record(
     return RecordedSteps(warming, times, profiler.kineto_results)
 
 
-REPEATS = 5
-
-
-def time_operations(step: Step, device: str, recording: int = 0, repeats: int = REPEATS) -> list[AloneTime]:
+def time_operations(step: Step, device: str, recording: int = 0, repeats: int = 5) -> list[AloneTime]:
     """Run the step once under the mode. recording: its number. Raises what the step raises."""
     mode = _Mode(clock_for(device), repeats)
     with mode:

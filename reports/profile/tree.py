@@ -33,9 +33,6 @@ FILE_WIDTH = 10_000
 LEAST_NAME, LEAST_SETTINGS = 24, 28
 """Letters that a module's name and its settings have at least."""
 
-DIM_SHARE = 0.01
-OPERATION_LINES = 20
-
 MODULES = (
     Column("module", right=False),
     Column("parameters", right=True, rank=3),
@@ -60,9 +57,6 @@ OPERATIONS = (
     Column("attained", right=True, rank=6),
     Column("bound"),
 )
-
-_NAME_LETTERS = 30
-_SIZES_LETTERS = 36
 
 
 @dataclass(frozen=True)
@@ -108,9 +102,9 @@ def _group(pairs: Sequence[tuple[StepOperation, RoofPlace]]) -> OperationGroup:
 def _operation_row(each: OperationGroup, step_s: float) -> list[Cell]:
     taken_s = each.time_s
     return [
-        fitting(each.first.name.removeprefix("aten."), _NAME_LETTERS),
+        fitting(each.first.name.removeprefix("aten."), 30),
         each.first.phase,
-        fitting(sizes(each.first.input_shapes), _SIZES_LETTERS),
+        fitting(sizes(each.first.input_shapes), 36),
         str(each.calls),
         DASH if each.flop is None else si(each.flop, ""),
         si(each.moved_bytes, "B"),
@@ -126,32 +120,20 @@ def sizes(shapes: Sequence[Sequence[object]]) -> str:
     return ", ".join("×".join(map(str, shape)) or "1" for shape in shapes[:2])
 
 
-Amount = Callable[[ModuleNode], float | None]
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """What modules are ranked by, how it is written, and whether of a module it is only "at least"."""
-
-    amount: Amount
-    written: Callable[[float], str]
-    is_partial: Callable[[ModuleNode], bool] = lambda _: False
-
+Ranking = tuple[Callable[[ModuleNode], float | None], Callable[[float], str], Callable[[ModuleNode], bool]]
 
 RANKED: Mapping[str, Ranking] = {
-    "parameters": Ranking(lambda node: node.counted_parameters, lambda value: si(value, "")),
-    "forward MACs": Ranking(
-        lambda node: node.forward_mac, lambda value: si(value, "MAC"), lambda node: bool(node.unknowns("forward"))
+    "parameters": (lambda node: node.counted_parameters, lambda count: si(count, ""), lambda _: False),
+    "forward MACs": (
+        lambda node: node.forward_mac,
+        lambda count: si(count, "MAC"),
+        lambda node: bool(node.unknowns("forward")),
     ),
-    "FLOP": Ranking(lambda node: node.model_flop, lambda value: si(value, "FLOP"), lambda node: bool(node.unknowns())),
-    "forward time": Ranking(
-        lambda node: node.forward_time_s, time, lambda node: bool(node.untimed_calls.get("forward"))
-    ),
-    "backward time": Ranking(
-        lambda node: node.backward_time_s, time, lambda node: bool(node.untimed_calls.get("backward"))
-    ),
+    "FLOP": (lambda node: node.model_flop, lambda count: si(count, "FLOP"), lambda node: bool(node.unknowns())),
+    "forward time": (lambda node: node.forward_time_s, time, lambda node: bool(node.untimed_calls.get("forward"))),
+    "backward time": (lambda node: node.backward_time_s, time, lambda node: bool(node.untimed_calls.get("backward"))),
 }
-"""What modules are ranked by."""
+"""What modules are ranked by: how much, how it is written, whether of a module it is only "at least"."""
 
 EXPLAINED = (
     "MAC: multiply-adds of the forward pass; FLOP: model FLOP, forward and backward; forward, backward: time of the "
@@ -191,7 +173,7 @@ def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
     """The kinds of operation that take longest, under a title."""
     groups = operation_groups(profile)
     step_s = sum(group.time_s or 0.0 for group in groups) + sum(profile.between_s.values())
-    rows = [_operation_row(group, step_s) for group in groups[:OPERATION_LINES]]
+    rows = [_operation_row(group, step_s) for group in groups[:20]]
     calls = f"kinds of operation ({len(profile.operations)} calls)"
     return f"The {len(rows)} longest of {len(groups)} {calls}", TextTable(OPERATIONS, rows, rule=False)
 
@@ -220,7 +202,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
                 node.settings if len(node.settings) <= of_settings else f"{node.settings[: of_settings - 1]}…",
             ]
         )
-        is_short = node.time_s is not None and root.time_s and node.time_s < DIM_SHARE * root.time_s
+        is_short = node.time_s is not None and root.time_s and node.time_s < 0.01 * root.time_s
         styles.append("dim" if is_short else "")
     return TextTable(MODULES, rows, rule=False, styles=styles)
 
@@ -251,14 +233,15 @@ def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> lis
 def ranked(nodes: Iterable[ModuleNode], ranking: Ranking, top: int) -> list[tuple[str, str]]:
     """(class, amount in words, "≥" before one that is not all) of the `top` classes with the most known; those of
     unknown amount are left out."""
+    amount, written, is_partial = ranking
     sums: dict[str, float] = defaultdict(float)
     partial: set[str] = set()
     for node in nodes:
-        if (value := ranking.amount(node)) is not None:
+        if (value := amount(node)) is not None:
             sums[node.type] += value
-            partial |= {node.type} if ranking.is_partial(node) else set()
+            partial |= {node.type} if is_partial(node) else set()
     most = sorted(sums.items(), key=lambda item: -item[1])[:top]
-    return [(name, f"{'≥ ' if name in partial else ''}{ranking.written(value)}") for name, value in most]
+    return [(name, f"{'≥ ' if name in partial else ''}{written(value)}") for name, value in most]
 
 
 def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:

@@ -38,9 +38,6 @@ from runners.workers.any_model import get, model_and_batch
 from workloads.catalogue.base import Workload
 from workloads.training.step import optimizer_of
 
-DETECTION = "detection"
-WARM_UP_STEPS = 2
-
 JOINED_STEPS = 3
 """Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
 those nearest to the median length, so that a step that somebody else's work slowed down does not count."""
@@ -86,9 +83,7 @@ def record(asked: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alone
         trace = traced(step) if asked.why == "mix" else None
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        recorded = step_recording.record(
-            step, asked.device, warm_up=WARM_UP_STEPS, plain=steps, profiled=steps, before=step.forget
-        )
+        recorded = step_recording.record(step, asked.device, warm_up=2, plain=steps, profiled=steps, before=step.forget)
         rows = type_rows(recorded.profile, asked.recording, cuda=device.type == "cuda")
         costs = [] if trace is None else [*_costs(asked, recorded.profile, trace, step.model, _usual(rows.steps))]
         times_alone = step_recording.time_operations(step, asked.device, asked.recording) if alone else []
@@ -123,7 +118,7 @@ def _step(workload: Workload, device: str, asked: Any, mode: str, seed: int = 0)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     trains = training and parameters and asked.optimizer != NONE
     optimizer = optimizer_of(asked.optimizer, workload, parameters) if trains else None
-    inputs = batch.inputs[:1] if workload.task == DETECTION and not training else batch.inputs
+    inputs = batch.inputs[:1] if workload.task == "detection" and not training else batch.inputs
     loss = workload.loss if batch.target is not None else lambda output: workload.loss(output, None)
     return ModelStep(model, inputs, {}, batch.target, loss, optimizer, mode, PRECISIONS[asked.precision], kind.type)
 
