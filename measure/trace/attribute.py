@@ -55,27 +55,30 @@ def attribute(recording: Recording) -> Recording:
     spans, sign = phases.steps(ranges)
     calls["step"] = phases.within(spans, "step", calls, -1)
     # which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows
-    found: Flags = named(calls["name"], NODE.fullmatch) | (ints(calls, "forward_thread") != 0)
-    if not found.any() and len(recording.flows):
+    is_node: Flags = named(calls["name"], NODE.fullmatch) | (ints(calls, "forward_thread") != 0)
+    if not is_node.any():
         at = starting_at(calls, recording.flows, "backward")
-        found[at[at >= 0]] = True
-    is_node = found
+        is_node[at[at >= 0]] = True
     if (begin := _cut_step(calls, is_node, spans)) is not None:
         return attribute(before_step(recording, *begin))
-    place = nesting.place(calls, phases.modules(ranges), is_node, _fresh(calls, recording.source, is_node))
+    # Calls that recalculate the forward pass where they lie in a frame of the backward pass begin a graph of their own:
+    # Kineto gives a call a number only if it may make a node. Names decide, too.
+    is_fresh = calls["name"].isin(FORWARD_ONLY).to_numpy(bool) | ((number >= 0) & (recording.source == "kineto"))
+    place = nesting.place(calls, phases.modules(ranges), is_node, is_fresh & ~is_node)
     # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
     # the maker says the module, since no module's range is open on autograd's thread.
     made_by = makers(calls, is_node, recording.flows)
     forward = forward_calls(made_by, calls, place, named(calls["name"], OPERATOR.fullmatch))
     _fill(calls, place, made_by, forward)
     calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)
-    calls["lost_kernels"] = _lost_kernels(calls, recording.lost_launches, place.parent)
+    lost = nesting.innermost(calls, place.parent, recording.lost_launches)
+    calls["lost_kernels"] = np.bincount(lost[lost >= 0], minlength=len(calls))
     # a step is a mark with a call in it: a loop that ends while it records leaves a mark without one
     called = {*zip(ints(calls, "process").tolist(), ints(calls, "step").tolist(), strict=True)}
     marks = [*zip(ints(spans, "process").tolist(), ints(spans, "step").tolist(), strict=True)]
     count, problems = _steps(recording, sum(mark in called for mark in marks) or len(marks), sign)
     kernels = recording.kernels[recording.kernels["what"] != "call"]
-    kernels = _linked(kernels, calls, recording) if len(kernels) or not len(calls) else _call_rows(calls)
+    kernels = _linked(kernels, calls, ranges) if len(kernels) or not len(calls) else _call_rows(calls)
     done = bool((recording.calls["phase"] != "").any())  # then numbers are no longer those that were recorded
     missing = recording.missing if done else _missing(calls, number, recording)
     return replace(recording, calls=calls, kernels=kernels, steps=count, problems=problems, missing=missing)
@@ -103,45 +106,20 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
     return tuple(sorted(Missing(phase, lost, reason) for phase in phases_of for lost, reason in signs))
 
 
-def _fresh(calls: pd.DataFrame, source: str, is_node: Flags) -> Flags:
-    """Which calls, where they lie in a frame of the backward pass, recalculate the forward pass.
-
-    Those that begin a graph of their own: Kineto gives a call a number only if it may make a node. Names decide, too.
-    """
-    found: Flags = calls["name"].isin(FORWARD_ONLY).to_numpy(bool)
-    if source == "kineto":
-        found = found | (ints(calls, "sequence_nr") >= 0)
-    return found & ~is_node
-
-
 def _fill(calls: pd.DataFrame, place: CallNesting, made_by: Ints, forward: Ints) -> None:
     """What follows for the columns of calls from where they lie."""
-    in_node = np.flatnonzero(place.node >= 0)
-    node = place.node[in_node]
-    calls["parent"] = place.parent
-    forward_index = np.full(len(calls), -1, np.int64)
-    forward_index[in_node] = forward[node]
-    calls["forward_index"] = forward_index
-    module = place.module.copy()
-    maker = made_by[node]
-    module[in_node[maker >= 0]] = place.module[maker[maker >= 0]]
-    calls["module"] = module
-    number, thread = ints(calls, "sequence_nr").copy(), ints(calls, "forward_thread").copy()
+    inside = place.node >= 0
+    node = place.node[inside]
+    forward_index, maker = np.full((2, len(calls)), -1, np.int64)
+    forward_index[inside], maker[inside] = forward[node], made_by[node]
+    calls["parent"], calls["forward_index"] = place.parent, forward_index
+    calls["module"] = np.where(maker >= 0, place.module[maker], place.module)
     # Calls inside of a backward frame have no number of their own: they take the frame's number and forward thread, by
     # which readers find the call of the forward pass. A call with a number recalculates the forward pass and keeps it.
-    takes = (number[in_node] < 0) & (thread[node] != 0)
-    thread[in_node[takes]] = thread[node[takes]]
-    number[in_node[takes]] = number[node[takes]]
+    number, thread = ints(calls, "sequence_nr").copy(), ints(calls, "forward_thread").copy()
+    takes = np.flatnonzero(inside)[(number[inside] < 0) & (thread[node] != 0)]
+    number[takes], thread[takes] = number[place.node[takes]], thread[place.node[takes]]
     calls["sequence_nr"], calls["forward_thread"] = number, thread
-
-
-def _lost_kernels(calls: pd.DataFrame, launches: pd.DataFrame, parent: Ints) -> Ints:
-    """How many kernels each call launched that were not recorded."""
-    found = np.zeros(len(calls), np.int64)
-    if len(launches) and len(calls):
-        at = nesting.innermost(calls, parent, launches)
-        np.add.at(found, at[at >= 0], 1)
-    return found
 
 
 def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int, str] | None:
@@ -175,44 +153,29 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
     return max(optimizers, 1), (*(p for p in recording.problems if p != text), text)
 
 
-def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:
+def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) -> pd.DataFrame:
+    """The kernels with their call, and its phase and module; without a call, with the phase of the annotation that the
+    launch lies in."""
     kernels = kernels_in_order(kernels)
     if not len(calls):
         return kernels
-    launches = pd.DataFrame(
-        {
-            "process": ints(kernels, "process"),
-            "thread": ints(kernels, "launch_thread"),
-            "start_ns": ints(kernels, "launch_start_ns"),
-        }
-    )
-    has_launch = launches["start_ns"].to_numpy(np.int64) >= 0
+    names = {"process": "process", "launch_thread": "thread", "launch_start_ns": "start_ns"}
+    launches = kernels[[*names]].rename(columns=names)
+    has_launch = ints(launches, "start_ns") >= 0
     call = np.where(has_launch, nesting.innermost(calls, ints(calls, "parent"), launches), -1)
-    link = np.where(call >= 0, "containment", "none").astype(object)
-    link[(kernels["link"] == "graph").to_numpy() & has_launch] = "graph"
-    kernels["call"], kernels["link"] = call, link
-    _place_kernels(kernels, calls, launches, has_launch, recording.ranges)
-    return kernels
-
-
-def _place_kernels(
-    kernels: pd.DataFrame, calls: pd.DataFrame, launches: pd.DataFrame, has_launch: Flags, ranges: pd.DataFrame
-) -> None:
-    """Phase and module of kernels: those of their call; without one, of the annotation that the launch lies in."""
-    call = ints(kernels, "call")
     linked = call >= 0
-    for name in ("phase", "module"):
-        values = kernels[name].to_numpy(object).copy()
-        values[linked] = calls[name].to_numpy(object)[call[linked]]
-        kernels[name] = values
-    spans = phases.phase_spans(ranges)
-    phase = kernels["phase"].to_numpy(object).copy()
-    lost = has_launch & ~linked
+    link = np.where(linked, "containment", "none")
+    link = np.where((kernels["link"] == "graph") & has_launch, "graph", link).astype(object)
+    phase, module = (
+        np.where(linked, calls[name].to_numpy(object)[call], kernels[name].to_numpy(object))
+        for name in ("phase", "module")
+    )
+    lost, spans = has_launch & ~linked, phases.phase_spans(ranges)
     if len(spans):
         phase[lost] = phases.within(spans, "phase", launches, "")[lost]
     elif lost.any():
         phase[lost & phases.on_thread(ranges, phases.OPTIMIZER, launches)] = "optimizer"
-    kernels["phase"] = phase
+    return kernels.assign(call=call, link=link, phase=phase, module=module)
 
 
 def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
