@@ -211,14 +211,9 @@ class StepFlop:
 
 @dataclass(frozen=True)
 class RankRow:
-    """One rank. steps: marked in its recording, 0: none, and times are of all of it. time: of a step on average."""
+    """One rank. time: of a step on average; without marked steps of all of the recording."""
 
-    rank: int
-    path: str
-    host: str
-    device_name: str
-    device: bool
-    steps: int
+    timeline: Timeline
     time: Breakdown
     flop: StepFlop
 
@@ -311,8 +306,7 @@ def _row(timeline: Timeline, flop: StepFlop) -> RankRow:
         raise ValueError(f"{timeline.path}: expected steps that take time, got none that does")
     parts = [vars(breakdown_of(timeline, start, end)) for start, end in windows]
     mean = Breakdown(**{name: sum(part[name] for part in parts) / len(parts) for name in parts[0]})
-    device, steps = timeline.device, len(timeline.steps)
-    return RankRow(timeline.rank, timeline.path, timeline.host, timeline.device_name, device, steps, mean, flop)
+    return RankRow(timeline, mean, flop)
 
 
 @dataclass(frozen=True)

@@ -107,22 +107,26 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
     """The arguments in a PyProf marker, those given by name at their place in ATen's order."""
     bare = operator(str(marker.get("op", "")))
     order = FORMS[bare][0].arguments if bare in FORMS else ()
-    listed: list[Any] = []
+    given: dict[int, Mapping[str, Any]] = {}
     for argument in marker.get("args") or ():
-        if not isinstance(argument, Mapping):
-            continue
-        at = order.index(argument["name"]) if argument.get("name") in order else len(listed)
-        listed += [None] * (at + 1 - len(listed))
-        listed[at] = argument
-    dimensions = _dimensions(listed, bare)
-    if dimensions:
-        listed += [None] * (len(order) - len(listed))
-        listed = [
-            {"type": "int", "value": _DEFAULTS[name]} if a is None and name in _DEFAULTS else a
-            for name, a in zip(order, listed, strict=False)
-        ]
-    entries = [_entry(a, order[i] if i < len(order) else "", dimensions) for i, a in enumerate(listed)]
-    return Arguments(*(tuple(column) for column in zip(*entries, strict=True))) if entries else Arguments((), (), ())
+        if isinstance(argument, Mapping):
+            name = argument.get("name")
+            given[order.index(name) if name in order else max(given, default=-1) + 1] = argument
+    # spatial dimensions of a convolution's weight, since one number stands for all of them
+    dimensions = max(len(_shape(given.get(1, {}))) - 2, 0) if bare.startswith("conv") else 0
+    shapes, dtypes, values = [], [], []
+    for at in range(max(len(order) if dimensions else 0, max(given, default=-1) + 1)):
+        name = order[at] if at < len(order) else ""
+        argument = given.get(at, {"value": _DEFAULTS.get(name) if dimensions else None})
+        is_tensor = argument.get("type") == "tensor"
+        value = None if is_tensor else argument.get("value")
+        value = tuple(value) if isinstance(value, list) else value
+        if name in _WINDOW and dimensions and (type(value) is int or (isinstance(value, tuple) and len(value) == 1)):
+            value = (value if isinstance(value, tuple) else (value,)) * dimensions
+        shapes.append(_shape(argument) if is_tensor else ())
+        dtypes.append(str(argument.get("dtype", "")) if is_tensor else "")
+        values.append(value)
+    return Arguments(tuple(shapes), tuple(dtypes), tuple(values))
 
 
 def of_params(op: str, text: str) -> Arguments | None:
@@ -244,33 +248,9 @@ def _numbers(text: str) -> Sizes:
     return tuple(int(part) for part in text.replace(" ", "").split(",") if part)
 
 
-def _dimensions(listed: Sequence[Any], bare: str) -> int:
-    """Spatial dimensions of a convolution's weight, since one number stands for all of them; 0 for other functions."""
-    if not bare.startswith("conv") or len(listed) < 2 or not listed[1]:
-        return 0
-    return max(len(_shape(listed[1])) - 2, 0)
-
-
 def _shape(argument: Mapping[str, Any]) -> Sizes:
     """The sizes in a marker. Raises ValueError for what is none: a text would be as many sizes as characters."""
     sizes = argument.get("shape") or ()
     if not isinstance(sizes, list | tuple) or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
         raise ValueError(f"expected a shape of sizes from 0 on, got {str(sizes)[:40]!r}")
     return tuple(sizes)
-
-
-def _entry(argument: Any, name: str, dimensions: int) -> tuple[Any, str, Any]:
-    """Sizes, dtype and value of one argument of a marker."""
-    if argument is None:
-        return (), "", None
-    if argument.get("type") == "tensor":
-        return _shape(argument), str(argument.get("dtype", "")), None
-    value = argument.get("value")
-    if isinstance(value, list):
-        value = tuple(value)
-    if name in _WINDOW and dimensions:
-        if type(value) is int:
-            value = (value,) * dimensions
-        elif isinstance(value, tuple) and len(value) == 1:
-            value = value * dimensions
-    return (), "", value

@@ -39,11 +39,8 @@ def ranks_document(report: RanksReport) -> dict[str, Any]:
     return {
         "ranks": [
             {
-                "rank": row.rank,
-                "path": row.path,
-                "host": row.host,
-                "device_name": row.device_name,
-                "steps": row.steps,
+                **{name: getattr(row.timeline, name) for name in ("rank", "path", "host", "device_name")},
+                "steps": len(row.timeline.steps),
                 **asdict(row.time),
                 "flop": row.flop.flop,
                 "reason": row.flop.reason,
@@ -101,7 +98,7 @@ def ranks_table(rows: Sequence[RankRow], most: int = MOST_RANKS) -> TextTable:
     columns += [Column("copies", right=True, rank=3), Column("idle", right=True)]
     columns += [Column("GFLOP", right=True, rank=2), Column("GFLOP/s", right=True, rank=1), Column("used", right=True)]
     latest = sorted(rows, key=lambda row: row.time.exposed_s)[:most]
-    return TextTable(columns, [_cells(row) for row in sorted(latest, key=lambda row: row.rank)])
+    return TextTable(columns, [_cells(row) for row in sorted(latest, key=lambda row: row.timeline.rank)])
 
 
 def _cells(row: RankRow) -> list[str]:
@@ -109,7 +106,7 @@ def _cells(row: RankRow) -> list[str]:
     parts = (time.compute_s, time.exposed_s, time.overlapped_s, time.memory_s, time.idle_s)
     rate, used = row.flop_per_s, row.utilization_ratio
     return [
-        str(row.rank),
+        str(row.timeline.rank),
         si_time(time.window_s),
         *(percent(part / time.window_s) for part in parts),
         DASH if row.flop.flop is None else digits(row.flop.flop / 1e9),
@@ -162,7 +159,7 @@ def notes(report: RanksReport) -> list[str]:
         )
     if report.world_size and len(report.ranks) < report.world_size:
         found.append(f"Waits for the {report.world_size - len(report.ranks)} ranks without a recording are not known.")
-    if not any(row.device for row in report.ranks):
+    if not any(row.timeline.device for row in report.ranks):
         found.append("Without a device, computing is the operator calls on the host.")
     reasons = dict.fromkeys(row.flop.reason for row in report.ranks if row.flop.flop is None and row.flop.reason)
     found += [f"FLOP are not known: {reason}." for reason in reasons]
@@ -179,8 +176,8 @@ def ranks_html(report: RanksReport) -> str:
         Section("collectives", "Collectives", (page_table(collectives_table(report.collectives), _MOVED),)),
         Section("notes", "What is not known", (tuple(notes(report)),)),
     )
-    hosts = tuple(dict.fromkeys(row.host for row in report.ranks if row.host))
-    devices = tuple(dict.fromkeys(row.device_name for row in report.ranks if row.device_name))
+    hosts = tuple(dict.fromkeys(row.timeline.host for row in report.ranks if row.timeline.host))
+    devices = tuple(dict.fromkeys(row.timeline.device_name for row in report.ranks if row.timeline.device_name))
     rests_on = [(name, lines) for name, lines in (("hosts", hosts), ("devices", devices)) if lines]
     return document(f"flopledger · trace · {named}", PageVerdict(sentence, named, rests_on), sections)
 

@@ -278,7 +278,7 @@ def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -
 
 def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict[str, Any]:
     """A rank's columns of the recorded steps."""
-    row = next(rank_row for rank_row in report.ranks if rank_row.rank == rank)
+    row = next(rank_row for rank_row in report.ranks if rank_row.timeline.rank == rank)
     times = {f.name: getattr(row.time, f.name) for f in fields(row.time)}
     names = ("compute_s", "exposed_s", "overlapped_s", "memory_s", "idle_s")
     waiting_s = sum(wait.wait_s for wait in report.waits)
@@ -286,7 +286,7 @@ def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict
     late = report.straggler
     since = late.since if late is not None and late.rank == rank else None
     return {
-        "recorded_steps": row.steps,
+        "recorded_steps": len(row.timeline.steps),
         **{name: times[name] for name in names},
         "wait_s": sum(wait.wait_s for wait in report.waits if wait.rank == rank),
         "waited_for_ratio": for_rank_s / waiting_s if waiting_s else None,
