@@ -212,16 +212,16 @@ def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
     from reports.shared.layout import csv_of, page, to_csv
     from results.records.answers import Account, AccountCause
 
-    accounts = [account for each in answers for account in each.accounts]
-    causes = [cause for each in answers for cause in each.causes]
+    accounts = [account for counts in answers for account in counts.accounts]
+    causes = [cause for counts in answers for cause in counts.causes]
     if options.explain is not None:
-        found = [(each, explain.explain(each, number)) for each in answers for number in options.pasted]
-        documents = [{"model": each.model, **explain.document(explained)} for each, explained in found]
+        explained = [(counts, explain.explain(counts, number)) for counts in answers for number in options.pasted]
+        documents = [{"model": counts.model, **explain.document(number)} for counts, number in explained]
         show_answer(
             options.format,
             lambda width, _: "\n".join(
-                page([f"{each.model}, batch {each.batch_size}", *explain.to_lines(each, explained)], width)
-                for each, explained in found
+                page([f"{counts.model}, batch {counts.batch_size}", *explain.to_lines(counts, number)], width)
+                for counts, number in explained
             ),
             lambda: documents,
             lambda: csv_of(documents),
@@ -229,9 +229,11 @@ def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
     else:
         show_answer(
             options.format,
-            lambda width, colour: "\n".join(text.to_text(each, width, colour, options.detail) for each in answers),
+            lambda width, colour: "\n".join(text.to_text(counts, width, colour, options.detail) for counts in answers),
             lambda: (
-                answer.document(answers[0]) if len(options.models) == 1 else [answer.document(each) for each in answers]
+                answer.document(answers[0])
+                if len(options.models) == 1
+                else [answer.document(counts) for counts in answers]
             ),
             lambda: to_csv(causes, AccountCause) if options.detail else to_csv(accounts, Account),
         )

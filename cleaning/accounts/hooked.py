@@ -63,9 +63,9 @@ def visits(recording: CallRecording, closed: Collection[str] = ()) -> Counter[in
     return seen
 
 
-def multiplied(found: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> Iterator[Item]:
+def multiplied(counted: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> Iterator[Item]:
     """The items, and for what a walk meets several times the rest under a cause of its own."""
-    for serial, item in found:
+    for serial, item in counted:
         yield item
         more = times.get(serial, 0) - 1
         if more and item.native:
@@ -148,8 +148,8 @@ class Recurrent:
     @property
     def scalars(self) -> int:
         """Scalar arithmetic of one step that DeepSpeed and ptflops count for a recurrent module, biases included."""
-        each = {1: 1, 3: 7, 4: 10}[self.gates] + (2 * self.gates if self.bias else 0)
-        return len(self.widths) * self.hidden * each
+        per_unit = {1: 1, 3: 7, 4: 10}[self.gates] + (2 * self.gates if self.bias else 0)
+        return len(self.widths) * self.hidden * per_unit
 
 
 def read(module: ModuleInfo, call: Call) -> Recurrent:
@@ -221,8 +221,8 @@ def _adaptive(_module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _upsample(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    each = RESIZED.get(str(module.settings.get("mode")), 0)
-    yield other(call, "resizing_counted", each * in_and_out(call)[1].numel, "pooling")
+    per_element = RESIZED.get(str(module.settings.get("mode")), 0)
+    yield other(call, "resizing_counted", per_element * in_and_out(call)[1].numel, "pooling")
 
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:

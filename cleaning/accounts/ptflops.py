@@ -64,12 +64,12 @@ def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    each = 2 if module.settings.get("affine") else 1
-    yield other(call, "normalization_counted", each * in_and_out(call)[0].numel, "normalization")
+    per_element = 2 if module.settings.get("affine") else 1
+    yield other(call, "normalization_counted", per_element * in_and_out(call)[0].numel, "normalization")
 
 
 def _upsample(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    """Of the first sample alone: it takes the first element of the output for its tensor."""
+    """Counts the first sample alone: it takes the first element of the output for its tensor."""
     yield other(call, "resizing_counted", prod(in_and_out(call)[1].shape[1:]), "pooling")
 
 

@@ -115,10 +115,10 @@ def _contraction(equation: str, operands: list[Sized]) -> int:
 
 def _resizing(call: Call) -> Iterator[Item]:
     given = bound(call, "input size scale_factor mode align_corners recompute_scale_factor antialias")
-    each = {"nearest": 1, "bilinear": 4}.get(given.get("mode", "nearest"), 0)
+    per_element = {"nearest": 1, "bilinear": 4}.get(given.get("mode", "nearest"), 0)
     output = first_tensor(call.output)
-    if output is not None and len(output.shape) == 4 and each and not given.get("antialias"):
-        yield other(call, "resizing_counted", each * output.numel, "pooling")
+    if output is not None and len(output.shape) == 4 and per_element and not given.get("antialias"):
+        yield other(call, "resizing_counted", per_element * output.numel, "pooling")
 
 
 def _sampling(call: Call) -> Iterator[Item]:

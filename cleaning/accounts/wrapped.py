@@ -42,12 +42,12 @@ def calls(recording: CallRecording, rules: dict[str, Rule]) -> Iterator[tuple[Ca
                 yield call, item
 
 
-def of_input(cause: str, kind: str, each: int = 1) -> Rule:
-    """`each` an element of the first argument."""
+def of_input(cause: str, kind: str, per_element: int = 1) -> Rule:
+    """`per_element` an element of the first argument."""
 
     def rule(call: Call) -> Iterator[Item]:
         if (given := first_tensor((call.arguments, call.keywords))) is not None:
-            yield other(call, cause, each * given.numel, kind)
+            yield other(call, cause, per_element * given.numel, kind)
 
     return rule
 
@@ -94,8 +94,8 @@ def norm(names: str, in_training: bool = True) -> Rule:
 
     def rule(call: Call) -> Iterator[Item]:
         given = bound(call, names)
-        each = (5 if given.get("training", in_training) else 2) - (given.get("weight") is None)
-        yield other(call, "normalization_counted", each * given["input"].numel, "normalization")
+        per_element = (5 if given.get("training", in_training) else 2) - (given.get("weight") is None)
+        yield other(call, "normalization_counted", per_element * given["input"].numel, "normalization")
 
     return rule
 
@@ -120,7 +120,7 @@ def einsum(call: Call) -> Iterator[Item]:
 
 
 def einops_einsum(call: Call) -> Iterator[Item]:
-    """The same for einops, which calls torch's: the second count of it."""
+    """What einops adds, whose function calls torch's: the second count of one contraction."""
     yield other(call, "contraction_counted_twice", _printed(str(call.arguments[-1]), call.arguments[:-1]), "matmul")
 
 

@@ -55,7 +55,7 @@ def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Ag
     groups = by_counter_and_phase(run, counts)
     here = {key: [count for count in rows if count.batch_size == run.batch_size] for key, rows in groups.items()}
     rows = []
-    for (counter, phase), found in groups.items():
+    for (counter, phase), counted in groups.items():
         own, table_flop = _model_flop(OWN, here.get((OWN, phase), ())), traced(phase)
         note = ""
         if counter == OWN and own is not None and table_flop is not None and own != table_flop:
@@ -64,7 +64,7 @@ def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Ag
         if len(totals) == 1:
             total = totals[0]
         else:  # the counter has no row, or several, for the whole model at this batch
-            sizes = to_text(sorted({count.batch_size for count in found}))
+            sizes = to_text(sorted({count.batch_size for count in counted}))
             why = f"expected one total at a batch of {run.batch_size}, found {len(totals)}; there are rows at {sizes}"
             status = "invalid" if totals else "unavailable"
             blank = FlopCount(counter=counter, workload=run.model, batch_size=run.batch_size, phase=phase)
@@ -134,9 +134,9 @@ def batch_laws(run: Run, counts: Sequence[FlopCount]) -> tuple[BatchLaw, ...]:
     do.
     """
     rows: list[BatchLaw] = []
-    for (counter, phase), found in by_counter_and_phase(run, counts).items():
+    for (counter, phase), counted in by_counter_and_phase(run, counts).items():
         series: dict[str, Series] = {}
-        for count in found:
+        for count in counted:
             if count.status == "ok" and not count.extrapolated and count.flop is not None:
                 series.setdefault(count.operator, {})[count.batch_size] = count.flop
         sizes = sorted(series.get("") or set().union(*series.values()))

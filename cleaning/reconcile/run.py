@@ -339,8 +339,8 @@ def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         why = f"profile of cell {run.cell_id}: {fault}"
         raw.problems.append(why)
         lost = replace(run, profiled=(), unprofiled=dict.fromkeys(WORKS, why))
-        asked = works_of(run)
-        return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in asked))
+        works = works_of(run)
+        return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in works))
 
 
 def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
@@ -410,8 +410,8 @@ def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> t
     try:
         world = parse_plan(run.parallel).world
     except ValueError as fault:
-        return tuple(Denominator(each.name, reason=f"parallel: {fault}") for each in single)
-    return tuple(of_ranks(each, world, [row.ceiling for row in ranks]) for each in single)
+        return tuple(Denominator(peak.name, reason=f"parallel: {fault}") for peak in single)
+    return tuple(of_ranks(peak, world, [row.ceiling for row in ranks]) for peak in single)
 
 
 def _peak_tflops(options: Mapping[str, Any]) -> float | None:

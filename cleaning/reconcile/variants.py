@@ -204,8 +204,8 @@ class View:
         that it counts them.
         """
         methods = [method for method in METHODS if not (self.partial and method == "theory")]
-        found = (self.fraction(method, denominator) for method in methods for denominator in HEADLINES)
-        return next((fraction for fraction in found if fraction is not None), None)
+        fractions = (self.fraction(method, denominator) for method in methods for denominator in HEADLINES)
+        return next((fraction for fraction in fractions if fraction is not None), None)
 
     @functools.cached_property
     def methods_denominator(self) -> str | None:

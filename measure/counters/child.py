@@ -26,8 +26,8 @@ from results.process import free_bytes
 from results.records.counts import CallRecording, FlopCount, PlainCall
 
 THREADS = 1
-"""Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
-that wait for each other cost more than they bring."""
+"""torch's threads in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine
+threads that wait for each other cost more than they bring."""
 
 ON_SIZES = ("measure.counters.adapters.dispatched:flopledger", "runners.workers.any_model:exact")
 """The counts that need no weights: tensors of the model have sizes alone, unless the step cannot be run on those."""

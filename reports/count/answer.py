@@ -130,7 +130,7 @@ def counted(
 
 
 def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
-    """Of the products of forward and backward pass. is_whole: whether each call has a count."""
+    """The peak of the products of forward and backward pass. is_whole: whether each call has a count."""
     phases = {phase for members in PHASES.values() for phase in members}
     flop = Counter[str]()
     for operation in recording.training or recording.operations:
@@ -205,8 +205,8 @@ def _peak_document(step: StepPeak) -> dict[str, Any]:
         "single_format": None if peak is None else peak.single.unit,
         "single_format_flop_per_s": None if peak is None else peak.single.flop_per_s,
         "by_format": {
-            unit: {"flop_per_s": each.flop_per_s, "source": each.source, "verification": each.verification}
-            for unit, each in ({} if peak is None else peak.by_unit).items()
+            unit: {"flop_per_s": own.flop_per_s, "source": own.source, "verification": own.verification}
+            for unit, own in ({} if peak is None else peak.by_unit).items()
         },
         "reason": step.reason or None,
     }
@@ -241,8 +241,8 @@ def _counter(answer: ModelCounts, counter: str) -> dict[str, Any]:
         "not_understood": dict(first.not_understood),
         "unexplained_flop": unexplained(passes.values()),
         "causes": [
-            {"phase": each.phase, "cause": each.cause, "kind": each.kind, "module": each.module, "flop": each.flop}
-            for each in answer.causes
-            if each.counter == counter
+            {name: getattr(cause, name) for name in ("phase", "cause", "kind", "module", "flop")}
+            for cause in answer.causes
+            if cause.counter == counter
         ],
     }

@@ -5,6 +5,7 @@ Ranks that do the same are one line of the table, with how many they are; CSV an
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from analysis.parallel.ledger import Ledger, RankWork
@@ -25,9 +26,9 @@ SHOWN_REPLICAS = 12
 """Lines of work that is replicated."""
 
 
-def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
+def document(model: str, batch_size: int, ledger: Ledger) -> dict[str, Any]:
     """One ledger, with every rank."""
-    grid = found.grid
+    grid = ledger.grid
     return {
         "model": model,
         "batch_size": batch_size,
@@ -36,46 +37,34 @@ def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
         "microbatches": grid.microbatches,
         "schedule": grid.schedule,
         "replicas": grid.replicas,
-        "ranks": [_rank(found, rank) for rank in range(grid.world)],
-        "sum_model_flop": found.sum_flop,
-        "single_device_model_flop": found.single_flop,
-        "replicated_flop": found.replicated_flop,
-        "recomputed_flop": found.recomputed_flop,
-        "skipped_flop": found.skipped_flop,
-        "unexplained_flop": found.unexplained_flop,
-        "replicated": [
-            {
-                "phase": each.phase,
-                "module": each.module,
-                "kind": each.kind,
-                "axis": each.axis,
-                "times": each.times,
-                "flop": each.flop,
-            }
-            for each in found.replicas
-        ],
-        "skipped": [
-            {"phase": each.phase, "module": each.module, "kind": each.kind, "flop": each.flop} for each in found.skips
-        ],
+        "ranks": [_rank(ledger, rank) for rank in range(grid.world)],
+        "sum_model_flop": ledger.sum_flop,
+        "single_device_model_flop": ledger.single_flop,
+        "replicated_flop": ledger.replicated_flop,
+        "recomputed_flop": ledger.recomputed_flop,
+        "skipped_flop": ledger.skipped_flop,
+        "unexplained_flop": ledger.unexplained_flop,
+        "replicated": [asdict(replica) for replica in ledger.replicas],
+        "skipped": [asdict(skip) for skip in ledger.skips],
     }
 
 
-def _rank(found: Ledger, rank: int) -> dict[str, Any]:
-    place = found.grid.coordinates(rank)
-    work = found.works[place]
+def _rank(ledger: Ledger, rank: int) -> dict[str, Any]:
+    place = ledger.grid.coordinates(rank)
+    work = ledger.works[place]
     return {
         "rank": rank,
-        "coordinates": {axis: getattr(place, axis) for axis in found.grid.sizes},
+        "coordinates": {axis: getattr(place, axis) for axis in ledger.grid.sizes},
         "forward_flop": work.total("forward"),
         "backward_flop": work.total("backward"),
         "recomputed_flop": work.total("recompute"),
         "parameters": work.parameters,
         "state_bytes": work.state_bytes,
         "activation_bytes": work.activation_bytes,
-        "bubble_ratio": float(found.grid.bubble),
+        "bubble_ratio": float(ledger.grid.bubble),
         "collectives": [
-            {"kind": each.kind, "group": each.group, "size": each.size, "calls": each.calls, "bytes": each.nbytes}
-            for each in work.collectives
+            {"kind": call.kind, "group": call.group, "size": call.size, "calls": call.calls, "bytes": call.nbytes}
+            for call in work.collectives
         ],
     }
 
@@ -85,26 +74,26 @@ def rows(answers: Answers) -> list[dict[str, Any]]:
     return [
         {
             name: json.dumps(value) if isinstance(value, (list, dict)) else value
-            for name, value in {"model": model, **_rank(found, rank)}.items()
+            for name, value in {"model": model, **_rank(ledger, rank)}.items()
         }
-        for model, _, found in answers
-        for rank in range(found.grid.world)
+        for model, _, ledger in answers
+        for rank in range(ledger.grid.world)
     ]
 
 
-def parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
+def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
     """The page of one ledger."""
-    grid = found.grid
+    grid = ledger.grid
     axes = " × ".join(f"{axis} {size}" for axis, size in grid.sizes.items() if axis != "cp" or size > 1)
     axes += f", experts over {grid.ep}" * (grid.ep > 1)
     share = batch_size // grid.dp // grid.microbatches
     rows = [
-        ("sum over ranks", found.sum_flop),
-        ("single device", found.single_flop),
-        ("replicated", found.replicated_flop),
-        ("recomputed", found.recomputed_flop),
-        *([("skipped", -found.skipped_flop)] if found.skips else []),
-        ("not explained", found.unexplained_flop),
+        ("sum over ranks", ledger.sum_flop),
+        ("single device", ledger.single_flop),
+        ("replicated", ledger.replicated_flop),
+        ("recomputed", ledger.recomputed_flop),
+        *([("skipped", -ledger.skipped_flop)] if ledger.skips else []),
+        ("not explained", ledger.unexplained_flop),
     ]
     columns = Column("model FLOP of a step"), Column("", right=True)
     parts: list[Part] = [
@@ -114,24 +103,27 @@ def parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
         "",
         TextTable(columns, [[name, f"{flop:,}"] for name, flop in rows], rule=False),
         "",
-        _ranks(found),
+        _ranks(ledger),
         "",
-        _collectives(found),
+        _collectives(ledger),
     ]
-    if found.replicas:
-        parts += ["", "Replicated:", *_replicas(found)]
-    if found.skips:
+    if ledger.replicas:
+        parts += ["", "Replicated:", *_replicas(ledger)]
+    if ledger.skips:
         parts += ["", "Skipped: blocks of attention that the causal mask hides, and that one device's count has."]
-    if found.unexplained_flop:
-        parts += ["", f"{found.unexplained_flop:,} FLOP are not explained: {UNEXPLAINED[found.unexplained_flop > 0]}."]
+    if ledger.unexplained_flop:
+        parts += [
+            "",
+            f"{ledger.unexplained_flop:,} FLOP are not explained: {UNEXPLAINED[ledger.unexplained_flop > 0]}.",
+        ]
     return parts
 
 
-def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
+def _groups(ledger: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
     """Distinct ranks' work, and where it is done."""
     groups: list[tuple[RankWork, list[Coordinates]]] = []
-    for place in found.grid.places():
-        work = found.works[place]
+    for place in ledger.grid.places():
+        work = ledger.works[place]
         for other, places in groups:
             if other == work:
                 places.append(place)
@@ -141,10 +133,10 @@ def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
     return groups
 
 
-def _name(found: Ledger, places: Sequence[Coordinates]) -> str:
+def _name(ledger: Ledger, places: Sequence[Coordinates]) -> str:
     """Where on each axis they are, if they are not everywhere on it."""
     parts = []
-    for axis, size in found.grid.sizes.items():
+    for axis, size in ledger.grid.sizes.items():
         values = {getattr(place, axis) for place in places}
         if len(values) < size:
             first, last = min(values), max(values)
@@ -152,14 +144,14 @@ def _name(found: Ledger, places: Sequence[Coordinates]) -> str:
     return ", ".join(parts) or "all"
 
 
-def _ranks(found: Ledger) -> TextTable:
+def _ranks(ledger: Ledger) -> TextTable:
     columns = (
         Column("ranks"), Column("how many", right=True), Column("forward", right=True), Column("backward", right=True),
         Column("parameters", right=True), Column("state", right=True), Column("activations", right=True),
     )  # fmt: skip
     rows = [
         [
-            _name(found, places),
+            _name(ledger, places),
             f"{len(places)}",
             si(work.total("forward"), "FLOP"),
             si(work.total("backward"), "FLOP"),
@@ -167,30 +159,30 @@ def _ranks(found: Ledger) -> TextTable:
             si(work.state_bytes, "B"),
             si(work.activation_bytes, "B"),
         ]
-        for work, places in _groups(found)
+        for work, places in _groups(ledger)
     ]
     return TextTable(columns, rows, rule=False)
 
 
-def _collectives(found: Ledger) -> TextTable:
+def _collectives(ledger: Ledger) -> TextTable:
     columns = (
         Column("ranks"), Column("collective"), Column("over"), Column("calls", right=True), Column("bytes", right=True),
     )  # fmt: skip
     rows = [
-        [_name(found, places), each.kind, f"{each.group} ({each.size})", f"{each.calls:,}", f"{each.nbytes:,}"]
-        for work, places in _groups(found)
-        for each in work.collectives
+        [_name(ledger, places), call.kind, f"{call.group} ({call.size})", f"{call.calls:,}", f"{call.nbytes:,}"]
+        for work, places in _groups(ledger)
+        for call in work.collectives
     ]
     return TextTable(columns, rows, rule=False)
 
 
-def _replicas(found: Ledger) -> list[str]:
+def _replicas(ledger: Ledger) -> list[str]:
     """The largest, by module."""
-    ordered = sorted(found.replicas, key=lambda each: -each.flop)
+    ordered = sorted(ledger.replicas, key=lambda replica: -replica.flop)
     lines = [
-        f"  {each.module or '(the model itself)'}, {each.kind}, {each.phase}: {each.times} times over {each.axis}, "
-        f"{each.flop:,} FLOP more"
-        for each in ordered[:SHOWN_REPLICAS]
+        f"  {replica.module or '(the model itself)'}, {replica.kind}, {replica.phase}: "
+        f"{replica.times} times over {replica.axis}, {replica.flop:,} FLOP more"
+        for replica in ordered[:SHOWN_REPLICAS]
     ]
     rest = ordered[SHOWN_REPLICAS:]
-    return [*lines, f"  {len(rest)} more: {sum(each.flop for each in rest):,} FLOP"] if rest else lines
+    return [*lines, f"  {len(rest)} more: {sum(replica.flop for replica in rest):,} FLOP"] if rest else lines

@@ -129,11 +129,11 @@ def visited(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 def _names(owners: Owners) -> dict[int, str]:
     """Identity of a function → "F.linear". One that several have is called by the first."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for label, owner in owners.items():
         for name in dir(owner):
-            found.setdefault(id(inspect.getattr_static(owner, name, None)), f"{label}.{name}")
-    return found
+            names.setdefault(id(inspect.getattr_static(owner, name, None)), f"{label}.{name}")
+    return names
 
 
 def _put_back(owner: Any, before: Mapping[str, Any]) -> None:
