@@ -99,7 +99,7 @@ def _warm() -> None:
     import sympy
 
     from measure.operations.tracer import fake_mode, trace_step  # noqa: F401
-    from workloads.training.step import OPTIMIZERS, TrainingStep  # noqa: F401
+    from workloads.step import OPTIMIZERS, TrainingStep  # noqa: F401
 
     sympy.Add(*sympy.symbols("x y z"))  # imports tensors and permutations
     with fake_mode():

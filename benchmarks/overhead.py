@@ -29,8 +29,8 @@ from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import step_time_s
-from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import models as vision_models
+from workloads import torchvision_models as vision_models
+from workloads.step import OPTIMIZERS, TrainingStep
 
 GOAL_RATIO = 1.01
 

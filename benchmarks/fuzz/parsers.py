@@ -69,7 +69,7 @@ def _ranks(path: Path) -> None:
 def _transformers(path: Path) -> None:
     import torch
 
-    from workloads.sources.any_model import get
+    from workloads.any_model import get
 
     folder = path.parent / "config"
     folder.mkdir(exist_ok=True)

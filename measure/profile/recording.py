@@ -77,7 +77,7 @@ def profile_step(
 ) -> Profile:
     """Run `step` under torch's profiler: once untimed, then up to `most_steps` times, each timed alone.
 
-    step: takes a `mark` and announces its phases to it, as `workloads.training.step.TrainingStep` does. model: what the
+    step: takes a `mark` and announces its phases to it, as `workloads.step.TrainingStep` does. model: what the
     step trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. work: one of
     `WORKS`, as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed
     step none begins that would take them over `most_s`. The operations are those of the last step. Starting, stopping

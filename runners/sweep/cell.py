@@ -47,7 +47,7 @@ from runners.sweep.plan import tasks
 from runners.workers.any_model import LARGEST_REAL, Batches, hyper_of_cell, in_layout
 from runners.workers.pool import classify, send_message
 from workloads.catalogue.base import Batch, Workload
-from workloads.training.step import ScheduledStep, TrainingStep, optimizer_of
+from workloads.step import ScheduledStep, TrainingStep, optimizer_of
 
 MEMORY_RATIO = 0.1
 """Of the budget for ceilings: how long copies and launches are timed."""

@@ -31,7 +31,7 @@ from results.records.cell import Cell
 from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.any_model import Batches
 from runners.workers.pool import classify
-from workloads.training.step import GradientStep, TrainingStep
+from workloads.step import GradientStep, TrainingStep
 
 SEGMENTS = 10
 """How many parts a real epoch is timed in, at most."""

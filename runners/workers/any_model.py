@@ -54,7 +54,7 @@ def get(
 ) -> Workload:
     """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules whose
     forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
-    from workloads.sources import any_model
+    from workloads import any_model
 
     workload = any_model.get(spec, input=input, batch=batch, **hyper)
     if not frozen and not checkpoint:
@@ -171,7 +171,7 @@ SMALL_BATCH_BYTES = 64 * 2**20
 
 def images(data: str) -> int:
     """How many training images `cifar10:DIR` holds. A worker's task. Raises ValueError if they cannot be read."""
-    from workloads.vision import cifar
+    from workloads import cifar
 
     return len(cifar.dataset(_directory(data), 32))
 
@@ -216,7 +216,7 @@ class Batches:
         """Raises ValueError for data that cannot be read, or for a model of fewer classes."""
         import torch
 
-        from workloads.vision import cifar
+        from workloads import cifar
 
         sizes = self._workload.hyper
         cifar.check_classes(sizes["num_classes"])

@@ -36,7 +36,7 @@ from results.records.characterization import (
 from runners.cli.model_options import NONE, hyper_of
 from runners.workers.any_model import get, model_and_batch
 from workloads.catalogue.base import Workload
-from workloads.training.step import optimizer_of
+from workloads.step import optimizer_of
 
 JOINED_STEPS = 3
 """Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones

@@ -103,7 +103,7 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
 
     from measure.operations.fake_mode import to_fake
     from measure.operations.tracer import StepParts
-    from workloads.training.step import GradientStep, TrainingStep, have_state, optimizer_of
+    from workloads.step import GradientStep, TrainingStep, have_state, optimizer_of
 
     policy, device_type, is_whole = PRECISIONS[asked.precision], device.partition(":")[0], asked.optimizer != NONE
     workload = get(asked.model, **asked.hyper)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.sources.any_model import get
-from workloads.training.step import TrainingStep
+from workloads.any_model import get
+from workloads.step import TrainingStep
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from flopledger.notebooks import install
+from flopledger import notebooks as install
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = (
@@ -111,7 +111,7 @@ def test_a_notebook_can_be_read_where_it_cannot_be_run_and_holds_no_logic(name: 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_cell_installs_from_a_checkout(name: str) -> None:
     first = code(name)[0].splitlines()
-    assert first[-1].startswith("%run -m flopledger.notebooks.install")
+    assert first[-1].startswith("%run -m flopledger.notebooks")
     assert first[:-1] == code(NAMES[0])[0].splitlines()[:-1]
     install.command(first[-1].split()[3:], Path("constraints.txt"))  # each file named is there
 

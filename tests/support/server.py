@@ -21,9 +21,9 @@ MODULES = (
     "runners.sweep.cell",
     "runners.workers.any_model",
     "runners.workers.pool",
-    "workloads.sources.any_model",
+    "workloads.any_model",
     "workloads.synthetic",
-    "workloads.training.step",
+    "workloads.step",
     "timm",
 )
 """Ours, and two counters that import little."""

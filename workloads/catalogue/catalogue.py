@@ -14,7 +14,7 @@ from workloads.catalogue import entries
 from workloads.catalogue.entries import RELATIONS, Entry, Limit
 
 OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
-"""Names of `workloads/training/step.py:OPTIMIZERS`; a test holds the two together."""
+"""Names of `workloads/step.py:OPTIMIZERS`; a test holds the two together."""
 
 OWN = "own"
 """The optimizer that a workload brings itself."""
@@ -377,7 +377,7 @@ def check_among(name: str, names: Iterable[str], what: str) -> None:
 
 def factory(name: str) -> str:
     """ "module:function" whose function(name, **hyper) gives the Workload. Raises ValueError for an unknown name."""
-    return FACTORIES.get(entry(name).task, "workloads.vision.models:get")
+    return FACTORIES.get(entry(name).task, "workloads.torchvision_models:get")
 
 
 def hyper_of(name: str, /, **chosen: int | None) -> dict[str, int]:

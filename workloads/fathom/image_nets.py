@@ -35,7 +35,7 @@ from torch import nn
 from torchvision.models import VisionTransformer
 
 from workloads.catalogue.base import Batch
-from workloads.vision.models import ResNetOfWidth
+from workloads.torchvision_models import ResNetOfWidth
 
 CHANNELS = 3
 

@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from workloads import any_model
+from workloads.building import mismatch
 from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import ENTRIES, entry, hyper_of
 from workloads.catalogue.entries import large
 from workloads.fathom import deepq, image_nets, memnet, seq2seq, speech
-from workloads.sources import any_model
+from workloads.step import InferenceStep, TrainingStep, optimizer_of
 from workloads.text import GPT, Family, draw, family_workload
-from workloads.training.building import mismatch
-from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
 
 def counting_batch(

@@ -18,7 +18,7 @@ from analysis.catamount.resnet_terms import CLASSES, IMAGE, WIDTH, sums
 from analysis.operators import registry
 from measure.operations.tracer import StepParts, to_fake, trace
 from workloads.catalogue.catalogue import factory
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.step import OPTIMIZERS, TrainingStep
 
 PUBLISHED = {
     "wordlm": (64, (104_378_326, 2_597_058_084_257, 143_652_774_404, 49_660_373_192)),

@@ -304,7 +304,7 @@ def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | N
     from measure.timing.clocks import clock_for
     from tests.support.recordings.recorded_nets import cnn
     from workloads.catalogue.base import Batch
-    from workloads.training.step import OPTIMIZERS, TrainingStep
+    from workloads.step import OPTIMIZERS, TrainingStep
 
     model = cnn().to("cuda")
     batch = Batch((torch.randn(2, 3, 8, 8, device="cuda"),), torch.zeros(2, dtype=torch.long, device="cuda"))

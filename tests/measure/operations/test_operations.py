@@ -25,7 +25,7 @@ from tests.support.nets.small_steps import (
     run,
 )
 from workloads.catalogue.base import Batch
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.step import OPTIMIZERS, TrainingStep
 
 FORWARD = [
     # name, phase, module

@@ -6,8 +6,8 @@ import torch
 
 from measure.operations.fake_mode import FakeMode, to_fake
 from measure.operations.tracer import StepParts
-from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import models as vision_models
+from workloads import torchvision_models as vision_models
+from workloads.step import OPTIMIZERS, TrainingStep
 
 
 def parts(

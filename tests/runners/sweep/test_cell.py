@@ -19,7 +19,7 @@ from runners.workers.devices import probe
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.hosts import without_neighbours
 from workloads.catalogue.base import Batch
-from workloads.training.step import TrainingStep
+from workloads.step import TrainingStep
 
 SHORT = dataclasses.replace(Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9), cap_s=1.0)
 

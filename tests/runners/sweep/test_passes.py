@@ -25,7 +25,7 @@ from runners.sweep.plan import METHODS, tasks
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.fake_session import operation
 from workloads.catalogue.base import Batch
-from workloads.training.step import TrainingStep
+from workloads.step import TrainingStep
 
 HOST_S, SAMPLE_S = 0.0001, 0.010
 COLLECT = gc.collect

@@ -68,7 +68,7 @@ def test_a_model_of_ones_own_is_a_cell_with_what_was_asked_for(net: str) -> None
     assert hyper_of_cell(own) == {"width": 64}
     assert hyper_of_cell(other) == {"image_size": 224, "num_classes": 1000, "width": 64}
     assert models.factory_of(own) == "runners.workers.any_model:get"
-    assert models.factory_of(other) == "workloads.vision.models:get"
+    assert models.factory_of(other) == "workloads.torchvision_models:get"
     assert own.model_digest
     assert not other.model_digest
     assert not reason_against(own)

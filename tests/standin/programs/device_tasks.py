@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.standin.device.stand_in import State, state_of
 
 if TYPE_CHECKING:
-    from workloads.training.step import TrainingStep
+    from workloads.step import TrainingStep
 
 
 def page() -> State:
@@ -76,7 +76,7 @@ def training(kind: str) -> TrainingStep:
     import torch
 
     from workloads.catalogue.base import Batch
-    from workloads.training.step import TrainingStep
+    from workloads.step import TrainingStep
 
     model, (images, labels) = net(), batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -11,7 +11,7 @@ from measure.operations.fake_mode import FakeMode, fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace_step
 from results.records.counts import Operation, Storage
 from workloads.catalogue.base import Batch
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.step import OPTIMIZERS, TrainingStep
 
 Build = Callable[[FakeMode | None], StepParts]
 

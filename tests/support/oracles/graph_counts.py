@@ -10,7 +10,7 @@ from measure.operations.fake_mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
 from results.records.counts import Operation, Storage
 from workloads.catalogue.base import Batch, mean_loss
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.step import OPTIMIZERS, TrainingStep
 
 
 def step_of(model: torch.nn.Module, *inputs: Any) -> tuple[tuple[Operation, ...], tuple[Storage, ...]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from workloads.building import draw
 from workloads.catalogue.model_names import Shape, model_digest, parse, parse_shapes, read_config
-from workloads.training.building import draw
 
 CPU = torch.device("cpu")
 

@@ -12,13 +12,13 @@ from analysis.operators.registry import not_understood, total
 from measure.operations.fake_mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
+from workloads import any_model
+from workloads.building import mismatch
 from workloads.catalogue import entries
 from workloads.catalogue.base import Batch
 from workloads.catalogue.catalogue import entry
 from workloads.fathom.registry import FAMILIES, FathomModel, get
-from workloads.sources import any_model
-from workloads.training.building import mismatch
-from workloads.training.step import TrainingStep, optimizer_of
+from workloads.step import TrainingStep, optimizer_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 NAMES = list(FAMILIES)
@@ -128,7 +128,7 @@ def test_flop_at_the_canonical_sizes(name):
 def test_the_papers_networks_are_torchvisions():
     """ResNet-34 and VGG-19, layer by layer written elsewhere, and the 724 million multiply-adds that are known of the
     AlexNet of two devices."""
-    from workloads.vision import models as vision_models
+    from workloads import torchvision_models as vision_models
 
     for name, other in (("residual@as_paper", "resnet34"), ("fathom-vgg@as_paper", "vgg19")):
         assert products(get(name), 1) == products(vision_models.get(other), 1), name

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from workloads.building import mismatch
 from workloads.fathom import data_sets, memnet, speech
 from workloads.fathom.registry import FathomModel, get
-from workloads.training.building import mismatch
 
 
 def words(sentence):

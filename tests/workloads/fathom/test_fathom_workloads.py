@@ -12,7 +12,7 @@ from workloads.catalogue import entries as table
 from workloads.fathom import memnet, seq2seq, speech
 from workloads.fathom.registry import FAMILIES, get
 from workloads.fathom.seq2seq import clipped_with_noise, with_clipped_gradients
-from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
+from workloads.step import InferenceStep, TrainingStep, optimizer_of
 
 CPU = torch.device("cpu")
 

@@ -1,4 +1,4 @@
-"""torchvision's and synthetic models by `workloads.sources.any_model`, with inputs of one's own; the network stays
+"""torchvision's and synthetic models by `workloads.any_model`, with inputs of one's own; the network stays
 closed."""
 
 import os
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from results.errors import Unavailable
-from workloads.sources.any_model import get
-from workloads.training.building import building, reason
+from workloads.any_model import get
+from workloads.building import building, reason
 
 CPU = torch.device("cpu")
 

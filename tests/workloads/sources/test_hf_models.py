@@ -7,9 +7,9 @@ import torch
 
 from measure.counters.adapters.dispatched import flopledger
 from results.errors import Unavailable
-from workloads.sources import any_model
-from workloads.sources.any_model import get
-from workloads.training.building import takes
+from workloads import any_model
+from workloads.any_model import get
+from workloads.building import takes
 
 TEXT = {
     "hidden_size": 32,

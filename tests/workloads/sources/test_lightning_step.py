@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from measure.counters.adapters.dispatched import flopledger
-from workloads.sources.any_model import get
-from workloads.training.step import TrainingStep, optimizer_of
+from workloads.any_model import get
+from workloads.step import TrainingStep, optimizer_of
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from measure.counters.adapters.dispatched import flopledger
-from workloads.sources.any_model import get
+from workloads.any_model import get
 
 CPU = torch.device("cpu")
 

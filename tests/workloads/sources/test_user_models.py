@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from measure.counters.adapters.dispatched import flopledger
-from workloads.sources.any_model import get
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.any_model import get
+from workloads.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import torch
 
 from workloads import synthetic
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.step import OPTIMIZERS, TrainingStep
 
 NAMES = [name for name, known in ENTRIES.items() if known.task == "synthetic"]
 TINY = {

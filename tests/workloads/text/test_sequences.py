@@ -9,7 +9,7 @@ from measure.operations.tracer import StepParts, trace
 from tests.support.bf16 import skip_without_bf16
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catamount import sequences
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.step import OPTIMIZERS, TrainingStep
 
 TINY = {
     "wordlm": {"hidden": 12, "vocab": 20, "seq": 5, "layers": 3},

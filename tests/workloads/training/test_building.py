@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from results.errors import Unavailable
+from workloads.building import building, positional, resized, split, takes
 from workloads.catalogue.base import mean_loss, tensors
-from workloads.training.building import building, positional, resized, split, takes
 
 
 class Needs(nn.Module):

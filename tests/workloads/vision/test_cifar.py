@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.support.made_up.made_up_cifar import IMAGES, made, write
+from workloads import cifar
 from workloads.catalogue.model_names import FOLDER, directory_of
-from workloads.vision import cifar
 
 
 def test_images_are_resized_and_normalised(tmp_path):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torchvision.models import get_model
 
-from workloads.vision import models as vision_models
-from workloads.vision.models import BLOCKS, ResNetOfWidth
+from workloads import torchvision_models as vision_models
+from workloads.torchvision_models import BLOCKS, ResNetOfWidth
 
 
 def count(model):

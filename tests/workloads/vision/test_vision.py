@@ -14,9 +14,9 @@ import torch
 from torchvision.models import get_model
 
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
+from workloads import torchvision_models as models
+from workloads import torchvision_models as vision_models
 from workloads.catalogue.catalogue import ENTRIES, reason_not_trainable
-from workloads.vision import models
-from workloads.vision import models as vision_models
 
 FAST = {
     "alexnet",

@@ -17,7 +17,7 @@ from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
 from runners.sweep.plan import METHODS, tasks
 from runners.workers import any_model as workers_batches
 from tests.support.made_up.made_up_cifar import IMAGES, made
-from workloads.vision import cifar
+from workloads import cifar
 
 ALL = 5 * IMAGES
 """Images of the made-up data set: twenty, each of one grey of its own."""

@@ -30,7 +30,7 @@ from tests.support.nets.small_steps import fake_trace, parts
 from tests.support.recordings.recorded_nets import cnn
 from tests.support.recordings.recordings import a_run
 from workloads.catalogue.base import Batch
-from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.step import OPTIMIZERS, TrainingStep
 
 pytestmark = pytest.mark.gpu
 

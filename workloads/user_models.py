@@ -27,9 +27,9 @@ from typing import Any
 
 import torch
 
+from workloads.building import building, draw, fault_text, positional, resized, split, takes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
-from workloads.training.building import building, draw, fault_text, positional, resized, split, takes
 
 BASE = "LightningModule"
 """The name of Lightning's class, in both of its packages."""

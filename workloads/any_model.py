@@ -15,10 +15,10 @@ import torch
 
 from results.errors import Unavailable
 from results.process import free_bytes
+from workloads.building import draw
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import entry, factory
 from workloads.catalogue.model_names import Shape, Spec, check, parse, parse_shapes
-from workloads.training.building import draw
 
 __all__ = ["check", "get"]
 
@@ -31,10 +31,10 @@ OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
 
 
 SOURCES = {
-    "timm": "workloads.sources.timm",
-    "hf": "workloads.sources.transformers",
-    "file": "workloads.sources.user_models",
-    "module": "workloads.sources.user_models",
+    "timm": "workloads.timm_models",
+    "hf": "workloads.transformers_models",
+    "file": "workloads.user_models",
+    "module": "workloads.user_models",
 }
 """Form of a name → the module whose `get` makes its workload, loaded when asked for."""
 

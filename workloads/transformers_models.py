@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from workloads.building import building, draw, positional, takes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
-from workloads.training.building import building, draw, positional, takes
 
 Feed = Callable[[int | None], Sequence[Shape]]
 """Length of a text, or None for the default → the inputs."""

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from workloads.building import building, draw
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, nearest, require
-from workloads.training.building import building, draw
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:

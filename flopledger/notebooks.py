@@ -1,6 +1,8 @@
-"""Installs the requirements of a notebook from the checkout of this file, and keeps the installed torch.
+"""Shared by the notebooks: an installer for their first cell, and sizes that tests can reduce.
 
-    %run -m flopledger.notebooks.install [requirements-counters.txt …]
+    %run -m flopledger.notebooks [requirements-counters.txt …]
+
+installs the requirements of a notebook from the checkout of this file, and keeps the installed torch.
 
 An installed wheel has brought what it needs; without a checkout's requirements this installs nothing and says so.
 Of a checkout requirements.txt comes first, then the files named. The versions of torch and torchvision that are
@@ -8,16 +10,21 @@ installed (Colab's own, built for its device) are held; if one of them is outsid
 supports, pip refuses, and so does this, with what pip says. Needs no restart: nothing that a kernel has imported is
 replaced. Commands that a notebook runs from then on write as into a log, 100 columns wide: its cells can show neither
 bars nor colours.
+
+Sizes of models are those of the text, or small ones if FLOPLEDGER_SMALL is set, as in tests. FLOPLEDGER_NOTEBOOK_OUT:
+the folder that takes what notebooks write; without it, results/runs of the checkout.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, TypeVar
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[1]
 HELD = ("torch", "torchvision")
 PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}  # rich wants both sizes
 
@@ -50,8 +57,8 @@ def main(files: list[str]) -> str:
         without = f"; installed from a wheel, without {', '.join(files)}" if files else "; installed from a wheel"
         return f"ready: {', '.join(held())}{without}"
     lines = held()
-    with tempfile.TemporaryDirectory() as folder:
-        constraints = Path(folder) / "constraints.txt"
+    with tempfile.TemporaryDirectory() as temporary:
+        constraints = Path(temporary) / "constraints.txt"
         constraints.write_text("".join(f"{line}\n" for line in lines))
         done = subprocess.run(command(files, constraints), capture_output=True, text=True)
     if done.returncode:
@@ -64,6 +71,37 @@ def _last(text: str) -> str:
     """The line in which pip says what went wrong."""
     lines = [line for line in text.splitlines() if line.startswith("ERROR")] or text.splitlines() or ["no reason given"]
     return lines[0]
+
+
+T = TypeVar("T")
+
+
+def choose(full: T, *, small: T) -> T:
+    """The first, or `small` where FLOPLEDGER_SMALL is set."""
+    return small if os.environ.get("FLOPLEDGER_SMALL") else full
+
+
+def folder(name: str) -> Path:
+    """A new folder for what a notebook writes; each run of the notebook has its own."""
+    base = Path(os.environ.get("FLOPLEDGER_NOTEBOOK_OUT", "results/runs"))
+    return base / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def on_cuda() -> bool:
+    """Whether there is a CUDA device."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def train_step(model: Any, optimizer: Any, batch: Any) -> None:
+    """One step on images and labels."""
+    from torch.nn.functional import cross_entropy
+
+    images, labels = batch
+    optimizer.zero_grad()
+    cross_entropy(model(images), labels).backward()
+    optimizer.step()
 
 
 if __name__ == "__main__":

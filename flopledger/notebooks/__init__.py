@@ -1,1 +1,0 @@
-"""Shared by the notebooks: an installer for their first cell, and sizes that tests can reduce."""
