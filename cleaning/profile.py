@@ -70,7 +70,7 @@ def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PR
     Raises Inconsistent for calls that form no forest.
     """
     nodes = forest(calls)
-    products = [found for node in nodes for found in _outermost(node)]
+    products = [product for node in nodes for product in _outermost(node)]
     owner = {(n.call.work, n.call.index): top.call.index for top in products for n in top.walk()}
     rows: list[CleanedOperation] = []
     once: list[CleaningLog] = []
@@ -117,9 +117,9 @@ def profile_counts(
     operations: those of this run's profile, all of one source. traced: its own trace, of one batch. An epoch is counted
     if the method was asked for: its full batches and the last one. outside: work → CleanedProfile.outside_time_ratio.
     """
-    asked = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
-    asked["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
-    works = [work for work in asked if asked[work] or work in run.profiled or work in run.unprofiled]
+    wanted = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
+    wanted["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
+    works = [work for work in wanted if wanted[work] or work in run.profiled or work in run.unprofiled]
     counted = {(work, phase): _count(run, operations, traced, work, phase) for work in works for phase, _ in PHASES}
     rows = {key: replace(row, outside_time_ratio=(outside or {}).get(row.work)) for key, row in counted.items()}
     if "epoch" in run.methods:
@@ -157,16 +157,16 @@ def _count(
 
 def _sums(rows: Sequence[CleanedOperation]) -> dict[str, Any]:
     """A total of each state, unknown if one product has no number in it, and beside it the sum of those that have."""
-    found: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     for state, at_least in AT_LEAST.items():
         numbers = [getattr(row, f"{state}_flop") for row in rows]
-        found[f"{state}_flop"] = whole_sum(numbers) if rows else None
-        found[at_least] = (known_sum(numbers) or 0) if rows else None
-    return found
+        sums[f"{state}_flop"] = whole_sum(numbers) if rows else None
+        sums[at_least] = (known_sum(numbers) or 0) if rows else None
+    return sums
 
 
 def _unknown_time(rows: Sequence[CleanedOperation]) -> float | None:
-    """Of the products' time the share of those without a count; None where one of theirs was not recorded."""
+    """The share of the products' time that those without a count took; None where one of them has no time."""
     lost = [row.time_s for row in rows if row.cleaned_flop is None]
     whole = sum(row.time_s or 0.0 for row in rows)
     if not lost:
@@ -382,7 +382,7 @@ def shapes_flop(node: CallNode) -> int:
     try:
         return product_flop(node.call)
     except Unavailable as fault:
-        inside = [found for child in node.children for found in _outermost(child)]
+        inside = [product for child in node.children for product in _outermost(child)]
         if not inside:
             raise
         try:
@@ -399,8 +399,8 @@ def _judged(node: CallNode, row: CleanedOperation) -> CleanedOperation:
     except Unavailable as fault:
         had = "nothing was counted" if row.deduplicated_flop is None else f"{row.deduplicated_flop} FLOP were recorded"
         return replace(row, cleaned_flop=None, verdict="unknown", reason=f"{had} and shapes give no count: {fault}")
-    found = row.found_flop or 0
-    verdict = "right" if found == flop else "under" if found < flop else "over"
+    recorded = row.found_flop or 0
+    verdict = "right" if recorded == flop else "under" if recorded < flop else "over"
     return replace(row, cleaned_flop=flop, verdict=verdict, reason=_why(row, flop))
 
 

@@ -323,8 +323,8 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
             passing(f"[{place + 1}/{len(wanted)}] " + ", ".join(getattr(recording, name) for name in SHOWN))
             probe = by_device[recording.device]
             version = probe.environment.get("torch") or ""
-            asked = replace(recording, device_name=probe.name, torch_version=version)
-            data = data.with_rows(_recorded(worker, asked, options, only=only and not data.recordings))
+            request = replace(recording, device_name=probe.name, torch_version=version)
+            data = data.with_rows(_recorded(worker, request, options, only=only and not data.recordings))
             if options.out is not None:
                 write_rows(data, options.out)
             worker.stop()  # so that the next one's memory is its own
@@ -338,7 +338,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
     return data, notes, interrupted
 
 
-def _recorded(worker: Any, asked: WorkloadRecording, options: Namespace, *, only: bool) -> Characterization:
+def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, only: bool) -> Characterization:
     """The rows of one recording; of one that failed its own row, which says why.
 
     Raises Mistake for one that cannot be, where it is the only workload.
@@ -346,9 +346,9 @@ def _recorded(worker: Any, asked: WorkloadRecording, options: Namespace, *, only
     from runners.workers.pool import ASKED_WRONGLY, WorkerFault
 
     start_s = time.monotonic()
-    alone = options.alone and asked.why == "mix"
+    alone = options.alone and request.why == "mix"
     answer: Characterization | WorkerFault = worker.call(
-        "runners.workers.step_tasks:record", asked, _hyper(asked.workload, options), options.steps, alone,
+        "runners.workers.step_tasks:record", request, _hyper(request.workload, options), options.steps, alone,
         timeout_s=options.timeout,
     )  # fmt: skip
     if not isinstance(answer, WorkerFault):
@@ -357,8 +357,8 @@ def _recorded(worker: Any, asked: WorkloadRecording, options: Namespace, *, only
     passing("")
     if only and answer.status in ASKED_WRONGLY:
         raise Mistake(answer.reason)
-    say(f"warning: {asked.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    return Characterization(recordings=(replace(asked, status=answer.status, reason=answer.reason),))
+    say(f"warning: {request.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
+    return Characterization(recordings=(replace(request, status=answer.status, reason=answer.reason),))
 
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:

@@ -173,8 +173,8 @@ def read(path: Path) -> dict[str, Setting]:
         if value is not None and not _fits(key, value):
             raise Mistake(f"{path}: {key}: expected {_wanted(key)}, got {json.dumps(value)}")
     known = {key: value for key, value in section.items() if value is not None}
-    kept = {"module_depth": int, "top_modules": int, "detailed": bool, "recompute_fwd_factor": float}
-    settings: dict[str, Setting] = {key: kind(known[key]) for key, kind in kept.items() if key in known}
+    kinds = {"module_depth": int, "top_modules": int, "detailed": bool, "recompute_fwd_factor": float}
+    settings: dict[str, Setting] = {key: kind(known[key]) for key, kind in kinds.items() if key in known}
     if known.get("output_file"):
         settings["output_file"] = Path(known["output_file"])
     return {**settings, **_steps(path, known)}

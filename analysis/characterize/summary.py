@@ -56,15 +56,15 @@ class Against:
 
 def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
     """The recordings that were made, for these reasons."""
-    return [each for each in data.recordings if each.status == "ok" and each.why in whys]
+    return [recording for recording in data.recordings if recording.status == "ok" and recording.why in whys]
 
 
 def mixes(data: Characterization) -> list[Mix]:
     """The mix of every recording that has one, labelled by what sets it apart."""
     recordings = ok(data, "mix")
     names = labels(recordings)
-    found = (mix(data, each, names[each.recording]) for each in recordings)
-    return [each for each in found if each is not None]
+    shares = (mix(data, recording, names[recording.recording]) for recording in recordings)
+    return [share for share in shares if share is not None]
 
 
 def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
@@ -73,9 +73,9 @@ def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
         return []
     mode = "training" if any(mix.recording.mode == "training" for mix in mixes) else "inference"
     device = mixes[0].recording.device
-    chosen = [each for each in mixes if (each.recording.mode, each.recording.device) == (mode, device)]
-    names = labels([each.recording for each in chosen])
-    return [replace(each, label=names[each.recording.recording]) for each in chosen]
+    chosen = [mix for mix in mixes if (mix.recording.mode, mix.recording.device) == (mode, device)]
+    names = labels([mix.recording for mix in chosen])
+    return [replace(mix, label=names[mix.recording.recording]) for mix in chosen]
 
 
 def linkage(mixes: Sequence[Mix]) -> list[Merge]:

@@ -35,9 +35,9 @@ def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[
     they name. Raises ValueError for an operation that does not say its storages.
     """
     room = {storage.id: storage.nbytes for storage in storages}
-    kept = {storage.id for storage in storages if storage.died_index is None}
+    outliving = {storage.id for storage in storages if storage.died_index is None}
     groups = group(operations, room)
-    moved = _group_bytes(operations, groups, room, kept)
+    moved = _group_bytes(operations, groups, room, outliving)
     return [(g, moved[g] if g == i else 0) if g is not None else (None, 0) for i, g in enumerate(groups)]
 
 
@@ -80,17 +80,17 @@ class _Groups:
     def add(self, position: int, operation: Operation) -> None:
         """Put one operation into a group, or begin one."""
         pieces = reads(operation)
-        made = [
+        sources = [
             (_held(size, self._room.get(storage)), self._maker[storage])
             for storage, _, size in pieces
             if storage in self._maker
         ]
-        needed = {self._of(maker) for _, maker in made}
+        needed = {self._of(maker) for _, maker in sources}
         for storage in operation.writes:  # who must have run before it is written again
             needed |= {self._of(reader) for reader in self._readers.get(storage, ())}
             needed |= {self._of(self._maker[storage])} if storage in self._maker else set()
         product = kind_of(operation.name) in PRODUCTS
-        group = None if product else self._host(operation.phase, made, needed)
+        group = None if product else self._host(operation.phase, sources, needed)
         if group is None:
             group = position
             self._phase[position], self._after[position] = operation.phase, -1
@@ -108,9 +108,9 @@ class _Groups:
         assert leader is not None
         return leader
 
-    def _host(self, phase: str, made: list[tuple[int, int]], needed: set[int]) -> int | None:
+    def _host(self, phase: str, sources: list[tuple[int, int]], needed: set[int]) -> int | None:
         """The group to join; groups that can run with it become part of it. None: there is none."""
-        here = [(size, maker) for size, maker in made if self._phase[self._of(maker)] == phase]
+        here = [(size, maker) for size, maker in sources if self._phase[self._of(maker)] == phase]
         if not here:
             return None
         host = self._of(max(here)[1])
@@ -142,29 +142,29 @@ def _held(size: int, room: int | None) -> int:
 
 
 def _group_bytes(
-    operations: Sequence[Operation], groups: Sequence[int | None], room: dict[int, int | None], kept: set[int]
+    operations: Sequence[Operation], groups: Sequence[int | None], room: dict[int, int | None], outliving: set[int]
 ) -> dict[int, int]:
     """Bytes that each group moves."""
     arriving: dict[tuple[int, int], Sizes] = defaultdict(dict)
     leaving: dict[tuple[int, int], Sizes] = defaultdict(dict)
     wanted: set[tuple[int | None, int]] = set()  # (group, storage) that another reads, or that the step leaves behind
     holder: dict[int, int] = {}  # storage → group that last wrote it
-    for operation, mine in zip(operations, groups, strict=True):
-        if mine is None:
+    for operation, group in zip(operations, groups, strict=True):
+        if group is None:
             continue
         for storage, form, size in reads(operation):
-            if (maker := holder.get(storage)) != mine:
-                arriving[mine, storage][form] = max(size, arriving[mine, storage].get(form, 0))  # parts overlap
+            if (maker := holder.get(storage)) != group:
+                arriving[group, storage][form] = max(size, arriving[group, storage].get(form, 0))  # parts overlap
                 wanted.add((maker, storage))
         for storage, form, size in writes(operation):
-            if (maker := holder.get(storage)) != mine and size < (room.get(storage) or size):
+            if (maker := holder.get(storage)) != group and size < (room.get(storage) or size):
                 wanted.add((maker, storage))  # the rest of it stays
-            leaving[mine, storage][form] = size
-            holder[storage] = mine
-    wanted |= {(maker, storage) for storage, maker in holder.items() if storage in kept}
+            leaving[group, storage][form] = size
+            holder[storage] = group
+    wanted |= {(maker, storage) for storage, maker in holder.items() if storage in outliving}
     moved: dict[int, int] = {g: 0 for g in groups if g is not None}
-    for (mine, storage), sizes in arriving.items():
-        moved[mine] += _held(sum(sizes.values()), room.get(storage))
+    for (group, storage), sizes in arriving.items():
+        moved[group] += _held(sum(sizes.values()), room.get(storage))
     for key, sizes in leaving.items():
         if key in wanted:
             moved[key[0]] += _held(sum(sizes.values()), room.get(key[1]))

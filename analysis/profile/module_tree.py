@@ -70,7 +70,7 @@ class ModuleNode:
 
     @property
     def model_flop(self) -> int:
-        """Of all but what is calculated again."""
+        """Model FLOP of all passes, without what is calculated again."""
         return self.forward_flop + self.backward_flop + self.optimizer_flop
 
     def unknowns(self, *passes: str) -> int:
@@ -102,7 +102,7 @@ class ModuleNode:
 
     @property
     def time_s(self) -> float | None:
-        """Of all its operations."""
+        """Seconds of all its operations; None where none was timed."""
         return _known_sum((self.forward_time_s, self.backward_time_s, self.optimizer_time_s))
 
     @property

@@ -43,7 +43,7 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
     for operation in operations:
         if operation.name not in ("aten.detach", "aten.detach_"):
             wanted[_pass(operation.phase)].append(operation)
-    found: dict[int, Frame] = {}
+    calls_of: dict[int, Frame] = {}
     spare: list[Frame] = []
     for name, rows in wanted.items():
         # Pass by pass: the backward pass runs on another thread, so that order by start holds within a pass alone.
@@ -51,16 +51,16 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
         calls = [frame for frame in frames if frame.index is not None and _pass(frame.phase) == name]
         outer, joined = _aligned(calls, names)
         joined |= _inside(calls, names, joined)
-        found |= {rows[row].index: frame for row, frame in joined.items()}
+        calls_of |= {rows[row].index: frame for row, frame in joined.items()}
         taken = {id(frame) for frame in joined.values()}
         spare += [frame for frame in outer if id(frame) not in taken]
-    return Alignment(found, tuple(spare))
+    return Alignment(calls_of, tuple(spare))
 
 
 def bare(name: str) -> str:
     """One name for both sides: "aten::add_" and "aten.add" are "aten.add"."""
-    found = name.replace("::", ".").rstrip("_")
-    return SAME.get(found, found)
+    plain = name.replace("::", ".").rstrip("_")
+    return SAME.get(plain, plain)
 
 
 def common(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
@@ -72,10 +72,10 @@ def common(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
             pairs, x, y = [*pairs, (x, y)], x + 1, y + 1
             continue
         is_last = max(len(left) - x, len(right) - y) <= MOST
-        found = _longest(left[x : x + MOST], right[y : y + MOST])
-        kept = found if is_last else [pair for pair in found if max(pair) < MOST // 2]
-        pairs += [(x + a, y + b) for a, b in kept]
-        ends = kept[-1] if kept else (MOST // 2, MOST // 2)
+        nearby = _longest(left[x : x + MOST], right[y : y + MOST])
+        certain = nearby if is_last else [pair for pair in nearby if max(pair) < MOST // 2]
+        pairs += [(x + a, y + b) for a, b in certain]
+        ends = certain[-1] if certain else (MOST // 2, MOST // 2)
         x, y = (len(left), len(right)) if is_last else (x + ends[0] + 1, y + ends[1] + 1)
     return pairs
 

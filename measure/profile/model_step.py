@@ -78,16 +78,16 @@ def naming_faults(model: torch.nn.Module) -> Iterator[None]:
 def _place(model: torch.nn.Module, trace: TracebackType | None) -> str:
     """Which module of the model ran when it was raised, and the sizes of what it got."""
     names = {id(module): path for path, module in model.named_modules()}
-    found: tuple[Any, Any, Any] | None = None
+    innermost: tuple[Any, Any, Any] | None = None
     while trace is not None:
         frame = trace.tb_frame
         module = frame.f_locals.get("self")
         if frame.f_code.co_name in _CALLS and id(module) in names:
-            found = (module, frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {}))
+            innermost = (module, frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {}))
         trace = trace.tb_next
-    if found is None:
+    if innermost is None:
         return "the step failed outside of the model's modules"
-    module, args, kwargs = found
+    module, args, kwargs = innermost
     path = names[id(module)]
     got = ", ".join(str(tuple(tensor.shape)) for tensor in tensors((args, kwargs))) or "no tensor"
     where = f"module {path} ({type(module).__name__})" if path else f"the model itself ({type(module).__name__})"
@@ -215,7 +215,7 @@ def _trace_copy(step: ModelStep, mode: FakeMode, steps_before: int) -> Trace:
 def _optimizer_of(
     optimizer: torch.optim.Optimizer | None, model: torch.nn.Module, copied: torch.nn.Module
 ) -> torch.optim.Optimizer | None:
-    """The same optimizer of the copied model, without any state yet."""
+    """An optimizer like it of the copied model, without any state yet."""
     if optimizer is None:
         return None
     instead = {id(old): new for old, new in zip(model.parameters(), copied.parameters(), strict=True)}

@@ -35,13 +35,13 @@ def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainC
     with evaluating(model), ModuleRanges(model):
         with _recording() as forward:
             outputs = model(*inputs)
-        found = [*_calls(forward, backward=False)]
+        calls = [*_calls(forward, backward=False)]
         total = summed(outputs)
         if total is not None:
             with _recording() as backward:
                 total.backward()
-            found += _calls(backward, backward=True)
-    return tuple(found)
+            calls += _calls(backward, backward=True)
+    return tuple(calls)
 
 
 def _recording() -> profile:

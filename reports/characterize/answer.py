@@ -83,7 +83,7 @@ def look(
 
 def shown_types(mix: Mix) -> int | None:
     """How many operation types make 90 % of the time in operations; None where none has any."""
-    shares = [each.share_ratio for each in mix.operations]
+    shares = [share.share_ratio for share in mix.operations]
     return types_for(shares) if any(shares) else None
 
 
@@ -135,16 +135,16 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
         "types.csv": csv_of(
             [
                 {
-                    **_identity(each),
-                    "type": one.name,
-                    "group": one.group,
-                    "share_ratio": one.share_ratio,
-                    "time_s": one.time_s,
-                    "calls": one.calls,
-                    "launches": one.launches,
+                    **_identity(row),
+                    "type": share.name,
+                    "group": share.group,
+                    "share_ratio": share.share_ratio,
+                    "time_s": share.time_s,
+                    "calls": share.calls,
+                    "launches": share.launches,
                 }
-                for each in seen.mixes
-                for one in each.types
+                for row in seen.mixes
+                for share in row.types
             ]
         ),
         "linkage.csv": csv_of([_merge(merge) for merge in seen.linkage]),
@@ -155,45 +155,45 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                     "workload": recording.workload,
                     "mode": recording.mode,
                     "device": recording.device,
-                    **vars(each),
-                    "verdict": each.verdict,
+                    **vars(row),
+                    "verdict": row.verdict,
                 }
-                for recording, each in seen.steadiness
+                for recording, row in seen.steadiness
             ]
         ),
-        "training_inference.csv": csv_of([vars(each) for each in seen.against]),
+        "training_inference.csv": csv_of([vars(row) for row in seen.against]),
         "parallelism.csv": csv_of(_parallel_rows(seen)),
         "group_costs.csv": csv_of(
             [
                 {
-                    **vars(each),
-                    "bytes": None if each.unsized_calls else each.bytes,
-                    "at_least_bytes": each.bytes,
-                    **{name: getattr(each, name) for name in derived},
-                    "utilization_ratio": each.utilization_ratio(seen.peaks),
+                    **vars(row),
+                    "bytes": None if row.unsized_calls else row.bytes,
+                    "at_least_bytes": row.bytes,
+                    **{name: getattr(row, name) for name in derived},
+                    "utilization_ratio": row.utilization_ratio(seen.peaks),
                 }
-                for each in seen.costs
+                for row in seen.costs
             ]
         ),
         "tails.csv": csv_of(
             [
                 {
                     "workload": mix.label,
-                    "calls": each.calls,
-                    "median_s": each.median_s,
-                    "longest_s": each.longest_s,
-                    "top_1_ratio": each.top_1_ratio,
-                    "top_10_ratio": each.top_10_ratio,
+                    "calls": row.calls,
+                    "median_s": row.median_s,
+                    "longest_s": row.longest_s,
+                    "top_1_ratio": row.top_1_ratio,
+                    "top_10_ratio": row.top_10_ratio,
                     "law": fit.law,
                     "parameters": dict(fit.parameters),
                     "aic": fit.aic,
                     "distance": fit.distance,
                 }
-                for mix, each in seen.tails
-                for fit in each.fits
+                for mix, row in seen.tails
+                for fit in row.fits
             ]
         ),
-        "reconstructed.csv": csv_of([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
+        "reconstructed.csv": csv_of([{**vars(row), "ratio": row.ratio} for row in seen.reconstructed]),
     }
 
 
@@ -202,17 +202,17 @@ def groups_csv(seen: CharacterizeAnswer) -> str:
     return csv_of(
         [
             {
-                **_identity(each),
+                **_identity(mix),
                 "group": group,
                 "share_ratio": share.ratio,
                 "low_ratio": share.low,
                 "high_ratio": share.high,
-                "unclassified_ratio": each.unclassified_ratio,
-                "step_time_s": each.step_s,
-                "profiled_step_time_s": each.profiled_s,
+                "unclassified_ratio": mix.unclassified_ratio,
+                "step_time_s": mix.step_s,
+                "profiled_step_time_s": mix.profiled_s,
             }
-            for each in seen.mixes
-            for group, share in each.groups.items()
+            for mix in seen.mixes
+            for group, share in mix.groups.items()
         ]
     )
 

@@ -62,7 +62,7 @@ def _types(seen: CharacterizeAnswer) -> Figure | None:
         values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, 0.90), cmap="YlGnBu", cbar=False, ax=axes,
         annot=100 * values, fmt=".0f", annot_kws={"fontsize": 6}, linewidths=1.2,
         xticklabels=[fitting(name, _LETTERS) for _, name in columns],
-        yticklabels=[fitting(each.label, _LETTERS) for each in mixes],
+        yticklabels=[fitting(mix.label, _LETTERS) for mix in mixes],
     )  # fmt: skip
     axes.tick_params(length=0, labelsize=6)
     axes.tick_params(axis="x", rotation=90)
@@ -158,14 +158,14 @@ def _steps(seen: CharacterizeAnswer) -> Figure | None:
         return None
     top = 2.0
     figure, drawn, spare = figure_panels.grid(len(shown), 4, 1.35)
-    for axes, (recording, each) in zip(drawn, shown, strict=True):
-        times = [step.time_s / each.median_s for step in steps_of(seen.data, recording.recording, PLAIN)]
+    for axes, (recording, series) in zip(drawn, shown, strict=True):
+        times = [step.time_s / series.median_s for step in steps_of(seen.data, recording.recording, PLAIN)]
         axes.plot(range(1, len(times) + 1), times, color="0.15", marker="o", markersize=2.6, linewidth=0.7)
-        if each.low_s is not None and each.high_s is not None:
-            ends = each.low_s / each.median_s, each.high_s / each.median_s
+        if series.low_s is not None and series.high_s is not None:
+            ends = series.low_s / series.median_s, series.high_s / series.median_s
             axes.axhspan(*ends, color="#0173b2", alpha=0.25, linewidth=0)
-        if each.trend_ratio is not None and len(times) > 1:
-            ends = (1 - each.trend_ratio / 2, 1 + each.trend_ratio / 2)
+        if series.trend_ratio is not None and len(times) > 1:
+            ends = (1 - series.trend_ratio / 2, 1 + series.trend_ratio / 2)
             axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
         top = max(top, 1.15 * max(times))
         for place, time in enumerate(times, 1):
@@ -180,8 +180,8 @@ def _steps(seen: CharacterizeAnswer) -> Figure | None:
                     bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.85},
                 )
         figure_panels.title(axes, recording.workload, len(shown))
-        p = "" if each.p_value is None else f", p {each.p_value:.2g}"
-        words = f"{recording.mode}, {si_time(each.median_s)}{p}"
+        p = "" if series.p_value is None else f", p {series.p_value:.2g}"
+        words = f"{recording.mode}, {si_time(series.median_s)}{p}"
         axes.annotate(
             words, (0, 1), (2, -2), xycoords="axes fraction", textcoords="offset points", va="top", fontsize=6
         )

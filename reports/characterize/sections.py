@@ -73,18 +73,18 @@ def _table(
 def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.mixes:
         return
-    fewest, most = (pick(each.steps for each in seen.mixes) for pick in (min, max))
+    fewest, most = (pick(mix.steps for mix in seen.mixes) for pick in (min, max))
     steps = str(most) if fewest == most else f"{fewest} to {most}"
     rows = [
         [
-            each.label,
-            DASH if each.step_s is None else si_time(each.step_s),
-            *(whole(each.groups[group].ratio) for group in GROUPS),
-            whole(each.unclassified_ratio) or "0",
-            DASH if (types := shown_types(each)) is None else str(types),
-            str(len(each.operations)),
+            mix.label,
+            DASH if mix.step_s is None else si_time(mix.step_s),
+            *(whole(mix.groups[group].ratio) for group in GROUPS),
+            whole(mix.unclassified_ratio) or "0",
+            DASH if (types := shown_types(mix)) is None else str(types),
+            str(len(mix.operations)),
         ]
-        for each in seen.mixes
+        for mix in seen.mixes
     ]
     title = f"Share of a step by group, per cent (median of {steps} profiled steps)"
     yield from _table(title, ["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"], rows)
@@ -92,10 +92,10 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     largest = [(mix.label, max(GROUPS, key=lambda group: mix.groups[group].ratio), mix) for mix in seen.mixes]
     shares = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
     yield f"Most of a step is spent: {', '.join(shares)}."
-    for each in seen.mixes:
-        if each.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
-            names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(each.unclassified.items())[:5])
-            yield f"warning: {each.label}: {percent(each.unclassified_ratio)} of the step is in no group: {names}"
+    for mix in seen.mixes:
+        if mix.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
+            names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(mix.unclassified.items())[:5])
+            yield f"warning: {mix.label}: {percent(mix.unclassified_ratio)} of the step is in no group: {names}"
 
 
 def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
@@ -138,16 +138,16 @@ def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
 def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
     level, trend = list[list[str]](), list[list[str]]()
     firsts = {step.recording: step.time_s for step in seen.data.steps if (step.part, step.step) == (WARM_UP, 0)}
-    for recording, each in seen.steadiness:
+    for recording, series in seen.steadiness:
         who, first_s = [recording.workload, recording.mode], firsts.get(recording.recording)
         first = DASH if first_s is None else si_time(first_s)
-        low, high = (None if end_s is None else end_s / each.median_s - 1 for end_s in (each.low_s, each.high_s))
-        spread = [DASH if each.spread_ratio is None else percent(each.spread_ratio)]
-        spread.append(in_range(each.spread_low, each.spread_high))
-        level.append([*who, str(each.n), first, si_time(each.median_s), in_range(low, high, "+"), *spread])
-        slope = DASH if each.trend_ratio is None else f"{100 * each.trend_ratio:+.0f} %"
-        p = DASH if each.p_value is None else f"{each.p_value:.2g}"
-        trend.append([*who, slope, in_range(each.trend_low, each.trend_high, "+"), p, each.verdict])
+        low, high = (None if end_s is None else end_s / series.median_s - 1 for end_s in (series.low_s, series.high_s))
+        spread = [DASH if series.spread_ratio is None else percent(series.spread_ratio)]
+        spread.append(in_range(series.spread_low, series.spread_high))
+        level.append([*who, str(series.n), first, si_time(series.median_s), in_range(low, high, "+"), *spread])
+        slope = DASH if series.trend_ratio is None else f"{100 * series.trend_ratio:+.0f} %"
+        p = DASH if series.p_value is None else f"{series.p_value:.2g}"
+        trend.append([*who, slope, in_range(series.trend_low, series.trend_high, "+"), p, series.verdict])
     heads = ["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %"]
     yield from _table("Steps one after another, without the profiler: level and spread", heads, level, (0, 1))
     heads = ["workload", "mode", "trend", "95 %", "p", "verdict"]
@@ -155,12 +155,12 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
-    ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
+    ways = list(dict.fromkeys((step.device, step.mode) for step in seen.against))
     if len(ways) < 2:
         return
     rows = []
-    for workload in dict.fromkeys(each.workload for each in seen.against):
-        steps = {(each.device, each.mode): each for each in seen.against if each.workload == workload}
+    for workload in dict.fromkeys(step.workload for step in seen.against):
+        steps = {(step.device, step.mode): step for step in seen.against if step.workload == workload}
         cells = [
             [si_time(steps[way].step_s), times(steps[way].ratio)] if way in steps else [DASH, DASH] for way in ways
         ]
@@ -170,15 +170,15 @@ def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
-    for each in seen.data.recordings:
-        if each.status != "ok":
-            words = STATUS_WORDS.get(each.status, each.status)
-            yield f"not recorded: {each.workload}, {each.mode}, {each.device}, for {each.why}: {words}: {each.reason}"
-    profiled = [each.profiled_s / each.step_s for each in seen.mixes if each.step_s]
+    for row in seen.data.recordings:
+        if row.status != "ok":
+            words = STATUS_WORDS.get(row.status, row.status)
+            yield f"not recorded: {row.workload}, {row.mode}, {row.device}, for {row.why}: {words}: {row.reason}"
+    profiled = [row.profiled_s / row.step_s for row in seen.mixes if row.step_s]
     if profiled and max(profiled) > 1.1:
         few, most = f"{min(profiled):.2f}", f"{max(profiled):.2f}"
         yield f"note: under the profiler steps took {few if few == most else f'{few} to {most}'} times as long"
-    torches = {(each.torch_version, each.device, each.device_name) for each in seen.data.recordings}
+    torches = {(row.torch_version, row.device, row.device_name) for row in seen.data.recordings}
     for version, device, name in sorted(torches):
         if version:
             yield f"note: recorded with PyTorch {version} on {device}{f' ({name})' if name else ''}"
@@ -200,19 +200,19 @@ def _serial(law: Amdahl) -> tuple[str, str]:
 
 
 def parallel(seen: CharacterizeAnswer) -> Iterator[Part]:
-    counts = sorted({count for each in seen.parallelism for count in each.times_s})
+    counts = sorted({count for scaling in seen.parallelism for count in scaling.times_s})
     rows: list[list[str]] = []
-    for _, mine in itertools.groupby(seen.parallelism, key=operator.attrgetter("workload")):
+    for _, scalings in itertools.groupby(seen.parallelism, key=operator.attrgetter("workload")):
         rows += [
             [
-                each.workload if each.name == "step" else "",
-                each.name,
-                each.group,
-                *(si_time(each.times_s[count]) if count in each.times_s else DASH for count in counts),
-                DASH if each.law is None else f"{each.law.speed_up:.2f}",
-                *([DASH, DASH] if each.law is None else _serial(each.law)),
+                scaling.workload if scaling.name == "step" else "",
+                scaling.name,
+                scaling.group,
+                *(si_time(scaling.times_s[count]) if count in scaling.times_s else DASH for count in counts),
+                DASH if scaling.law is None else f"{scaling.law.speed_up:.2f}",
+                *([DASH, DASH] if scaling.law is None else _serial(scaling.law)),
             ]
-            for each in itertools.islice(mine, MOST_TYPES + 1)
+            for scaling in itertools.islice(scalings, MOST_TYPES + 1)
         ]
     title = "Over threads: time a step, and the part that Amdahl's law leaves serial (of the time at one thread)"
     heads = ["workload", "type", "group", *(f"{count} thr." for count in counts), "speed-up", "serial", "95 %"]
@@ -224,11 +224,11 @@ def batches(seen: CharacterizeAnswer) -> Iterator[Part]:
         [
             recording.workload,
             str(recording.batch_size),
-            si_time(each.profiled_s),
-            si_time(each.profiled_s / recording.batch_size),
-            *(whole(each.groups[group].ratio) for group in GROUPS),
+            si_time(shares.profiled_s),
+            si_time(shares.profiled_s / recording.batch_size),
+            *(whole(shares.groups[group].ratio) for group in GROUPS),
         ]
-        for recording, each in seen.over_batch
+        for recording, shares in seen.over_batch
     ]
     title = "Over the batch: a step under the profiler, a sample of it, and the shares"
     return _table(title, ["workload", "batch", "step", "a sample", *GROUPS], rows)
@@ -238,22 +238,22 @@ def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
             "" if number else workload,
-            each.group or NO_GROUP,
-            str(each.calls),
-            f"≥ {si(each.at_least_flop, '')}" if each.flop is None else si(each.flop, ""),
-            f"{'≥ ' if each.unsized_calls else ''}{si(each.bytes, 'B')}",
-            DASH if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
-            at_least_time(each.time_s, each.at_least_time_s),
-            DASH if each.flop_per_s is None else si(each.flop_per_s, ""),
-            DASH if each.bytes_per_s is None else si(each.bytes_per_s, "B"),
+            cost.group or NO_GROUP,
+            str(cost.calls),
+            f"≥ {si(cost.at_least_flop, '')}" if cost.flop is None else si(cost.flop, ""),
+            f"{'≥ ' if cost.unsized_calls else ''}{si(cost.bytes, 'B')}",
+            DASH if cost.flop_per_byte is None else digits(cost.flop_per_byte, 2),
+            at_least_time(cost.time_s, cost.at_least_time_s),
+            DASH if cost.flop_per_s is None else si(cost.flop_per_s, ""),
+            DASH if cost.bytes_per_s is None else si(cost.bytes_per_s, "B"),
             *(
-                [DASH if (share := each.utilization_ratio(seen.peaks)) is None else percent(share)]
+                [DASH if (share := cost.utilization_ratio(seen.peaks)) is None else percent(share)]
                 if seen.peaks
                 else []
             ),
         ]
-        for workload, mine in itertools.groupby(seen.costs, key=operator.attrgetter("workload"))
-        for number, each in enumerate(mine)
+        for workload, group_rows in itertools.groupby(seen.costs, key=operator.attrgetter("workload"))
+        for number, cost in enumerate(group_rows)
     ]
     heads = ["workload", "group", "calls", "FLOP", "bytes", "FLOP/byte", "time", "FLOP/s", "bytes/s"]
     heads += ["of peak"] if seen.peaks else []
@@ -265,14 +265,14 @@ def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
             mix.label,
-            str(each.calls),
-            si_time(each.median_s),
-            si_time(each.longest_s),
-            percent(each.top_1_ratio),
-            percent(each.top_10_ratio),
-            *([each.fits[0].law, digits(each.fits[0].distance, 2)] if each.fits else [DASH, DASH]),
+            str(tail.calls),
+            si_time(tail.median_s),
+            si_time(tail.longest_s),
+            percent(tail.top_1_ratio),
+            percent(tail.top_10_ratio),
+            *([tail.fits[0].law, digits(tail.fits[0].distance, 2)] if tail.fits else [DASH, DASH]),
         ]
-        for mix, each in seen.tails
+        for mix, tail in seen.tails
     ]
     title = "Times of single calls in one step: how unequal, and the law that fits best of three"
     heads = ["workload", "calls", "median", "longest", "longest 1 %", "longest 10 %", "law", "distance"]
@@ -282,20 +282,20 @@ def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
 def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
-            each.workload,
-            each.mode,
-            each.group or NO_GROUP,
-            str(each.calls),
-            str(each.kinds),
-            at_least_time(each.alone_s, each.at_least_alone_s),
-            DASH if each.recorded_s is None else si_time(each.recorded_s),
-            times(each.ratio),
-            "" if each.step_ratio is None else times(each.step_ratio),
+            part.workload,
+            part.mode,
+            part.group or NO_GROUP,
+            str(part.calls),
+            str(part.kinds),
+            at_least_time(part.alone_s, part.at_least_alone_s),
+            DASH if part.recorded_s is None else si_time(part.recorded_s),
+            times(part.ratio),
+            "" if part.step_ratio is None else times(part.step_ratio),
         ]
-        for each in seen.reconstructed
+        for part in seen.reconstructed
     ]
     heads = ["workload", "mode", "group", "calls", "distinct", "alone", "in the step", "÷", "÷ whole step"]
     yield from _table("The step put together from its operations timed alone", heads, rows, (0, 1, 2))
-    if untimed := {each.workload: each.untimed for each in seen.reconstructed if each.group == "all" and each.untimed}:
+    if untimed := {part.workload: part.untimed for part in seen.reconstructed if part.group == "all" and part.untimed}:
         text = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
         yield f"note: calls that could not be run again, so that sums with them are at least so much: {text}"

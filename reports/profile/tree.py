@@ -99,19 +99,19 @@ def _group(pairs: Sequence[tuple[StepOperation, RoofPlace]]) -> OperationGroup:
     )
 
 
-def _operation_row(each: OperationGroup, step_s: float) -> list[Cell]:
-    taken_s = each.time_s
+def _operation_row(group: OperationGroup, step_s: float) -> list[Cell]:
+    taken_s = group.time_s
     return [
-        fitting(each.first.name.removeprefix("aten."), 30),
-        each.first.phase,
-        fitting(sizes(each.first.input_shapes), 36),
-        str(each.calls),
-        DASH if each.flop is None else si(each.flop, ""),
-        si(each.moved_bytes, "B"),
+        fitting(group.first.name.removeprefix("aten."), 30),
+        group.first.phase,
+        fitting(sizes(group.first.input_shapes), 36),
+        str(group.calls),
+        DASH if group.flop is None else si(group.flop, ""),
+        si(group.moved_bytes, "B"),
         time(taken_s),
         percent(taken_s / step_s) if taken_s is not None and step_s else DASH,
-        DASH if each.attained_ratio is None else digits(each.attained_ratio, 2),
-        Styled(each.bound or DASH, BOUND_COLOURS[each.bound]),
+        DASH if group.attained_ratio is None else digits(group.attained_ratio, 2),
+        Styled(group.bound or DASH, BOUND_COLOURS[group.bound]),
     ]
 
 
@@ -267,8 +267,8 @@ def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> 
             levels[node.depth].append(node)
     for level, modules in dict(sorted(levels.items())).items():
         for words, ranking in RANKED.items():
-            if found := ranked(modules, ranking, top):
-                yield level, words, ", ".join(f"{name} {written}" for name, written in found)
+            if largest := ranked(modules, ranking, top):
+                yield level, words, ", ".join(f"{name} {written}" for name, written in largest)
 
 
 def _time_of_pass(node: ModuleNode, root: ModuleNode, side: str) -> str:

@@ -67,36 +67,38 @@ def profile(options: Namespace, device: str) -> StepProfile:
     return replace(step_profile, batch_size=options.batch_size)  # which sizes of inputs do not say for every model
 
 
-def record(asked: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alone: bool = False) -> Characterization:
+def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alone: bool = False) -> Characterization:
     """The rows of one recording. hyper: sizes of the workload; alone: whether its operations are timed alone, too.
 
     Raises ValueError where the workload cannot be built or fails.
     """
-    device, policy = torch.device(asked.device), PRECISIONS[asked.precision]
-    if asked.threads is not None:
-        torch.set_num_threads(asked.threads)
-    if device.type != "cpu" or asked.precision != "fp32":
+    device, policy = torch.device(request.device), PRECISIONS[request.precision]
+    if request.threads is not None:
+        torch.set_num_threads(request.threads)
+    if device.type != "cpu" or request.precision != "fp32":
         apply_precision.supported(policy, device)
-    workload = get(asked.workload, **hyper)
-    step = _step(workload, asked.device, asked, "train" if asked.mode == "training" else "forward", asked.seed)
+    workload = get(request.workload, **hyper)
+    step = _step(workload, request.device, request, "train" if request.mode == "training" else "forward", request.seed)
     with apply_precision.session(policy, device), naming_faults(step.model):
-        trace = traced(step) if asked.why == "mix" else None
+        trace = traced(step) if request.why == "mix" else None
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        recorded = step_recording.record(step, asked.device, warm_up=2, plain=steps, profiled=steps, before=step.forget)
-        rows = type_rows(recorded.profile, asked.recording, cuda=device.type == "cuda")
-        costs = [] if trace is None else [*_costs(asked, recorded.profile, trace, step.model, _usual(rows.steps))]
-        times_alone = step_recording.time_operations(step, asked.device, asked.recording) if alone else []
+        recorded = step_recording.record(
+            step, request.device, warm_up=2, plain=steps, profiled=steps, before=step.forget
+        )
+        rows = type_rows(recorded.profile, request.recording, cuda=device.type == "cuda")
+        costs = [] if trace is None else [*_costs(request, recorded.profile, trace, step.model, _usual(rows.steps))]
+        times_alone = step_recording.time_operations(step, request.device, request.recording) if alone else []
     done = replace(
-        asked,
+        request,
         hyper=dict(workload.hyper),
         task=workload.task,
         parameters=sum(parameter.numel() for parameter in step.model.parameters()),
         peak_memory_bytes=_peak_bytes(device),
-        notes=asked.notes if trace is None else (*asked.notes, *trace.notes),
+        notes=request.notes if trace is None else (*request.notes, *trace.notes),
     )
     unprofiled = [
-        RecordedStep(recording=asked.recording, part=part, step=place, time_s=time_s)
+        RecordedStep(recording=request.recording, part=part, step=place, time_s=time_s)
         for part, times_s in ((WARM_UP, recorded.warm_up), (PLAIN, recorded.plain))
         for place, time_s in enumerate(times_s)
     ]
@@ -109,18 +111,18 @@ def record(asked: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alone
     )
 
 
-def _step(workload: Workload, device: str, asked: Any, mode: str, seed: int = 0) -> ModelStep:
-    """The step of a workload's model. asked: what has its batch size, layout, optimizer and precision."""
+def _step(workload: Workload, device: str, request: Any, mode: str, seed: int = 0) -> ModelStep:
+    """The step of a workload's model. request: what has its batch size, layout, optimizer and precision."""
     kind = torch.device(device)
-    model, batch = model_and_batch(workload, asked.batch_size, kind, asked.layout, seed)
+    model, batch = model_and_batch(workload, request.batch_size, kind, request.layout, seed)
     training = mode == "train"
     model.train(training)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    trains = training and parameters and asked.optimizer != NONE
-    optimizer = optimizer_of(asked.optimizer, workload, parameters) if trains else None
+    trains = training and parameters and request.optimizer != NONE
+    optimizer = optimizer_of(request.optimizer, workload, parameters) if trains else None
     inputs = batch.inputs[:1] if workload.task == "detection" and not training else batch.inputs
     loss = workload.loss if batch.target is not None else lambda output: workload.loss(output, None)
-    return ModelStep(model, inputs, {}, batch.target, loss, optimizer, mode, PRECISIONS[asked.precision], kind.type)
+    return ModelStep(model, inputs, {}, batch.target, loss, optimizer, mode, PRECISIONS[request.precision], kind.type)
 
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
@@ -132,11 +134,11 @@ def _usual(steps: Sequence[RecordedStep]) -> list[int]:
 
 
 def _costs(
-    asked: WorkloadRecording, recorded: Any, trace: Trace, model: torch.nn.Module, joined: Sequence[int]
+    request: WorkloadRecording, recorded: Any, trace: Trace, model: torch.nn.Module, joined: Sequence[int]
 ) -> Iterator[OperationCost]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
     described = StepProfile(
-        model=asked.workload, batch_size=asked.batch_size, device=asked.device, precision=asked.precision
+        model=request.workload, batch_size=request.batch_size, device=request.device, precision=request.precision
     )
     groups: dict[tuple[str, str, str, str, str], list[StepOperation]] = defaultdict(list)
     for row in table_of(recorded, trace, model, described, only=joined).operations:
@@ -144,7 +146,7 @@ def _costs(
     for (name, kind, phase, module, unit), rows in groups.items():
         times_s = [row.time_s for row in rows if row.time_s is not None]
         yield OperationCost(
-            recording=asked.recording,
+            recording=request.recording,
             name=name,
             kind=kind,
             phase=phase,
