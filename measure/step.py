@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,36 +92,27 @@ def register(operation: str, formula: Formula | int, *, kind: str = "matmul") ->
     if not callable(formula) and not (isinstance(formula, int) and formula >= 0):
         raise ValueError(f"expected a function of sizes or a number of FLOP from 0 as formula, got {formula!r}")
     known = registry.rule_of(name)
-    if known is not None and not isinstance(known.reader, _Reader):
+    if known is not None and getattr(known.reader, "func", None) is not _formula_cost:
         raise ValueError(f"expected an operation without a rule, got {operation!r}, which is a {known.kind} here")
-    registry.add_rule(name, registry.Rule(kind, "counted", _Reader(operation, formula, kind in registry.PRODUCTS)))
+    reader = partial(_formula_cost, formula, operation, kind in registry.PRODUCTS)
+    registry.add_rule(name, registry.Rule(kind, "counted", reader))
     schemas.clear_cache()
 
 
-class _Reader:
-    """The cost of one call by a user's formula."""
-
-    def __init__(self, operation: str, formula: Formula | int, is_product: bool) -> None:
-        self._operation = operation
-        self._formula = formula
-        self._is_product = is_product
-
-    def __call__(self, operation: Operation) -> Cost:
-        flop = self._flop(operation)
-        return Cost(model_flop=flop) if self._is_product else Cost(other_flop=flop)
-
-    def _flop(self, operation: Operation) -> Any:
-        if not callable(self._formula):
-            return self._formula
+def _formula_cost(formula: Formula | int, name: str, is_product: bool, operation: Operation) -> Cost:
+    """The cost of one call of an operation of this name by a user's formula."""
+    flop = formula
+    if callable(formula):
         outputs = list(operation.output_shapes)
         named = {"out": outputs[0] if len(outputs) == 1 else outputs}
-        if "stored" in inspect.signature(self._formula).parameters:
+        if "stored" in inspect.signature(formula).parameters:
             named["stored"] = operation.attributes.get(STORED, {})
         try:
-            return self._formula(*operation.input_shapes, **named)
+            flop = formula(*operation.input_shapes, **named)
         except Exception as fault:
             sizes = ", ".join(map(str, operation.input_shapes))
-            raise ValueError(f"the formula of {self._operation} failed for inputs of {sizes}: {fault}") from fault
+            raise ValueError(f"the formula of {name} failed for inputs of {sizes}: {fault}") from fault
+    return Cost(model_flop=flop) if is_product else Cost(other_flop=flop)
 
 
 def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_s: float = 20.0) -> list[Ceiling]:

@@ -116,43 +116,28 @@ class KeptPairs:
         return flop - flop // self.dense * kept
 
 
-class AttentionSum:
-    """Adds up what conventions leave out of the calls of a step, into an `AttentionFlop`."""
-
-    def __init__(self) -> None:
-        self._less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
-        self._reasons: dict[str, str] = {}
-        self._calls = 0
-
-    def add(self, phase: str, pairs: KeptPairs, flop: int) -> None:
-        """A call, or a gradient of one, of so much dense FLOP."""
-        self._calls += 1
-        for convention, found in self._less.items():
-            less = pairs.less(convention, flop)
-            if less is None:
-                self._reasons.setdefault(convention, NO_TILES if convention == "hardware" else pairs.why)
-            else:
-                found[phase] = found.get(phase, 0) + less
-
-    def total(self) -> AttentionFlop:
-        """The sums; None for a convention that one of the calls does not have."""
-        reasons = self._reasons if self._calls else {"hardware": NO_TILES}
-        known = {name: less if name not in reasons else None for name, less in self._less.items()}
-        return AttentionFlop(known["causal"], known["mask_exact"], self._calls, reasons, known["hardware"])
-
-
 def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
-    """Of a step's operations. rules: path of a module → the rule of the masks that it makes (`attention_pairs.py`), for
-    a table whose calls do not say it."""
-    rules, found = rules or {}, AttentionSum()
-    for operation in operations:
-        if not may_have_mask(operation):
+    """Of a step's operations; None for a convention that one of the calls does not have. rules: path of a module → the
+    rule of the masks that it makes (`attention_pairs.py`), for a table whose calls do not say it."""
+    less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
+    reasons: dict[str, str] = {}
+    calls = 0
+    for operation in filter(may_have_mask, operations):
+        pairs = kept_pairs(operation, (rules or {}).get(operation.module, ""))
+        if pairs is None:
             continue
-        pairs = kept_pairs(operation, rules.get(operation.module, ""))
-        if pairs is not None:
-            phase = "forward" if operation.phase == "loss" else operation.phase
-            found.add(phase, pairs, model_flop(operation))
-    return found.total()
+        calls += 1
+        phase, flop = "forward" if operation.phase == "loss" else operation.phase, model_flop(operation)
+        for name, by_phase in less.items():
+            left_out = pairs.less(name, flop)
+            if left_out is None:
+                reasons.setdefault(name, NO_TILES if name == "hardware" else pairs.why)
+            else:
+                by_phase[phase] = by_phase.get(phase, 0) + left_out
+    if not calls:
+        reasons["hardware"] = NO_TILES
+    known = {name: by_phase for name, by_phase in less.items() if name not in reasons}
+    return AttentionFlop(known.get("causal"), known.get("mask_exact"), calls, reasons, known.get("hardware"))
 
 
 def may_have_mask(operation: Operation) -> bool:

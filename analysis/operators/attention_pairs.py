@@ -97,18 +97,22 @@ def window_pairs(queries: int, keys: int, window: int, shift: int = 0) -> int:
     return _up_to(queries, keys, shift) - _up_to(queries, keys, shift - window)
 
 
-def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:
+def tile_pairs(queries: int, keys: int, tile: Tile, shift: int = 0, padded: bool = False) -> int:
     """Pairs in the tiles that hold a pair of the causal mask: what a kernel computes that leaves out whole tiles alone.
 
-    tile: queries and keys of one; those at the edges are smaller. A kernel that pads them computes more.
+    padded: whether tiles at the edges are as large as the others; else they are smaller.
+
+    >>> tile_pairs(3, 3, (2, 2), padded=True)  # two tiles of the lower rows and one of the upper, of four pairs each
+    12
     """
     rows, columns = tile
-    found = 0
+    pairs = 0
     for first in range(0, queries, rows):
         last = min(first + rows, queries)
         reach = min(max(last + shift, 0), keys)  # keys that the tile's last query attends to
-        found += (last - first) * min(-(-reach // columns) * columns, keys)
-    return found
+        width = -(-reach // columns) * columns
+        pairs += rows * width if padded else (last - first) * min(width, keys)
+    return pairs
 
 
 def cpu_tile(queries: int) -> Tile:
@@ -144,20 +148,6 @@ def flash_tile(head: int, capability: tuple[int, int], *, dropout: bool = False,
     return _FORWARD_CAUSAL_8X.get(size, _FORWARD[size]) if small else _FORWARD[size]
 
 
-def whole_tile_pairs(queries: int, keys: int, tile: Tile, shift: int = 0) -> int:
-    """Pairs in the tiles that hold one of the causal mask, tiles at the edges counted as large as the others.
-
-    >>> whole_tile_pairs(3, 3, (2, 2))  # two tiles of the lower rows and one of the upper, of four pairs each
-    12
-    """
-    rows, columns = tile
-    found = 0
-    for first in range(0, queries, rows):
-        reach = min(max(min(first + rows, queries) + shift, 0), keys)
-        found += -(-reach // columns)
-    return found * rows * columns
-
-
 def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
     """Pairs of one head's queries and keys that the kernel of this call computes; None: its tiles are not known."""
     name = operation.name.removesuffix(BACKWARD)
@@ -171,7 +161,7 @@ def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
     head, (major, minor) = shape(operation, "query")[-1], operation.attributes[CAPABILITY]
     dropout, backward = bool(attribute(operation, "dropout_p", 0.0)), operation.name.endswith(BACKWARD)
     tile = flash_tile(head, (major, minor), dropout=dropout, backward=backward)
-    return None if tile is None else whole_tile_pairs(queries, keys, tile)
+    return None if tile is None else tile_pairs(queries, keys, tile, padded=True)
 
 
 def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:

@@ -7,7 +7,7 @@ are numbers, by `analysis/profile/fusion.py`; here products stay as they are, an
 that a compiler does it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from analysis.operators.cost import Cost, Size, needed
@@ -23,14 +23,10 @@ POINTWISE = frozenset(("elementwise", "activation", "copy"))
 Chain = tuple[int, ...]
 
 
-def _recorded_cost(operation: Operation) -> Cost:
-    """What the operations of a chain were counted as when it was made."""
-    return Cost(other_flop=needed(operation, "other_flop"))
-
-
 def with_fused(rules: Rules = TABLE) -> Rules:
     """A table that understands fused chains, too."""
-    return {**rules, FUSED: Rule("elementwise", "counted", _recorded_cost)}
+    counted = Rule("elementwise", "counted", lambda operation: Cost(other_flop=needed(operation, "other_flop")))
+    return {**rules, FUSED: counted}
 
 
 def understand_fused() -> None:
@@ -136,7 +132,7 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
         input_dtypes=tuple(form[1] for _, form in arriving),
         output_shapes=tuple(form[0] for _, form in leaving),
         output_dtypes=tuple(form[1] for _, form in leaving),
-        attributes={"other_flop": _flop(members, rules), "of": [member.name for member in members]},
+        attributes={"other_flop": total(members, rules).all_flop, "of": [member.name for member in members]},
         reads=tuple(storage for storage, _ in arriving),
         writes=tuple(storage for storage, _ in leaving),
     )
@@ -146,10 +142,6 @@ def _unique_pieces(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tu
     """(storage, form) of what is moved: a tensor once, and nothing more of a storage that is moved whole."""
     whole = {storage: form for storage, form, size in pieces if storage in room and size == room[storage]}
     return list(dict.fromkeys((storage, whole.get(storage, form)) for storage, form, _ in pieces))
-
-
-def _flop(members: Iterable[Operation], rules: Rules) -> Size:
-    return total(members, rules).all_flop
 
 
 def _wanted(table: StepTable, chain: Chain) -> set[int]:

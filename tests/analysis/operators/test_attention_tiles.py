@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from analysis.operators.attention_conventions import AttentionSum, kept_pairs
+from analysis.operators.attention_conventions import attention_flop, kept_pairs
 from analysis.operators.attention_pairs import (
     CAPABILITY,
     FLASH,
@@ -21,7 +21,6 @@ from analysis.operators.attention_pairs import (
     flash_tile,
     pairs_of,
     tile_pairs,
-    whole_tile_pairs,
     window_pairs,
 )
 from measure.model.attention_masks import Masks
@@ -69,7 +68,7 @@ def test_whole_tiles_are_those_that_hold_a_kept_pair(length: int, rows: int, col
         for left in range(0, length, columns):
             queries, keys = range(top, min(top + rows, length)), range(left, min(left + columns, length))
             tiles += any(key <= query for query in queries for key in keys)
-    assert whole_tile_pairs(length, length, (rows, columns)) == tiles * rows * columns
+    assert tile_pairs(length, length, (rows, columns), padded=True) == tiles * rows * columns
 
 
 def flash(head: int, *, backward: bool = False, causal: bool = True, **more: object) -> Operation:
@@ -92,10 +91,9 @@ def test_flash_attention_by_device() -> None:
         area = 64 * 64 if capability == [8, 9] else 128 * 64
         assert kept_pairs(call).hardware == tiles * area
     for unknown in (flash(128), flash(128, **{CAPABILITY: [10, 0]}), flash(144, **{CAPABILITY: [9, 0]})):
-        summed = AttentionSum()
-        summed.add("forward", kept_pairs(unknown), 1000)
-        assert summed.total().hardware is None
-        assert "FlashAttention 2" in summed.total().reasons["hardware"]
+        summed = attention_flop([unknown])
+        assert summed.hardware is None
+        assert "FlashAttention 2" in summed.reasons["hardware"]
     decoding = replace(flash(128, **{CAPABILITY: [9, 0]}), input_shapes=((1, 2, 1, 128), *((1, 2, 300, 128),) * 2))
     assert kept_pairs(decoding).hardware is None, "keys may be split among blocks"
 
