@@ -400,7 +400,7 @@ def _compare(options: Namespace) -> int:
         code = 0
         show_rows(
             options.format,
-            lambda width, colour: cells.to_text(rows, a.path, b.path, across, width, colour),
+            lambda width, colour: cells.comparison_text(rows, a.path, b.path, across, width, colour),
             rows,
             Comparison,
         )

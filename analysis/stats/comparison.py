@@ -156,11 +156,12 @@ def relative_difference(
 
 def _tested(ratio: float, error: float, degrees: float, margin_ratio: float, basis: str) -> Difference:
     centre, margin = math.log(ratio), math.log1p(margin_ratio)
+    distance, least = abs(centre), margin if basis == BLOCKS else 0.0  # without a margin the usual two-sided test
     return Difference(
         ratio=ratio,
         error_ratio=error,
         degrees=degrees,
-        p_different=_p_beyond(centre, margin if basis == BLOCKS else 0.0, error, degrees),
+        p_different=min(1.0, _upper(distance - least, error, degrees) + _upper(distance + least, error, degrees)),
         p_same=max(_upper(margin - centre, error, degrees), _upper(margin + centre, error, degrees)),
         basis=basis,
     )
@@ -212,13 +213,6 @@ def _of_process(summary: Summary) -> Mean:
     if summary.half_width_ratio is None or degrees <= 0:
         return Mean(summary.mean, None, 0.0)
     return Mean(summary.mean, summary.half_width_ratio / t_quantile(degrees), degrees)
-
-
-def _p_beyond(centre: float, margin: float, error: float, degrees: float) -> float:
-    """p of the hypothesis that the true distance from 0 is no more than the margin; without margin the usual two-sided
-    one."""
-    distance = abs(centre)
-    return min(1.0, _upper(distance - margin, error, degrees) + _upper(distance + margin, error, degrees))
 
 
 def _upper(distance: float, error: float, degrees: float) -> float:

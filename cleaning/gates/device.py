@@ -8,8 +8,8 @@ from analysis.devices.peaks import is_stand_in
 from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
 from analysis.utilization.utilization import limits_seen
 from cleaning.gates.evidence import RUN, Evidence, Finding, faultless, finding
-from cleaning.self_test import SELF_TEST_FILE, SelfTest, faults
-from results.records.cell import Run, Sitting, Telemetry
+from cleaning.self_test import SELF_TEST_FILE, faults
+from results.records.cell import Run, Telemetry
 from results.store.layout import key_of
 
 SHARED = "shared_device"
@@ -49,20 +49,19 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
     test = evidence.self_test
     if not homes or test is None:
         return
-    words = [test] if isinstance(test, str) else [*faults(test), *_elsewhere(test, homes)]
+    if isinstance(test, str):
+        words = [test]
+    else:
+        own = {"device": test.device, "driver": test.driver, "torch": test.torch_version}
+        own["harness_version"] = test.harness_version
+        runs = [
+            (each.device_name, each.driver, each.torch_version, each.environment.get("harness_version"))
+            for each in homes
+        ]
+        pairs = zip(own.items(), zip(*runs, strict=True), strict=True)
+        elsewhere = [f"of {name} {text!r}, the run of {of[0]!r}" for (name, text), of in pairs if text not in of]
+        words = [*faults(test), *elsewhere]
     yield finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words)}")
-
-
-def _elsewhere(test: SelfTest, homes: list[Sitting]) -> Iterator[str]:
-    """Where the test was made on another device, or by another driver, torch or version of this program."""
-    for name, tested, own in (
-        ("device", test.device, [each.device_name for each in homes]),
-        ("driver", test.driver, [each.driver for each in homes]),
-        ("torch", test.torch_version, [each.torch_version for each in homes]),
-        ("harness_version", test.harness_version, [each.environment.get("harness_version") for each in homes]),
-    ):
-        if tested not in own:
-            yield f"of {name} {tested!r}, the run of {own[0]!r}"
 
 
 def precision(evidence: Evidence) -> Iterator[Finding]:

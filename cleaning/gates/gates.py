@@ -195,18 +195,14 @@ def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
     verdicts = []
     for gate in gates:
         out = set[str]().union(*(failed.get(name, set()) for name in gate.after))
-        verdict = replace(_verdict(gate, _findings_of(gate, evidence.without(out)), len(out)), needed=kind in gate.on)
+        try:
+            findings = list(gate.check(evidence.without(out)))
+        except FAULTS as fault:  # of rows that the gate stumbles over
+            findings = [Finding(RUN, False, f"cannot be asked: {type(fault).__name__}: {fault}")]
+        verdict = replace(_verdict(gate, findings, len(out)), needed=kind in gate.on)
         failed[gate.name] = set(verdict.cell_ids) if verdict.verdict == FAIL else set()
         verdicts.append(verdict)
     return verdicts
-
-
-def _findings_of(gate: Gate, evidence: Evidence) -> list[Finding]:
-    """What a gate finds; of rows that it stumbles over, that it did."""
-    try:
-        return list(gate.check(evidence))
-    except FAULTS as fault:
-        return [Finding(RUN, False, f"cannot be asked: {type(fault).__name__}: {fault}")]
 
 
 def _verdict(gate: Gate, found: list[Finding], left_out: int) -> Verdict:

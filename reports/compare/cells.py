@@ -3,7 +3,7 @@
 Cells are matched by what decides a step (`analysis/stats/comparison.py`), not by their ids, which also know what else
 was asked of them. What may differ is named by the caller; anything else that does is refused by name. Pure.
 
-`to_text` is the comparison as a table that a person reads: as wide as its terminal, what can be said first.
+`comparison_text` is the comparison as a table that a person reads: as wide as its terminal, what can be said first.
 """
 
 import math
@@ -34,7 +34,7 @@ from reports.shared.numbers import DASH, digits, listed, percent, si_time
 from results.errors import Unavailable
 from results.records.answers import ALONE, FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
 from results.records.cell import Run, Sample, Sitting
-from results.records.rows import MEASURED
+from results.records.rows import MEASURED, to_text
 from results.store.layout import key_of
 from results.store.manifest import driver_branch
 from results.store.reading import RunData
@@ -176,7 +176,7 @@ def _nearest(mine: Mapping[Key, Group], others: Mapping[Key, Group]) -> str:
 
 def _row(a: Group, b: Group, pooled: tuple[float, int], margin_ratio: float | None) -> Comparison:
     """One matched cell, with its p-values by itself. pooled: `scatter` of all of them."""
-    blank = _blank(b, UNKNOWN, a)
+    blank = replace(_blank(b, UNKNOWN), cells_a=a.cells, cells_b=b.cells)
     lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
     if lacking:
         return replace(blank, reason=f"no time in {' and '.join(lacking)}")
@@ -225,21 +225,13 @@ def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
 def _unmatched(group: Group, where: str) -> Comparison:
     status = ", ".join(dict.fromkeys(run.status for run in group.runs))
     row = replace(_blank(group, where), reason=f"{NO_COUNTERPART}{status}")
-    return replace(row, cells_a=row.cells_b, cells_b=()) if where == ONLY_A else row
+    return replace(row, cells_a=group.cells) if where == ONLY_A else replace(row, cells_b=group.cells)
 
 
-def _blank(group: Group, verdict: str, other: Group | None = None) -> Comparison:
+def _blank(group: Group, verdict: str) -> Comparison:
     run = group.runs[0]
-    return Comparison(
-        model=run.model,
-        batch_size=run.batch_size,
-        precision=run.precision,
-        device=run.device,
-        variant=variant(run),
-        verdict=verdict,
-        cells_a=other.cells if other is not None else (),
-        cells_b=group.cells,
-    )
+    of_cell = {name: getattr(run, name) for name in ("model", "batch_size", "precision", "device")}
+    return Comparison(**of_cell, variant=variant(run), verdict=verdict)
 
 
 def _machines(data: RunData) -> dict[str, set[str]]:
@@ -249,13 +241,9 @@ def _machines(data: RunData) -> dict[str, set[str]]:
         "device_name": {sitting.device_name for sitting in sittings},
         "driver_branch": {driver_branch(sitting.driver) for sitting in sittings},
         "torch_version": {sitting.torch_version for sitting in sittings},
-        "torch_threads": {_text(sitting.environment.get("torch_threads")) for sitting in sittings},
-        "power_limit_w": {_text(sitting.preflight.get("power_limit_w")) for sitting in sittings},
+        "torch_threads": {to_text(sitting.environment.get("torch_threads")) for sitting in sittings},
+        "power_limit_w": {to_text(sitting.preflight.get("power_limit_w")) for sitting in sittings},
     }
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
 
 
 def _listed(values: Collection[str]) -> str:
@@ -286,7 +274,7 @@ _BASES = {
 }
 
 
-def to_text(
+def comparison_text(
     rows: Sequence[Comparison],
     a: str,
     b: str,

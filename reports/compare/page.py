@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from analysis.stats.comparison import SESSIONS
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style
-from reports.shared.html import Block, PageVerdict, Part, Section, document, picture
-from reports.shared.html_tables import Table, natural, span
+from reports.shared.html import Block, PageVerdict, Part, Section, Table, document, natural, picture, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text

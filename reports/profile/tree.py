@@ -21,8 +21,7 @@ from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile.data import conservation_lines, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
-from reports.shared.html import PageVerdict, Section, document
-from reports.shared.html_tables import Branch, Table, TableCell, page_table
+from reports.shared.html import Branch, PageVerdict, Section, Table, TableCell, document, page_table
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si
 from results.records.answers import Machine, StepOperation, StepProfile

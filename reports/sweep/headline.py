@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from cleaning.reconcile.variants import Built, View
-from reports.shared.html_tables import span
+from reports.shared.html import span
 from reports.shared.numbers import (
     OF_WHAT,
     STATUS_WORDS,

@@ -12,8 +12,21 @@ from typing import TYPE_CHECKING
 
 from analysis.utilization.numerators import PROFILER
 from cleaning.reconcile.variants import Built, View, devices_sentence
-from reports.shared.html import MOST_ROWS, Block, PageVerdict, Part, Section, document, picture
-from reports.shared.html_tables import Cells, Names, Table, grouped, in_order, page_table
+from reports.shared.html import (
+    MOST_ROWS,
+    Block,
+    Cells,
+    Names,
+    PageVerdict,
+    Part,
+    Section,
+    Table,
+    document,
+    grouped,
+    in_order,
+    page_table,
+    picture,
+)
 from reports.shared.layout import Styled
 from reports.shared.numbers import (
     DASH,

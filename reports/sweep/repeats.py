@@ -16,7 +16,7 @@ from typing import Any
 
 from analysis.utilization import windows
 from cleaning.reconcile.variants import Variant, View
-from reports.shared.html_tables import Table, page_table
+from reports.shared.html import Table, page_table
 from reports.shared.layout import Column, Part, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant, source_name
 from results.records.answers import ParallelStep, Utilization
@@ -201,10 +201,6 @@ def parallel_parts(steps: Sequence[ParallelStep], views: Sequence[View]) -> list
     if not shown:
         return []
     lines = [line for step in shown for line in (pipeline_line(step), late_line(step)) if line]
-    return [strong(RANKS_HEADING), "", _ranks_table(shown), "", *lines]
-
-
-def _ranks_table(steps: Sequence[ParallelStep]) -> TextTable:
     columns = (
         Column("model", right=False, wraps=True, least=14),
         Column("batch", right=True),
@@ -217,20 +213,15 @@ def _ranks_table(steps: Sequence[ParallelStep]) -> TextTable:
         Column("strong", right=True, rank=1),
         Column("weak", right=True, rank=1),
     )
-    return TextTable(columns, [_rank_cells(step) for step in steps])
-
-
-def _rank_cells(step: ParallelStep) -> list[str]:
-    shares = (step.compute_ratio, step.exposed_ratio, step.overlapped_ratio, step.imbalance_ratio)
-    return [
-        step.model,
-        str(step.batch_size),
-        step.parallel,
-        DASH if step.time_s is None else digits(step.time_s * 1e3),
-        *(DASH if share is None else percent(share) for share in shares),
-        _scaling(step.strong_ratio, step.strong_low_ratio, step.strong_high_ratio),
-        _scaling(step.weak_ratio, step.weak_low_ratio, step.weak_high_ratio),
-    ]
+    cells = []
+    for step in shown:
+        time_ms = DASH if step.time_s is None else digits(step.time_s * 1e3)
+        shares = (step.compute_ratio, step.exposed_ratio, step.overlapped_ratio, step.imbalance_ratio)
+        strong_text = _scaling(step.strong_ratio, step.strong_low_ratio, step.strong_high_ratio)
+        weak_text = _scaling(step.weak_ratio, step.weak_low_ratio, step.weak_high_ratio)
+        texts = [DASH if share is None else percent(share) for share in shares]
+        cells.append([step.model, str(step.batch_size), step.parallel, time_ms, *texts, strong_text, weak_text])
+    return [strong(RANKS_HEADING), "", TextTable(columns, cells), "", *lines]
 
 
 def _scaling(ratio: float | None, low: float | None, high: float | None) -> str:
@@ -243,12 +234,9 @@ def pipeline_line(step: ParallelStep) -> str:
     """What a pipeline's stages wait by their schedule, and what they compute; "" for a step without a pipeline."""
     if step.bubble_ratio is None:
         return ""
-    name = f"{step.model} b{step.batch_size} {step.parallel}"
-    seen = (
-        ""
-        if step.compute_ratio is None
-        else f"; {percent(1 - step.compute_ratio)} of a recorded step passed without computing"
-    )
+    name, seen = f"{step.model} b{step.batch_size} {step.parallel}", ""
+    if step.compute_ratio is not None:
+        seen = f"; {percent(1 - step.compute_ratio)} of a recorded step passed without computing"
     return f"{name}: the schedule leaves a stage {percent(step.bubble_ratio)} of a step without work{seen}"
 
 

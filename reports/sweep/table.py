@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from cleaning.reconcile.variants import RECORDED_METHODS, Built, View, devices_sentence
-from reports.shared.html_tables import span
+from reports.shared.html import span
 from reports.shared.layout import WIDTH, Column, Hanging, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import (
     DASH,
@@ -160,7 +160,9 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
     shared, rows = shared_variant(views), []
     for view in views:
         below = own_lines(view, shared)
-        used = [_used(view, method) for method in asked]
+        over = view.methods_denominator
+        fractions = [view.fraction(method, over) if over else None for method in asked]
+        used = [DASH if row is None else percent(row.utilization_ratio or 0.0) for row in fractions]
         rows.append([*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ())])
     return TextTable(columns, rows)
 
@@ -169,12 +171,6 @@ def _start_columns() -> list[Column]:
     """Columns of the model's name, the batch and the precision."""
     name = Column("model", right=False, wraps=True, least=_NAME_LETTERS)
     return [name, Column("batch", right=True), Column("precision", right=False, rank=2)]
-
-
-def _used(view: View, method: str) -> str:
-    """A cell's utilization by one method."""
-    row = view.methods_denominator and view.fraction(method, view.methods_denominator)
-    return percent(row.utilization_ratio) if row and row.utilization_ratio is not None else DASH
 
 
 def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:

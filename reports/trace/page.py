@@ -8,8 +8,7 @@ on; the page's policy admits the script that sorts tables, and without it everyt
 from pathlib import Path
 
 from analysis.devices.peaks import Device
-from reports.shared.html import Bar, Drawing, Mark, PageVerdict, Part, Section, document
-from reports.shared.html_tables import Table, TableCell, page_table
+from reports.shared.html import Bar, Drawing, Mark, PageVerdict, Part, Section, Table, TableCell, document, page_table
 from reports.shared.numbers import percent, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.lines import (

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from analysis.rank_report import CollectiveTotal, RankRow, RanksReport
-from reports.shared.html import PageVerdict, Section, document
-from reports.shared.html_tables import page_table
+from reports.shared.html import PageVerdict, Section, document, page_table
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 

@@ -241,7 +241,11 @@ def scan(path: Path) -> Scan:
         state.problems.append(problem)
     if state.manifest.schema_version < layout.SINCE:
         state.unsealed.append(MANIFEST)
-    state.all_runs = _committed_once(state, _read_rows(state, RUNS, Run))
+    first: dict[Key, Run] = {}
+    for run in _read_rows(state, RUNS, Run):
+        if first.setdefault(layout.key_of(run), run) is not run:  # which no writer makes
+            state.problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
+    state.all_runs = list(first.values())
     for file in CELL_FILES:
         _sort_by_attempt(state, file)
     state.sittings = _read_rows(state, SITTINGS, Sitting)
@@ -315,15 +319,6 @@ def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
         except ValueError as fault:
             scan.problems.append(f"{file}, line {number}: left out, {fault}")
     return rows
-
-
-def _committed_once(scan: Scan, runs: list[Run]) -> list[Run]:
-    """Runs without a second row for the same attempt, which no writer makes."""
-    first: dict[Key, Run] = {}
-    for run in runs:
-        if first.setdefault(layout.key_of(run), run) is not run:
-            scan.problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
-    return list(first.values())
 
 
 _STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n")

@@ -196,7 +196,10 @@ class Store:
         for run, rows in attempts:
             self._check(run, rows)
             blocks = {file: layout.encode(records) for file, records in rows.items() if records}
-            lines.append(layout.encode([self._with_seals(run, rows, blocks)]))
+            seals = {file: layout.seal(len(rows[file]), layout.head_of(file) + block) for file, block in blocks.items()}
+            seals |= {file: [count, sealed.hexdigest()[:16]] for file, (count, sealed) in self._wholes.items() if count}
+            committed = {**run.committed, **self._seals_of(run.trace_id), **seals}
+            lines.append(layout.encode([dataclasses.replace(run, committed=committed)]))
             for file, block in blocks.items():
                 whole.setdefault(file, []).append(block)
         self._attempts |= {run.cell_id: run.attempt for run, _ in attempts}
@@ -206,12 +209,6 @@ class Store:
         for run, rows in attempts:
             counts = rows.get(FLOP_COUNTS, ())
             self._count(run, any(isinstance(row, FlopCount) and row.status in FAILED for row in counts))
-
-    def _with_seals(self, run: Run, rows: Mapping[str, Sequence[Record]], blocks: Mapping[str, bytes]) -> Run:
-        """The run with what it commits. blocks: the bytes of its rows."""
-        seals = {file: layout.seal(len(rows[file]), layout.head_of(file) + block) for file, block in blocks.items()}
-        seals |= {file: [count, whole.hexdigest()[:16]] for file, (count, whole) in self._wholes.items() if count}
-        return dataclasses.replace(run, committed={**run.committed, **self._seals_of(run.trace_id), **seals})
 
     def write_operations(
         self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]

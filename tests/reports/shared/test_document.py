@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from reports.shared.html import TEMPLATES, PageVerdict, Section, document, visible_text
-from reports.shared.html_tables import Table, sort_value
+from reports.shared.html import TEMPLATES, PageVerdict, Section, Table, document, sort_value, visible_text
 
 # --- tables --------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.variants import Built, View
-from reports.shared.html_tables import Names, Table, page_table
+from reports.shared.html import Names, Table, page_table
 from reports.shared.layout import Column, TextTable
 from reports.shared.numbers import merged, skeleton
 from reports.sweep.page import measured_cells, page, reasons
