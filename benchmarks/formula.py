@@ -72,9 +72,9 @@ class Timing:
 
 def analysed(model: str, clock: Callable[[], float]) -> Timing:
     """One analysis in this process, which should be a new one."""
-    from analysis.formula.algebra.evaluate import rows
-    from analysis.formula.derivation import derive
-    from analysis.formula.derivation import totals as formula
+    from analysis.formula import derive
+    from analysis.formula import totals as formula
+    from analysis.formula.evaluate import rows
     from runners.formula_points import Subject, axes, sampler
     from runners.workers.any_model import get
 

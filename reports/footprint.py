@@ -11,7 +11,7 @@ from analysis.devices.memory import Memory
 from analysis.footprint.caching_allocator import Reserved, Workspace
 from analysis.footprint.largest_batch import BatchFit
 from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
-from analysis.formula.algebra.constraints import amount
+from analysis.formula.constraints import amount
 from reports.shared import figure_panels, figure_style
 from reports.shared.layout import Cell, Column, Part, TextTable, csv_of, csv_text, strong
 from reports.shared.numbers import percent

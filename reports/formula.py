@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.formula.algebra.constraints import amount
-from analysis.formula.algebra.evaluate import value
-from analysis.formula.algebra.expressions import plain
-from analysis.formula.algebra.simplify import pretty, shortest
-from analysis.formula.algebra.solve import Solution
-from analysis.formula.derivation.interpolate import point_text
-from analysis.formula.derivation.sampling import Axis
-from analysis.formula.derivation.totals import OF_ATTENTION, PART, QUANTITIES, Term
+from analysis.formula.constraints import amount
+from analysis.formula.evaluate import value
+from analysis.formula.expressions import plain, pretty, shortest
+from analysis.formula.interpolate import point_text
+from analysis.formula.sampling import Axis
+from analysis.formula.solve import Solution
+from analysis.formula.totals import OF_ATTENTION, PART, QUANTITIES, Term
 from reports.shared.layout import Column, Part, Prose, TextTable, csv_text, strong
 
 MOST_LINES = 4

@@ -25,7 +25,7 @@ from runners.cli.progress import passing
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:
-    from analysis.formula.algebra.expressions import Expr
+    from analysis.formula.expressions import Expr
     from reports.formula import FormulaAnswer
 
 BY = ("phase", "kind", "module", "operation")
@@ -105,8 +105,8 @@ def _run(options: Namespace) -> int:
     check_models([options.model], options)
     if options.out is not None:
         reserve(options.out)
-    from analysis.formula.algebra.solve import NoSolution
-    from analysis.formula.derivation.sampling import Unfitted
+    from analysis.formula.sampling import Unfitted
+    from analysis.formula.solve import NoSolution
     from runners.formula_points import NotBuilt
     from runners.formula_questions import answer
 
@@ -157,7 +157,7 @@ class StepFormulas:
 
         Raises ValueError for a name that is no symbol of the formulas, or a size below 1.
         """
-        from analysis.formula.algebra.evaluate import value
+        from analysis.formula.evaluate import value
 
         point = {**self.own_sizes, **sizes}
         return {name: value(formula, point, self.own_sizes) for name, formula in self.formulas.items()}
@@ -193,7 +193,7 @@ def formula(
 def formula_answer(model: str, symbols: Sequence[str], sizes: Mapping[str, int], **settings: object) -> FormulaAnswer:
     """What the command answers without questions. settings: options by name. Raises Unavailable for a step that follows
     no formula, Mistake for what cannot be."""
-    from analysis.formula.derivation.sampling import Unfitted
+    from analysis.formula.sampling import Unfitted
     from runners.formula_points import NotBuilt
     from runners.formula_questions import answer
 

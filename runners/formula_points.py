@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from analysis.formula.derivation.interpolate import Point, point_text
-from analysis.formula.derivation.sampling import Axis, NoSample, SizeSample
+from analysis.formula.interpolate import Point, point_text
+from analysis.formula.sampling import Axis, NoSample, SizeSample
 from results.errors import Unavailable
 from results.printable import depends_on_data, plain_words
 from runners.workers.pool import place_of_user

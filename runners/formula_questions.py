@@ -20,18 +20,18 @@ from analysis.catamount.graph_terms import FIXED, terms
 from analysis.catamount.rules import KEPT, RULES, footprint, optimizer_of
 from analysis.devices.precisions import PRECISIONS
 from analysis.footprint.minimum import minimal
-from analysis.formula.algebra.constraints import Constraint, request
-from analysis.formula.algebra.evaluate import axes, parse_point, points, rows
-from analysis.formula.algebra.expressions import Expr, parse, rational, symbol
-from analysis.formula.algebra.solve import Solution, solve
-from analysis.formula.derivation import derive, totals
-from analysis.formula.derivation import footprint as peaks
-from analysis.formula.derivation.derive import Derived
-from analysis.formula.derivation.footprint_terms import peak_of
-from analysis.formula.derivation.interpolate import Point, point_text, value_of
-from analysis.formula.derivation.sampling import Axis, Restructured, Sampler, SizeSample, Unfitted
-from analysis.formula.derivation.symbolic_table import OWN, Convention, check
-from analysis.formula.derivation.totals import FLOP, QUANTITIES, SIZED, Rates, Term, rates, time_bound
+from analysis.formula import derive, totals
+from analysis.formula import footprint as peaks
+from analysis.formula.constraints import Constraint, request
+from analysis.formula.derive import Derived
+from analysis.formula.evaluate import axes, parse_point, points, rows
+from analysis.formula.expressions import Expr, parse, rational, symbol
+from analysis.formula.footprint_terms import peak_of
+from analysis.formula.interpolate import Point, point_text, value_of
+from analysis.formula.sampling import Axis, Restructured, Sampler, SizeSample, Unfitted
+from analysis.formula.solve import Solution, solve
+from analysis.formula.symbolic_table import OWN, Convention, check
+from analysis.formula.totals import FLOP, QUANTITIES, SIZED, Rates, Term, rates, time_bound
 from reports.formula import FormulaAnswer, measure
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from analysis.devices import memory as devices_memory
 from analysis.devices import peaks
 from analysis.devices.memory import Link
-from analysis.formula.algebra.expressions import unknown_name
+from analysis.formula.expressions import unknown_name
 
 COMPUTE_RATIO, MEMORY_RATIO = 0.8, 0.7
 """The shares of peak and bandwidth that the paper assumes to be achievable."""

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from analysis.formula.algebra.expressions import unknown_name
+from analysis.formula.expressions import unknown_name
 from analysis.project.accelerator import Accelerator, SubBatches, sub_batches
 from analysis.project.domain import Domain, Formulas, data_scale, samples_for
 from analysis.stats.intervals import Ends, Estimate, Input

@@ -94,13 +94,13 @@ def _deepspeed(path: Path) -> None:
 
 
 def _formula(path: Path) -> None:
-    from analysis.formula.algebra.expressions import parse
+    from analysis.formula.expressions import parse
 
     parse(tables.text_of(path))
 
 
 def _point(path: Path) -> None:
-    from analysis.formula.algebra.evaluate import axes
+    from analysis.formula.evaluate import axes
 
     axes(tables.text_of(path))
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from analysis.catamount.rules import optimizer_of
-from analysis.formula.algebra.expressions import plain
+from analysis.formula.expressions import plain
 from analysis.project.domain import AT_LEAST, RULES
 from runners import formula as formula_options
 from runners.formula_questions import answer

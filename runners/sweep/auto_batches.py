@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.formula.algebra.constraints import amount
+from analysis.formula.constraints import amount
 from results.process import free_bytes
 from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.progress import passing

@@ -12,7 +12,7 @@ ROOMS = (
 SINGLE = ("setup.py",)
 
 ALLOWED = {
-    ("analysis/formula/algebra/evaluate.py", "eval"): "code that it builds itself, of numbers and symbols",
+    ("analysis/formula/evaluate.py", "eval"): "code that it builds itself, of numbers and symbols",
     (
         "runners/sweep/rank_peers.py",
         "pickle.loads",

@@ -345,10 +345,10 @@ ENTRIES: Mapping[str, Entry] = {
 
 FACTORIES = {
     "synthetic": "workloads.synthetic:get",
-    "language": "workloads.catamount.sequences:get",
-    "translation": "workloads.catamount.sequences:get",
-    "speech": "workloads.catamount.sequences:get",
-    "embedding": "workloads.catamount.sequences:get",
+    "language": "workloads.sequences:get",
+    "translation": "workloads.sequences:get",
+    "speech": "workloads.sequences:get",
+    "embedding": "workloads.sequences:get",
     **dict.fromkeys(entries.TASKS, "workloads.fathom.registry:get"),
 }
 """Task → the factory of its workloads; torchvision's for all others."""

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch
-from workloads.catamount.recurrent import LSTM, Cell, State
+from workloads.recurrent import LSTM, Cell, State
 from workloads.text import draw, log_expected, log_uniform
 
 Optimizer = torch.optim.Optimizer

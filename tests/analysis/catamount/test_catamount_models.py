@@ -13,8 +13,7 @@ import sympy
 import torch
 
 from analysis.catamount import rules
-from analysis.catamount.graph_terms import QUANTITIES, terms
-from analysis.catamount.resnet_terms import CLASSES, IMAGE, WIDTH, sums
+from analysis.catamount.graph_terms import CLASSES, IMAGE, QUANTITIES, WIDTH, sums, terms
 from analysis.operators import registry
 from measure.operations.tracer import StepParts, to_fake, trace
 from workloads.catalogue.catalogue import factory

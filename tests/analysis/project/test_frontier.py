@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.formula.algebra.expressions import parse
+from analysis.formula.expressions import parse
 from analysis.project import domain as domains
 from analysis.project import frontier
 from analysis.project.accelerator import Accelerator

@@ -6,7 +6,7 @@ from typing import Any
 import sympy
 from hypothesis import strategies as st
 
-from analysis.formula.algebra.expressions import symbol
+from analysis.formula.expressions import symbol
 
 NAMES = ("batch", "hidden", "seq")
 SYMBOLS = tuple(symbol(name) for name in NAMES)

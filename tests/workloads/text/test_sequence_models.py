@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.catamount import sequences
-from workloads.catamount.recurrent import Attention, Cell, HybridAttention
-from workloads.catamount.sequences import Word2Vec, contrastive_loss
+from workloads import sequences
+from workloads.recurrent import Attention, Cell, HybridAttention
+from workloads.sequences import Word2Vec, contrastive_loss
 from workloads.text import attend
 
 SIZES = {

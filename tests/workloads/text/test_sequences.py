@@ -8,7 +8,7 @@ from measure.operations.fake_mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.bf16 import skip_without_bf16
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
-from workloads.catamount import sequences
+from workloads import sequences
 from workloads.step import OPTIMIZERS, TrainingStep
 
 TINY = {

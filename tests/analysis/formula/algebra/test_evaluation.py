@@ -12,9 +12,8 @@ import pytest
 import sympy
 from hypothesis import assume, given, settings
 
-from analysis.formula.algebra.evaluate import partly, rows, value
-from analysis.formula.algebra.expressions import parse, plain, symbol
-from analysis.formula.algebra.simplify import pretty, shortest
+from analysis.formula.evaluate import partly, rows, value
+from analysis.formula.expressions import parse, plain, pretty, shortest, symbol
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, formulas, points
 
 B, H, S = SYMBOLS

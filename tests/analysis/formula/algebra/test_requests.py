@@ -15,9 +15,9 @@ import pytest
 import sympy
 from hypothesis import given, settings
 
-from analysis.formula.algebra.constraints import Candidates, amount, request
-from analysis.formula.algebra.evaluate import axes, parse_point, points, span
-from analysis.formula.algebra.expressions import parse, plain, rational, symbol
+from analysis.formula.constraints import Candidates, amount, request
+from analysis.formula.evaluate import axes, parse_point, points, span
+from analysis.formula.expressions import parse, plain, rational, symbol
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, formulas
 
 QUANTITIES = {

@@ -10,11 +10,11 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.algebra.constraints import Candidates, request
-from analysis.formula.algebra.evaluate import value
-from analysis.formula.algebra.expressions import parse, plain, symbol
-from analysis.formula.algebra.solve import HOLDS, NoSolution, Runs, Solution, crossing, direction, runs, solve
-from analysis.formula.derivation.totals import Rates, rates, time_bound
+from analysis.formula.constraints import Candidates, request
+from analysis.formula.evaluate import value
+from analysis.formula.expressions import parse, plain, symbol
+from analysis.formula.solve import HOLDS, NoSolution, Runs, Solution, crossing, direction, runs, solve
+from analysis.formula.totals import Rates, rates, time_bound
 from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas
 
 B, H, S = SYMBOLS
@@ -141,7 +141,7 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked("q >= 10 for hidden", q=q)
     assert (found.value, found.proof, found.searched_to) == (40, "searched", 100_000)
     assert found.why() == "by trying every candidate up to 100000; not known beyond"
-    monkeypatch.setattr("analysis.formula.algebra.solve.SEARCHED", 30)
+    monkeypatch.setattr("analysis.formula.solve.SEARCHED", 30)
     with pytest.raises(
         NoSolution, match=re.escape("no hidden satisfies q >= 10: hidden=1 has -0.25 and hidden=30 has 7.5")
     ):

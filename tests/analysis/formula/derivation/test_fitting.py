@@ -14,15 +14,15 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.derivation.derive import change, difference
-from analysis.formula.derivation.footprint_terms import Basis, largest
-from analysis.formula.derivation.interpolate import (
+from analysis.formula.derive import change, difference
+from analysis.formula.footprint_terms import Basis, largest
+from analysis.formula.interpolate import (
     Atom,
     Fitter,
     Form,
     value_of,
 )
-from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
+from analysis.formula.sampling import Axis, Restructured, SizeSample, derive
 from results.records.counts import Operation, Storage
 
 POINTS = [

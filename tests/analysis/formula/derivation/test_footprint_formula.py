@@ -8,11 +8,11 @@ import sympy
 
 from analysis.footprint.live_bytes import footprint
 from analysis.footprint.minimum import minimal
-from analysis.formula.algebra.evaluate import value as value_at
-from analysis.formula.algebra.expressions import names, symbol
-from analysis.formula.derivation import derive
-from analysis.formula.derivation.footprint import QUANTITIES, Footprints, footprints, value
-from analysis.formula.derivation.totals import expression
+from analysis.formula import derive
+from analysis.formula.evaluate import value as value_at
+from analysis.formula.expressions import names, symbol
+from analysis.formula.footprint import QUANTITIES, Footprints, footprints, value
+from analysis.formula.totals import expression
 from runners.formula_points import Subject, axes, sampler
 from runners.workers.any_model import get
 

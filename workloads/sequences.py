@@ -24,10 +24,9 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from workloads import text
+from workloads import recurrent, text
 from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import entry, hyper_of
-from workloads.catamount import recurrent
 from workloads.text import (
     IGNORED,
     Family,

@@ -32,8 +32,8 @@ import numpy
 from analysis.footprint.dependencies import BEFORE, Graph, graph
 from analysis.footprint.live_bytes import footprint, reuse_gradients
 from analysis.footprint.minimum import Minimal, minimal
-from analysis.formula.derivation.interpolate import Atom, Form, Monomial, Point, point_text, value_of
-from analysis.formula.derivation.sampling import Sizes, SizeSample
+from analysis.formula.interpolate import Atom, Form, Monomial, Point, point_text, value_of
+from analysis.formula.sampling import Sizes, SizeSample
 
 
 class Unalike(ValueError):

@@ -19,11 +19,11 @@ from fractions import Fraction
 import sympy
 
 from analysis.footprint.live_bytes import BEFORE
-from analysis.formula.derivation.derive import STRUCTURE_DEGREE, Derived, partly_at
-from analysis.formula.derivation.footprint_terms import FootprintTable, Peak, Unalike, peak_of
-from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
-from analysis.formula.derivation.symbolic_table import CountKey, place_of
-from analysis.formula.derivation.totals import Expr, expression
+from analysis.formula.derive import STRUCTURE_DEGREE, Derived, partly_at
+from analysis.formula.footprint_terms import FootprintTable, Peak, Unalike, peak_of
+from analysis.formula.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
+from analysis.formula.symbolic_table import CountKey, place_of
+from analysis.formula.totals import Expr, expression
 
 BATCH = "batch"
 

@@ -8,7 +8,7 @@ Every expression is sympy's, exact, in the symbols asked for. Model FLOP, all FL
 * *kept*: what is alive when the backward pass begins (weights, buffers, state, inputs, activations): no step that keeps
   its activations needs less.
 * *input and output*: the batch and its targets;
-* *eager* and *minimal footprint*: the peaks of live bytes, which `analysis/formula/derivation/footprint.py` finds.
+* *eager* and *minimal footprint*: the peaks of live bytes, which `analysis/formula/footprint.py` finds.
 
 A quantity that has no formula is None (`Derived.without`: all FLOP, and what hangs on them), and so are model FLOP and
 all FLOP of a step with an operation that no rule understands, and its bytes where a storage has no known size
@@ -32,10 +32,10 @@ from typing import Any
 import sympy
 
 from analysis.devices import peaks
-from analysis.formula.algebra.expressions import rational, unknown_name
-from analysis.formula.derivation.derive import Derived
-from analysis.formula.derivation.interpolate import Form, plus
-from analysis.formula.derivation.symbolic_table import FOOTPRINT, LESS, UNKNOWN, CountKey
+from analysis.formula.derive import Derived
+from analysis.formula.expressions import rational, unknown_name
+from analysis.formula.interpolate import Form, plus
+from analysis.formula.symbolic_table import FOOTPRINT, LESS, UNKNOWN, CountKey
 from analysis.operators.attention_conventions import BY_RULE
 
 Expr = Any

@@ -3,7 +3,7 @@
 Each side is a formula of quantities (the caller's names for formulas), symbols and numbers, which may carry a unit;
 `for` names the unknown and may say which whole numbers it can be. Units become B, FLOP and s here, exactly. Where the
 caller says in what its quantities are, a bound in another unit is refused. Nothing here solves
-(`analysis.formula.algebra.solve`).
+(`analysis.formula.solve`).
 """
 
 import re
@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from analysis.formula.algebra.evaluate import span
-from analysis.formula.algebra.expressions import Expr, names, parse, symbol, unknown_name
+from analysis.formula.evaluate import span
+from analysis.formula.expressions import Expr, names, parse, symbol, unknown_name
 
 _DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}

@@ -1,6 +1,6 @@
 """An operation table whose sizes are forms: what the counting rules make of it, and whether whole numbers agree.
 
-Sizes are elements of a ring of polynomials over the atoms that occur (`analysis/formula/derivation/interpolate.py`),
+Sizes are elements of a ring of polynomials over the atoms that occur (`analysis/formula/interpolate.py`),
 which the readers of `analysis/operators/registry.py` add and multiply as they do numbers. `counts_of` gives every count
 of a table so, by place, after it was found equal to the count of whole numbers at the samples that no form was fitted
 to.
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from sympy import QQ
 from sympy.polys.rings import ring
 
-from analysis.formula.derivation.interpolate import Form, Point, number_of, point_text
-from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, merge_values
+from analysis.formula.interpolate import Form, Point, number_of, point_text
+from analysis.formula.sampling import Sizes, SizeSample, Unfitted, merge_values
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
 from analysis.operators.cost import numel

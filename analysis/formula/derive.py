@@ -22,9 +22,9 @@ from itertools import islice, zip_longest
 from typing import Any
 
 from analysis.footprint.live_bytes import unsized
-from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
-from analysis.formula.derivation.sampling import Axis, NoSample, Sampler, Sizes, SizeSample, Unfitted, derive, spread
-from analysis.formula.derivation.symbolic_table import OWN, Convention, CountKey, Counts, Key, counts_of, place_of
+from analysis.formula.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
+from analysis.formula.sampling import Axis, NoSample, Sampler, Sizes, SizeSample, Unfitted, derive, spread
+from analysis.formula.symbolic_table import OWN, Convention, CountKey, Counts, Key, counts_of, place_of
 from analysis.operators import registry
 
 TOGETHER = 2

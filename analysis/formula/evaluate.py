@@ -2,13 +2,13 @@
 
 An expression is turned into Python code over ints and Fractions once (`compiled`), and then called at any number of
 points. Nothing passes through a float or a 64-bit integer. Not claimed: nothing but what
-`analysis.formula.algebra.expressions` calls a formula (and Abs); a logarithm or a root has no exact value and is
+`analysis.formula.expressions` calls a formula (and Abs); a logarithm or a root has no exact value and is
 refused.
 
 Points and sweeps as text: `hidden=2004,batch=64`, `hidden=512:8192:512,batch=1,2,4`, and the rows they give.
 
 A range `first:last:step` holds its last value if a step meets it; `first:last:*factor` multiplies instead of adding.
-Values are whole numbers of at least 1. Nothing here evaluates a formula (`analysis.formula.algebra.evaluate`) or writes
+Values are whole numbers of at least 1. Nothing here evaluates a formula (`analysis.formula.evaluate`) or writes
 a file.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 import sympy
 
-from analysis.formula.algebra.expressions import Expr, names, symbol, unknown_name
+from analysis.formula.expressions import Expr, names, symbol, unknown_name
 
 Exact = int | Fraction
 Point = Mapping[str, int]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from analysis.formula.derivation.interpolate import Fitter, Form, Point, Values, number_of, point_text
+from analysis.formula.interpolate import Fitter, Form, Point, Values, number_of, point_text
 from results.records.counts import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
