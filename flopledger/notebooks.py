@@ -18,7 +18,6 @@ the folder that takes what notebooks write; without it, results/runs of the chec
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,7 +29,7 @@ PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}  # ri
 
 
 def held() -> list[str]:
-    """A constraint for each package that is installed and must stay as it is."""
+    """A pin for each package that is installed and must stay as it is."""
     lines = []
     for name in HELD:
         try:
@@ -40,15 +39,15 @@ def held() -> list[str]:
     return lines
 
 
-def command(files: list[str], constraints: Path) -> list[str]:
+def command(files: list[str], pins: list[str]) -> list[str]:
     """pip's arguments. Raises ValueError for a file that the checkout lacks."""
-    asked = ["requirements.txt", *files]
-    missing = [name for name in asked if not (CHECKOUT / name).is_file()]
+    names = ["requirements.txt", *files]
+    missing = [name for name in names if not (CHECKOUT / name).is_file()]
     if missing:
         there = ", ".join(sorted(path.name for path in CHECKOUT.glob("requirements*.txt")))
         raise ValueError(f"expected one of {there}, got {missing[0]}")
-    named = [part for name in asked for part in ("-r", str(CHECKOUT / name))]
-    return [sys.executable, "-m", "pip", "install", "--quiet", *named, "-c", str(constraints)]
+    paths = [part for name in names for part in ("-r", str(CHECKOUT / name))]
+    return [sys.executable, "-m", "pip", "install", "--quiet", *paths, *pins]
 
 
 def main(files: list[str]) -> str:
@@ -56,21 +55,14 @@ def main(files: list[str]) -> str:
     if not (CHECKOUT / "requirements.txt").is_file():
         without = f"; installed from a wheel, without {', '.join(files)}" if files else "; installed from a wheel"
         return f"ready: {', '.join(held())}{without}"
-    lines = held()
-    with tempfile.TemporaryDirectory() as temporary:
-        constraints = Path(temporary) / "constraints.txt"
-        constraints.write_text("".join(f"{line}\n" for line in lines))
-        done = subprocess.run(command(files, constraints), capture_output=True, text=True)
+    pins = held()
+    done = subprocess.run(command(files, pins), capture_output=True, text=True)
     if done.returncode:
-        kept = f" beside {', '.join(lines)}" if lines else ""
-        return f"pip could not install{kept}: {_last(done.stderr)}"
+        lines = done.stderr.splitlines() or ["no reason given"]
+        reason = next((line for line in lines if line.startswith("ERROR")), lines[0])
+        beside = f" beside {', '.join(pins)}" if pins else ""
+        return f"pip could not install{beside}: {reason}"
     return f"ready: {', '.join(held())}"
-
-
-def _last(text: str) -> str:
-    """The line in which pip says what went wrong."""
-    lines = [line for line in text.splitlines() if line.startswith("ERROR")] or text.splitlines() or ["no reason given"]
-    return lines[0]
 
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from workloads.building import building, draw
 from workloads.catalogue.base import Batch, Workload, mean_loss
+from workloads.catalogue.catalogue import with_sizes
 from workloads.catalogue.model_names import Shape, Spec, nearest, require
 
 
@@ -33,15 +34,10 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
             raise ValueError(f"{spec.text} takes one image, such as --input 3x224x224")
         own = shapes[0].sizes
         sizes.pop("image_size")
-    for key, value in hyper.items():
-        if key not in sizes:
-            raise ValueError(f"{spec.text} has no {key} here; it has {', '.join(sizes)}")
-        if value < 1:
-            raise ValueError(f"{key} of {spec.text}: expected 1 or more, got {value}")
     return Workload(
         name=spec.text,
         task="classification",
-        hyper=sizes | hyper,
+        hyper=with_sizes(spec.text, sizes, hyper),
         build=partial(_build, spec.target, own, config),
         batch=partial(_batch, own),
         loss=cross_entropy if config.num_classes else mean_loss,

@@ -19,6 +19,7 @@ import torch
 
 from workloads.building import building, draw, positional, takes
 from workloads.catalogue.base import Batch, Workload, mean_loss
+from workloads.catalogue.catalogue import with_sizes
 from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
 
 Feed = Callable[[int | None], Sequence[Shape]]
@@ -37,15 +38,10 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
     feed: Feed = (lambda _seq: shapes) if shapes else partial(default_shapes, spec.text, model_class, config)
     texts = [] if shapes else [shape for shape in feed(hyper.get("seq")) if shape.name.endswith("input_ids")]
     sizes = {"seq": texts[-1].sizes[0]} if texts else {}
-    for name, value in hyper.items():
-        if name not in sizes:
-            raise ValueError(f"{spec.text} has no {name} here; other sizes are in its config")
-        if value < 1:
-            raise ValueError(f"{name} of {spec.text}: expected 1 or more, got {value}")
     return Workload(
         name=spec.text,
         task="general",
-        hyper=sizes,
+        hyper=with_sizes(spec.text, sizes, hyper),
         build=partial(_build, spec.text, model_class, config),
         batch=partial(_batch, takes(model_class), feed),
         loss=mean_loss,

@@ -113,7 +113,7 @@ def test_the_first_cell_installs_from_a_checkout(name: str) -> None:
     first = code(name)[0].splitlines()
     assert first[-1].startswith("%run -m flopledger.notebooks")
     assert first[:-1] == code(NAMES[0])[0].splitlines()[:-1]
-    install.command(first[-1].split()[3:], Path("constraints.txt"))  # each file named is there
+    install.command(first[-1].split()[3:], [])  # each file named is there
 
 
 @pytest.mark.notebooks
@@ -139,19 +139,17 @@ def test_a_notebook_runs_from_a_clean_kernel(name: str, tmp_path: Path, monkeypa
 
 def test_torch_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    constraints: list[str] = []
 
     def run(arguments: list[str], **_options: Any) -> SimpleNamespace:
         asked.append(arguments)
-        constraints.append(Path(arguments[-1]).read_text())
         return SimpleNamespace(returncode=0, stderr="")
 
     monkeypatch.setattr(install, "version", {"torch": "2.11.0+cu128", "torchvision": "0.26.0"}.__getitem__)
     monkeypatch.setattr(subprocess, "run", run)
     assert install.main(["requirements-counters.txt"]) == "ready: torch==2.11.0+cu128, torchvision==0.26.0"
-    assert constraints == ["torch==2.11.0+cu128\ntorchvision==0.26.0\n"]
+    assert asked[0][-2:] == ["torch==2.11.0+cu128", "torchvision==0.26.0"]
     named = [Path(part).name for part in asked[0] if part.endswith(".txt")]
-    assert named == ["requirements.txt", "requirements-counters.txt", "constraints.txt"]
+    assert named == ["requirements.txt", "requirements-counters.txt"]
 
 
 def test_a_torch_out_of_range_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

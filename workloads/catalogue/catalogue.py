@@ -385,12 +385,17 @@ def hyper_of(name: str, /, **chosen: int | None) -> dict[str, int]:
 
     Raises ValueError for a size that the workload does not have, or one below 1.
     """
-    sizes = dict(entry(name).hyper)
+    return with_sizes(name, entry(name).hyper, chosen)
+
+
+def with_sizes(name: str, own: Mapping[str, int], chosen: Mapping[str, int | None]) -> dict[str, int]:
+    """The sizes of a model, those that were chosen in place of its own. Raises as `hyper_of`."""
+    sizes = dict(own)
     for key, value in chosen.items():
         if value is None:
             continue
         if key not in sizes:
-            raise ValueError(f"{name} has no {key}; it has {', '.join(sizes)}")
+            raise ValueError(f"{name} has no {key}; it has {', '.join(sizes) or 'its configuration alone'}")
         if value < 1:
             raise ValueError(f"{key} of {name}: expected 1 or more, got {value}")
         sizes[key] = value

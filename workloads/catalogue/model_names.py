@@ -42,7 +42,10 @@ from workloads.catalogue.catalogue import ENTRIES, check_name
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool")
 
-GRAMMAR = "[NAME=]SIZExSIZE…[:DTYPE[:BELOW]], several with commas, such as 3x224x224 or 128:int64:30522"
+GRAMMAR = (
+    "[NAME=]SIZExSIZE…[:DTYPE[:BELOW]], several with commas, such as 3x224x224 or 128:int64:30522, with a DTYPE of "
+    f"{', '.join(DTYPES)}, and BELOW, 2 or more, of int64 and int32 alone"
+)
 
 
 @dataclass(frozen=True)
@@ -67,33 +70,17 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
     return shapes
 
 
+_INPUT = re.compile(r"(?:([^\W\d]\w*)=)?([1-9][0-9]*(?:x[1-9][0-9]*)*)?(?::(\w+)(?::([0-9]+))?)?", re.ASCII)
+
+
 def _shape(part: str, text: str) -> Shape:
-    name, equals, rest = part.rpartition("=")
-    sizes, *more = rest.split(":")
-    if (equals and not name.isidentifier()) or len(more) > 2 or not (sizes or more):
+    match = _INPUT.fullmatch(part)
+    name, sizes, dtype, below = match.groups(default="") if match is not None else ("", "", "", "")
+    dtype = dtype or "float32"
+    bounded = int(below or 0) >= 2 if dtype.startswith("int") else not below
+    if match is None or not part.rpartition("=")[2] or dtype not in DTYPES or not bounded:
         raise ValueError(f"--input {text!r}: expected {GRAMMAR}; got {part!r}")
-    dtype = more[0] if more else "float32"
-    if dtype not in DTYPES:
-        raise ValueError(f"--input {text!r}: expected a dtype of {', '.join(DTYPES)}; got {dtype!r}")
-    return Shape(tuple(_size(size, text) for size in sizes.split("x") if sizes), dtype, _below(dtype, more, text), name)
-
-
-def _size(size: str, text: str) -> int:
-    if not (size.isascii() and size.isdigit()) or int(size) < 1:
-        raise ValueError(f"--input {text!r}: expected sizes of 1 or more with x between them, got {size!r}")
-    return int(size)
-
-
-def _below(dtype: str, more: list[str], text: str) -> int:
-    """The bound of whole numbers, which they must have and others must not."""
-    if not dtype.startswith("int"):
-        if len(more) > 1:
-            raise ValueError(f"--input {text!r}: only int64 and int32 have a bound, {dtype} has none")
-        return 0
-    bound = more[1] if len(more) > 1 else ""
-    if not (bound.isascii() and bound.isdigit()) or int(bound) < 2:
-        raise ValueError(f"--input {text!r}: {dtype} needs a bound of 2 or more, such as 128:{dtype}:30522")
-    return int(bound)
+    return Shape(tuple(map(int, filter(None, sizes.split("x")))), dtype, int(below or 0), name)
 
 
 INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6"}

@@ -65,7 +65,7 @@ def test_a_small_vit_by_hand():
     [
         ("vit_smal_patch16_224", {}, "timm has no 'vit_smal_patch16_224'; nearest: vit_small_patch16_224"),
         ("vit_small_patch16_224.augreg_in2k", {}, "no tag 'augreg_in2k'; nearest: vit_small_patch16_224.augreg_in"),
-        ("resnet18", {"frames": 3}, "timm:resnet18 has no frames here; it has image_size, num_classes"),
+        ("resnet18", {"frames": 3}, "timm:resnet18 has no frames; it has image_size, num_classes"),
         ("resnet18", {"image_size": 0}, "image_size of timm:resnet18: expected 1 or more, got 0"),
         ("resnet18", {"input": "32x32"}, "takes one image, such as --input 3x224x224"),
         ("resnet18", {"input": "3x8x8:int64:9"}, "takes one image"),
