@@ -67,8 +67,7 @@ def test_every_stage_leaves_a_file_and_is_skipped_the_next_time(tree):
     budget_s = int(suite[suite.index("--time-budget") + 1])
     assert 400 < budget_s <= 560 - 110 - 30, "profiles and ceilings have 110 s, and the suite 30 to end in"
     shutil.rmtree(tree / "out")  # as where each command finds a new folder
-    (tree / "COMMIT").write_text("commit 0123456789ab\n")
-    said, files, calls = ended(tree)
+    said, files, calls = ended(tree, FLOPLEDGER_COMMIT="0123456789ab")
     assert files == FILES
     assert "nobody knows" not in said
     assert [call.split()[:4] for call in calls] == [["-m", "runners.sweep", "--resume", each] for each in RUNS]
