@@ -44,7 +44,17 @@ from runners.sweep.options import (
     stored_options,
     union,
 )
-from runners.sweep.plan import Grid, cell_of, check, check_images, check_unchanged, least_s, remaining
+from runners.sweep.plan import (
+    Grid,
+    cell_of,
+    check,
+    check_images,
+    check_unchanged,
+    least_s,
+    plan_lines,
+    remaining,
+    with_batches,
+)
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
@@ -198,10 +208,8 @@ def _checked(grid: Grid, probed: ProbeResult) -> Grid:
             ask_once("runners.sweep.models:buildable", model, hyper_of_cell(cell))
             passing("")
     if grid.auto:
-        from runners.sweep import auto_batches
-
-        grid = auto_batches.with_batches(grid, probed)
-        for line in auto_batches.plan_lines(grid.auto):
+        grid = with_batches(grid, probed)
+        for line in plan_lines(grid.auto):
             say(line)
     check(grid)
     _check_compiler(grid)

@@ -1,6 +1,6 @@
-"""From options to cells: the grid, the order of measuring, how long a cell takes, and which ones will not train.
+"""From options to cells: the grid, batches that fit, the order, how long a cell takes, and which will not train.
 
-Pure and torch-free. A cell appears once; its place in the order of its repeat is decided by the seed.
+Torch-free. A cell appears once; its place in the order of its repeat is decided by the seed.
 
 A cell takes what its protocol needs at least, and more: counting, the first step, in which algorithms are searched, and
 in a fresh process the context of the device and its libraries. How much more is learnt from cells before (`Budget`).
@@ -17,17 +17,24 @@ from typing import Any
 
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from measure.counters.registry import COUNTERS
+from results.process import free_bytes
 from results.records.cell import Cell, Common
+from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import as_mistake
+from runners.cli.progress import passing
 from runners.sweep.models import digests
 from runners.workers.any_model import hyper_of_cell
-from runners.workers.pool import Stopwatch
+from runners.workers.devices import ProbeResult
+from runners.workers.pool import Stopwatch, Worker, WorkerFault
 from workloads.catalogue.catalogue import ENTRIES, IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.catalogue.model_names import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""
 
+
+FITTING_TIMEOUT_S = 600.0
+"""What predicting the largest batch of a model and precision may take."""
 
 VARIED = ("layout", "compile", "optimizer")
 """Fields of a grid with a list of values; manifests of older versions have one value."""
@@ -51,7 +58,7 @@ class Grid(Common):
     peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
     auto: Mapping[str, Any] = field(
         default_factory=dict
-    )  # batches by model and precision: runners/sweep/auto_batches.py
+    )  # memory_bytes, margin_ratio, steps: "MODEL PRECISION" → batches, the largest that fits, at_most by live bytes
     parallel: tuple[str, ...] = ()  # plans; none: one device
     scaling: str = "strong"  # weak: batch sizes are of each replica
     digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
@@ -157,6 +164,74 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
             "parallel": plan,
         }
     )
+
+
+def batches_up_to(largest: int, least: int = 1) -> list[int]:
+    """Powers of two from `least` to `largest`, and that one; the least only where nothing fits, whose row says so."""
+    if largest < least:
+        return [least]
+    powers = [2**exponent for exponent in range(largest.bit_length())]
+    return sorted({*(power for power in powers if least <= power <= largest), largest})
+
+
+def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
+    """The grid with batches that fit for each of its models and precisions; those that it has already stay.
+
+    The largest is predicted before anything is trained (`runners/workers/traced_step.py`), with a share of the memory
+    left free: a CUDA device's own, or of a CPU what the host has free now. A cell that runs out of memory in spite of
+    it is a row that says so.
+
+    Raises ValueError where nobody can say what fits.
+    """
+    from runners.workers.traced_step import StepOptions
+
+    on_cuda = probed.device.startswith("cuda")
+    memory_bytes = grid.auto.get("memory_bytes") or (probed.properties.get("memory_bytes") if on_cuda else free_bytes())
+    if memory_bytes is None:
+        raise ValueError("--batch-sizes auto: the system does not say how much memory is free; say sizes instead")
+    margin_ratio, steps = grid.auto.get("margin_ratio", MARGIN_RATIO), dict(grid.auto.get("steps", {}))
+    worker = Worker("footprint")
+    try:
+        for model, precision in itertools.product(grid.models, grid.precisions):
+            if (key := auto_key(model, precision)) in steps:
+                continue
+            passing(f"{model} {precision}: which batches fit")
+            sizes, fits = hyper_of_cell(cell_of(grid, model, 1, precision)), list[Any]()
+            for optimizer, layout in itertools.product(grid.optimizer, grid.layout):
+                step = StepOptions(
+                    model, precision, optimizer, probed.device.partition(":")[0], layout=layout, hyper=sizes
+                )
+                request = (step, memory_bytes, margin_ratio, probed.name)
+                answer = worker.call("runners.workers.traced_step:fitting", *request, timeout_s=FITTING_TIMEOUT_S)
+                if isinstance(answer, WorkerFault):
+                    raise ValueError(f"--batch-sizes auto: {model}: {answer.reason}; say sizes instead")
+                fits.append(answer)
+            least = min(fits, key=lambda fitting: fitting.largest)
+            steps[key] = {
+                "batches": batches_up_to(least.largest, least.least),
+                "largest": least.largest,
+                "at_most": least.at_most,
+            }
+    finally:
+        worker.stop()
+        passing("")
+    return replace(
+        grid, batch_sizes=(), auto={"memory_bytes": memory_bytes, "margin_ratio": margin_ratio, "steps": steps}
+    )
+
+
+def plan_lines(auto: Mapping[str, Any]) -> list[str]:
+    """What was planned, a line a model and precision."""
+    from analysis.formula.constraints import amount
+
+    free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
+    lines = []
+    for key, step in auto["steps"].items():
+        fits = step.get("largest", step["batches"][-1]) >= step["batches"][0]
+        words = "predicted to fit into" if fits else "predicted not to fit, and tried, with"
+        most = f"; at most {step['at_most']:,} by live bytes" if step.get("at_most") else ""
+        lines.append(f"{key}: batch {', '.join(map(str, step['batches']))} ({words} {free}{most})")
+    return lines
 
 
 def remaining(planned: Iterable[Cell], done: Mapping[str, str]) -> list[Cell]:

@@ -349,9 +349,9 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, Any]] = []
+    came: list[int] = []
     before = {
-        number: signal.signal(number, lambda got, frame: came.append((got, frame)))
+        number: signal.signal(number, lambda got, _frame: came.append(got))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
@@ -359,12 +359,8 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for got, frame in came[:1]:
-        handler = before[signal.Signals(got)]
-        if callable(handler):
-            handler(got, frame)
-        elif handler == signal.SIG_DFL:
-            os.kill(os.getpid(), got)
+    for first in came[:1]:
+        signal.raise_signal(first)
 
 
 class Stopwatch:
