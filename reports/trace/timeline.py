@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis.rank_timelines import clipped, length, spans
 from reports.shared.numbers import digits, fitting, percent, si_time
 
 if TYPE_CHECKING:
@@ -205,13 +206,8 @@ def timeline(trace: Trace) -> Timeline | None:
 
 
 def _covered(rows: pd.DataFrame, end: int) -> int:
-    """Time up to `end` in which at least one of the rows, in the order of start, ran, ns."""
-    if rows.empty:
-        return 0
-    start = rows["start_ns"].to_numpy(np.int64)
-    reach = np.maximum.accumulate(np.minimum(start + rows["time_ns"].to_numpy(np.int64), end))
-    before = np.append(start[0], reach[:-1])
-    return int(np.maximum(reach - np.maximum(start, before), 0).sum())
+    """Time up to `end` in which at least one of the rows ran, ns."""
+    return length(clipped(spans(rows.assign(end_ns=rows["start_ns"] + rows["time_ns"])), 0, end))
 
 
 def _window(kernels: pd.DataFrame, steps: pd.Series[float], untimed: set[float]) -> tuple[int, int, int | None] | None:
@@ -257,8 +253,7 @@ def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap
 
 def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
     """What was recorded of the host between two times: the two names that took most of it, with their time in it."""
-    start = host["start_ns"].to_numpy(np.int64)
-    within = np.minimum(start + host["time_ns"].to_numpy(np.int64), end) - np.maximum(start, begin)
+    within = (host["start_ns"] + host["time_ns"]).clip(upper=end) - host["start_ns"].clip(lower=begin)
     longest = host.assign(ns=within)[within > 0].groupby("name")["ns"].sum().nlargest(_HOST_NAMES)
     return ", ".join(f"{fitting(str(name), _NAME_LETTERS)} {si_time(ns / 1e9)}" for name, ns in longest.items())
 
