@@ -36,8 +36,8 @@ KEY = ("group", "ranks", "step", "place")
 
 @dataclass(frozen=True)
 class CollectiveTotal:
-    """Of one rank and kind: calls a step, bytes a step that the rank gives (None: not recorded of all), the time in
-    which one of them ran, s a step. group_size: members; None: unknown or several."""
+    """Collectives of one rank and kind: calls a step, bytes a step that it gives (None: not recorded of all), the time
+    in which one of them ran, s a step. group_size: members; None: unknown or several."""
 
     rank: int
     kind: str
@@ -146,7 +146,7 @@ def _waits(matched: pd.DataFrame) -> pd.DataFrame:
 
 
 def waits_of(matched: pd.DataFrame, steps: int) -> list[Wait]:
-    """Of each pair of ranks, the longest first. steps: how many there are, to divide by."""
+    """Waits of each pair of ranks, the longest first. steps: how many there are, to divide by."""
     sums = _waits(matched).groupby(["rank", "for_rank"])["wait_ns"].agg(["sum", "size"])
     sums = sums.sort_values("sum", ascending=False, kind="stable").reset_index()
     return [
@@ -156,7 +156,7 @@ def waits_of(matched: pd.DataFrame, steps: int) -> list[Wait]:
 
 
 def straggler_of(matched: pd.DataFrame) -> Straggler | None:
-    """None where nobody waited."""
+    """The rank that was waited for most; None where nobody waited."""
     sums = _waits(matched).groupby(["step", "for_rank"], as_index=False)["wait_ns"].sum()
     total = sums.groupby("for_rank")["wait_ns"].sum()
     if not total.sum():
@@ -242,7 +242,7 @@ class RanksReport:
 
     @property
     def step_time_s(self) -> float:
-        """Of the slowest rank."""
+        """The time of a step on the slowest rank."""
         return max(row.time.window_s for row in self.ranks)
 
     @property
@@ -253,14 +253,14 @@ class RanksReport:
 
     @property
     def flop_per_s(self) -> float | None:
-        """Of all ranks together; None where one of them is not known."""
+        """The rate of all ranks together; None where one of them is not known."""
         flop = [row.flop.flop for row in self.ranks]
-        known = [each for each in flop if each is not None]
+        known = [rank_flop for rank_flop in flop if rank_flop is not None]
         return sum(known) / self.step_time_s if len(known) == len(flop) else None
 
     @property
     def utilization_ratio(self) -> float | None:
-        """Of the system; None where a rank's FLOP or peak is not known."""
+        """The utilization of the system; None where a rank's FLOP or peak is not known."""
         peaks = [row.flop.peak_flop_per_s for row in self.ranks]
         known = [peak for peak in peaks if peak]
         rate = self.flop_per_s

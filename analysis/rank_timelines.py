@@ -52,7 +52,7 @@ class Timeline:
     untimed: int = 0
 
     def later(self, ns: int) -> Timeline:
-        """The same with this added to each time."""
+        """A timeline with this added to each time."""
         moved = {
             name: getattr(self, name).assign(
                 start_ns=lambda rows: rows["start_ns"] + ns, end_ns=lambda rows: rows["end_ns"] + ns
@@ -92,7 +92,7 @@ def union(*parts: Spans) -> Spans:
 
 
 def length(*parts: Spans) -> int:
-    """Of the union, ns."""
+    """The length of the union, ns."""
     both = union(*parts)
     return int((both[:, 1] - both[:, 0]).sum())
 
@@ -105,15 +105,15 @@ def clipped(part: Spans, start_ns: int, end_ns: int) -> Spans:
 
 def by_rank(timelines: Iterable[Timeline]) -> dict[int, Timeline]:
     """Rank → its timeline, in the order of ranks. Raises ValueError for two of one rank."""
-    found: dict[int, Timeline] = {}
+    ranks: dict[int, Timeline] = {}
     for each in sorted(timelines, key=lambda timeline: timeline.rank):
-        if each.rank in found:
+        if each.rank in ranks:
             raise ValueError(
-                f"expected one recording of each rank, got two of rank {each.rank}: {found[each.rank].path} "
+                f"expected one recording of each rank, got two of rank {each.rank}: {ranks[each.rank].path} "
                 f"and {each.path}"
             )
-        found[each.rank] = each
-    return found
+        ranks[each.rank] = each
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Breakdown:
 
 
 def breakdown_of(timeline: Timeline, start_ns: int, end_ns: int) -> Breakdown:
-    """Of one rank, within a window of its own clock."""
+    """What one rank spent a window of its own clock on."""
     parts = (timeline.compute, spans(timeline.collectives), timeline.memory)
     compute, communication, memory = (clipped(part, start_ns, end_ns) for part in parts)
     computed, communicated = length(compute), length(communication)

@@ -74,7 +74,7 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 
     with as_mistake(ValueError, OSError):
         timelines = by_rank(read_ranks(rank_files(folder)))
-        flop = {rank: _flop(each, device) for rank, each in timelines.items()} if counting else {}
+        flop = {rank: _flop(timeline, device) for rank, timeline in timelines.items()} if counting else {}
         return report_of(timelines, flop)
 
 
@@ -104,7 +104,7 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     speeds = rates(trace.cleaned.instances, trace.cleaned.kernels, known) if known is not None else ()
     ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in speeds)
     peak = sum(rate.flop for rate in speeds) / ideal_s if ideal_s else None
-    return StepFlop(sum(each or 0 for each in flop.values()) / max(trace.steps or 1, 1), "", peak)
+    return StepFlop(sum(phase_flop or 0 for phase_flop in flop.values()) / max(trace.steps or 1, 1), "", peak)
 
 
 def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:

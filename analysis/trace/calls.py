@@ -41,7 +41,7 @@ class Missing:
 def of_phases(missing: Iterable[Missing], phases: Iterable[str]) -> tuple[Missing, ...]:
     """Those of some recorded phases."""
     wanted = set(phases)
-    return tuple(each for each in missing if each.phase in wanted)
+    return tuple(sign for sign in missing if sign.phase in wanted)
 
 
 Ints = NDArray[np.int64]
@@ -79,11 +79,11 @@ class Calls:
 
     def places(self, index: Ints, what: str = "") -> Ints:
         """Positions of calls by their index; NONE for -1. Raises Inconsistent for one that is not there, if named."""
-        found = np.asarray(self._places.get_indexer(pd.Index(index)), np.int64)
-        found[index < 0] = NONE
-        if what and (missing := index[(index >= 0) & (found < 0)]).size:
+        position = np.asarray(self._places.get_indexer(pd.Index(index)), np.int64)
+        position[index < 0] = NONE
+        if what and (missing := index[(index >= 0) & (position < 0)]).size:
             raise Inconsistent(f"call {missing[0]} is named as {what}, and was not recorded")
-        return found
+        return position
 
     def column(self, name: str) -> NDArray[Any]:
         """The values of a column, by position."""
@@ -148,14 +148,14 @@ class Calls:
         Raises Inconsistent for calls that are inside themselves.
         """
         flags = named(self.table["name"], wanted)
-        found = np.full(len(self), NONE, np.int64)
+        outer = np.full(len(self), NONE, np.int64)
         rows = np.arange(len(self), dtype=np.int64)
         around = rows.copy()
         for _ in range(len(self) + 1):
             if not rows.size:
-                return found
+                return outer
             hits = flags[around]
-            found[rows[hits]] = around[hits]
+            outer[rows[hits]] = around[hits]
             around = self.parent[around]
             rows, around = rows[around >= 0], around[around >= 0]
         raise Inconsistent(f"{len(rows)} calls of a recording are inside themselves")

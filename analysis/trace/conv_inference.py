@@ -156,7 +156,7 @@ def _tensors(call: ProfiledOperation) -> dict[str, Sizes]:
     if not forms or kind_of_call(call.name) != "convolution":
         raise Unavailable(f"{call.name}: not a convolution whose arguments are known")
     sizes = zip(forms[0].arguments, call.input_shapes, strict=False)
-    return {name: tuple(each) for name, each in sizes if each and all(type(size) is int for size in each)}
+    return {name: tuple(shape) for name, shape in sizes if shape and all(type(size) is int for size in shape)}
 
 
 def _of(tensors: dict[str, Sizes], call: ProfiledOperation, *arguments: str) -> Sizes:

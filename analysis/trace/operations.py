@@ -172,10 +172,10 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
     for position, argument in enumerate(form.arguments[: len(call.input_shapes)]):
         value = call.concrete_inputs[position] if position < len(call.concrete_inputs) else None
         sizes = tuple(call.input_shapes[position])
-        if any(isinstance(each, Sequence) for each in sizes):
-            if not all(isinstance(each, Sequence) for each in sizes):
+        if any(isinstance(size, Sequence) for size in sizes):
+            if not all(isinstance(size, Sequence) for size in sizes):
                 raise Unavailable(f"{call.name}: expected sizes of {argument}, or of a list of tensors, got {sizes}")
-            shapes.update({f"{argument}[{i}]": tuple(each) for i, each in enumerate(sizes)})
+            shapes.update({f"{argument}[{i}]": tuple(size) for i, size in enumerate(sizes)})
         elif sizes or _word(call, position):
             shapes[argument] = sizes
         if value is not None:

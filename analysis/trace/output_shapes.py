@@ -180,5 +180,5 @@ def distances(given: CallArguments) -> tuple[Sizes, ...]:
 
 
 def unread(_given: CallArguments) -> tuple[Sizes, ...]:
-    """Of an operator whose count follows from what goes into it."""
+    """Nothing is needed of an operator whose count follows from what goes into it."""
     return ()

@@ -129,7 +129,7 @@ def clean(
         if call.instance >= 0:
             instances[call.instance] = replace(instances[call.instance], reason=call.reason)
     # whoever adds up the rows of a phase meets what it lacks
-    signs = [(each.phase, f"{MISSING}{each.reason}") for each in missing] + [("", UNNUMBERED)] * (not numbered)
+    signs = [(sign.phase, f"{MISSING}{sign.reason}") for sign in missing] + [("", UNNUMBERED)] * (not numbered)
     for phase, reason in signs:
         instances.append(OperationInstance(index=len(instances), name="", kind="", phase=phase, reason=reason))
     cleaned = {index: instance.cleaned for index, instance in enumerate(table.instances) if instance.cleaned}
@@ -174,8 +174,8 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
     """
     trace = clean(calls, kernels)
     dtypes = _dtypes(calls, trace)
-    found = [instance for instance in trace.instances if instance.kind in PRODUCTS]
-    found += [
+    instances = [instance for instance in trace.instances if instance.kind in PRODUCTS]
+    instances += [
         OperationInstance(
             index=index,
             name=call.name,
@@ -188,7 +188,7 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
         )
         for index, call in enumerate(trace.unknown_calls, len(trace.instances))
     ]
-    rows = [_row(run, work, source, instance, dtypes) for instance in found]
+    rows = [_row(run, work, source, instance, dtypes) for instance in instances]
     file = recording_file(run.cell_id, run.attempt, work, source)
     log = tuple(
         replace(row, file=file, cell_id=run.cell_id, attempt=run.attempt, subject=f"{work} {row.subject}")
@@ -227,7 +227,7 @@ def _dtypes(calls: pd.DataFrame, trace: CleanedTrace) -> dict[int, str]:
     parents = calls["parent"].to_numpy(np.int64).tolist()
     names, shapes, dtypes = (calls[name].tolist() for name in ("name", "input_shapes", "input_dtypes"))
     row_of = {index: row for row, index in enumerate(calls["index"].tolist())}
-    found: dict[int, tuple[int, str]] = {}
+    dtype_of: dict[int, tuple[int, str]] = {}
     for instance, call in zip(trace.kernels["instance"].tolist(), trace.kernels["call"].tolist(), strict=True):
         above = [row_of[call]] if call in row_of else []
         while above and parents[above[-1]] in row_of:
@@ -235,6 +235,6 @@ def _dtypes(calls: pd.DataFrame, trace: CleanedTrace) -> dict[int, str]:
         for depth, row in zip(range(len(above), 0, -1), above, strict=True):
             dtype = floating_dtype(shapes[row] or (), dtypes[row] or ()) if is_product(names[row]) else ""
             if dtype:
-                found[instance] = max(found.get(instance, (0, "")), (depth, dtype))
+                dtype_of[instance] = max(dtype_of.get(instance, (0, "")), (depth, dtype))
                 break
-    return {instance: dtype for instance, (_, dtype) in found.items()}
+    return {instance: dtype for instance, (_, dtype) in dtype_of.items()}

@@ -126,8 +126,8 @@ class Sizing:
             column = self._calls.column(name)
             objects = pd.factorize(np.fromiter(map(id, column), np.int64, len(column)))[0]
             codes = np.asarray(pd.factorize(codes * (len(codes) + 1) + objects)[0], np.int64)
-        found: list[int] = codes.tolist()
-        return found
+        numbers: list[int] = codes.tolist()
+        return numbers
 
     def _size(self, at: int) -> Size:
         call, forward = self._calls.call(at), self._forward_of.get(at)
@@ -165,8 +165,8 @@ class Sizing:
         mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
         if flop and _tells_no_gradients(call):
             self._assumed.add(at)
-        asked = None if mask is None else sum(map(bool, mask[:2]))
-        return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
+        gradients = None if mask is None else sum(map(bool, mask[:2]))
+        return (gradients, flop // gradients) if gradients else (1 if gradients is None else 0, flop)
 
     def _without_settings(self, at: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
         inside = self._flop_inside(at)
@@ -220,23 +220,23 @@ class Sizing:
 
     def _least_inside(self, at: int) -> int:
         """FLOP of the products inside that have a count, of one in another the outer."""
-        found, seen = 0, {at}
+        least_flop, seen = 0, {at}
         for inner in self._calls.within(at):
             if int(self._calls.parent[inner]) not in seen:
                 continue
             flop = self.flop_of(inner) if self._calls.product[inner] else None
-            found += flop or 0
+            least_flop += flop or 0
             if flop is None:
                 seen.add(inner)
-        return found
+        return least_flop
 
     def _units(self, at: int, call: ProfiledOperation) -> int:
         """How many products the call makes, as far as its own mask does not say. Raises Unavailable."""
         if not _is_gradient(call):
             return 1
-        asked = requested_gradients((call.name, *self._inside(at)))
-        if asked is not None:
-            return asked
+        gradients = requested_gradients((call.name, *self._inside(at)))
+        if gradients is not None:
+            return gradients
         if kind_of_call(call.name) == "convolution" and self._may_lack_gradients(self._forward_of.get(at)):
             raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
         self._assumed.add(at)

@@ -57,7 +57,7 @@ class InstanceTable:
     @functools.cached_property
     def products(self) -> list[tuple[Product, Cleaned, int]]:
         """Each product with the time of its kernels."""
-        return [(one.product, one.cleaned, one.time_ns) for one in self.instances if one.product and one.cleaned]
+        return [(i.product, i.cleaned, i.time_ns) for i in self.instances if i.product and i.cleaned]
 
 
 def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
@@ -82,24 +82,24 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
 def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, int]:
     """Owner → the owner of its forward call, which began before it."""
     forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
-    found = {}
+    forward_of = {}
     for top in owners:
         if forward[top] >= 0 and (partner := int(calls.owner[forward[top]])) in owners and partner < top:
-            found[top] = partner
-    return found
+            forward_of[top] = partner
+    return forward_of
 
 
 def _first(calls: Calls, owners: Mapping[int, Sequence[int]]) -> frozenset[int]:
     """The first product of each forward pass: before it there is none, or one of another pass."""
     phases, steps = calls.column("phase"), calls.column("step")
-    found, before = set(), ("", NONE)
+    firsts, before = set(), ("", NONE)
     for top in owners:
         if calls.product[top]:
             now = ("forward" if phases[top] in FORWARD else phases[top], steps[top])
             if now[0] == "forward" and now != before:
-                found.add(top)
+                firsts.add(top)
             before = now
-    return frozenset(found)
+    return frozenset(firsts)
 
 
 def _instances(
@@ -127,10 +127,10 @@ def _instances(
         rank = {time: at for at, time in enumerate(sorted({times[row] for row in rows}))}
         units = [_unit(calls, launched[row], top, size) for row in rows]
         is_call = [whats[row] == "call" and calls.product[launched[row]] for row in rows]
-        made = [unit for unit, is_product in zip(units, is_call, strict=True) if is_product]
+        product_units = [unit for unit, is_product in zip(units, is_call, strict=True) if is_product]
         parts = []
         for row, unit in zip(rows, units, strict=True):
-            own = _call_flop(calls, sizing, launched[row], unit, made, size) if whats[row] == "call" else None
+            own = _call_flop(calls, sizing, launched[row], unit, product_units, size) if whats[row] == "call" else None
             parts.append(Kernel(names[row], whats[row], rank[times[row]], unit, twins[row], source_flop[row], own))
         product = Product(
             calls.names[top],
@@ -161,10 +161,10 @@ def _unit(calls: Calls, call: int, top: int, size: Size) -> int:
     return UNTOLD
 
 
-def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, made: Sequence[int], size: Size) -> int | None:
+def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, units: Sequence[int], size: Size) -> int | None:
     """What a call in a kernel's place is given: its own product; else its unit, or the whole, if it alone makes it.
 
-    made: units of all rows of the product that are calls of products.
+    units: those of all rows of the product that are calls of products.
     """
     if not calls.product[call]:
         return 0 if size.unit_flop is not None else None
@@ -172,8 +172,8 @@ def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, made: Sequenc
     if own is not None or size.unit_flop is None or size.units is None:
         return own
     if unit != UNTOLD:
-        return size.unit_flop if made.count(unit) == 1 else None
-    return size.units * size.unit_flop if len(made) == 1 else None
+        return size.unit_flop if units.count(unit) == 1 else None
+    return size.units * size.unit_flop if len(units) == 1 else None
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -181,20 +181,20 @@ def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, made: Sequenc
 
 def records(table: InstanceTable) -> list[OperationInstance]:
     """One row an owner, in the order of start."""
-    index_of = {one.call: index for index, one in enumerate(table.instances)}
+    index_of = {instance.call: index for index, instance in enumerate(table.instances)}
     times, untimed = (table.kernels[name].tolist() for name in ("time_ns", "untimed"))
     calls = table.calls
     # owners of which a kernel was launched and not recorded, so that the time of the others is not theirs
     cut = {*calls.owner[calls.table["lost_kernels"].to_numpy(np.int64) > 0].tolist()}
     names = ("phase", "module", "step", "sequence_nr", "input_shapes", "input_dtypes", "concrete_inputs")
     columns = [calls.column(name) for name in (*names, "time_ns", "start_ns")]
-    made = []
+    instances = []
     for index, (top, rows, time_ns, product, cleaned) in enumerate(table.instances):
         phase, module, step, sequence, shapes, dtypes, values, host_ns, start_ns = [column[top] for column in columns]
         for row, part in zip(rows, cleaned.parts if cleaned else (), strict=False):
             time_ns -= times[row] if part.fault == "autotune" and not table.twins[row] else 0
         known = rows and top not in cut and not any(untimed[row] for row in rows)
-        made.append(
+        instances.append(
             OperationInstance(
                 index=index,
                 name=calls.names[top],
@@ -213,7 +213,7 @@ def records(table: InstanceTable) -> list[OperationInstance]:
                 **(cleaned.columns if cleaned else {}),
             )
         )
-    return made
+    return instances
 
 
 def with_flop(table: InstanceTable) -> pd.DataFrame:
@@ -226,14 +226,14 @@ def with_flop(table: InstanceTable) -> pd.DataFrame:
     columns = {"found": says, "deduplicated": once, "repaired": list(once)}
     fault = ["duplicate_launch" if twin else "" for twin in table.twins]
     instance = np.full(len(says), NONE, np.int64)
-    for index, one in enumerate(table.instances):
-        instance[one.rows] = index
-        for row, part in zip(one.rows, one.cleaned.parts if one.cleaned else (), strict=False):
+    for index, owner in enumerate(table.instances):
+        instance[owner.rows] = index
+        for row, part in zip(owner.rows, owner.cleaned.parts if owner.cleaned else (), strict=False):
             for name in FIELDS.values():
                 columns[name][row] = getattr(part, name)
             fault[row] = part.fault or fault[row]
     most = max((flop for column in columns.values() for flop in column if flop is not None), key=abs, default=0)
     if abs(most) > _MOST:
         raise Inconsistent(f"expected FLOP of a kernel that a number of 64 bits holds, got {most:.3g}")
-    made = {f"{name}_flop": pd.array(column, dtype="Int64") for name, column in columns.items()}
-    return table.kernels.assign(**made, instance=instance, fault=np.array(fault, object))
+    flop_columns = {f"{name}_flop": pd.array(column, dtype="Int64") for name, column in columns.items()}
+    return table.kernels.assign(**flop_columns, instance=instance, fault=np.array(fault, object))

@@ -300,15 +300,15 @@ def _trials(product: Product, parts: list[Part]) -> frozenset[int]:
     by_unit: dict[int, list[int]] = {}
     for at, part in _working(parts):
         by_unit.setdefault(0 if is_one else part.kernel.unit, []).append(at)
-    found: set[int] = set()
+    trials: set[int] = set()
     for unit, places in by_unit.items():
         if unit != UNTOLD and _many_algorithms(product, [parts[at] for at in places], unit):
-            mine = [at for at, p in enumerate(parts) if not p.kernel.twin and (is_one or p.kernel.unit == unit)]
-            found.update(_before_the_run(parts, mine, places))
-    return frozenset(found)
+            of_unit = [at for at, p in enumerate(parts) if not p.kernel.twin and (is_one or p.kernel.unit == unit)]
+            trials.update(_before_the_run(parts, of_unit, places))
+    return frozenset(trials)
 
 
-def _before_the_run(parts: list[Part], mine: list[int], working: list[int]) -> list[int]:
+def _before_the_run(parts: list[Part], of_unit: list[int], working: list[int]) -> list[int]:
     """Places of a unit's kernels before the last run of one algorithm, which is what the product is made with."""
     families = {at: family(parts[at].kernel.name) for at in working}
     last = families[working[-1]]
@@ -316,14 +316,14 @@ def _before_the_run(parts: list[Part], mine: list[int], working: list[int]) -> l
     run = [at for at in working if at > others[-1]]
     first = run[-1] if last in LAST_ALONE else run[0]
     before = max((at for at in working if at < first), default=-1)
-    names = {at: parts[at].kernel.name for at in mine}
-    tail = [at for at in mine if at > before]
+    names = {at: parts[at].kernel.name for at in of_unit}
+    tail = [at for at in of_unit if at > before]
     while tail[0] != first and AFTER.search(names[tail[0]]):
         tail.pop(0)
     half = len(tail) // 2
     if last != IN_PIECES and [names[at] for at in tail[:half]] == [names[at] for at in tail[half:]]:
         tail = tail[half:]
-    return [at for at in mine if at < tail[0]]
+    return [at for at in of_unit if at < tail[0]]
 
 
 # --- repaired --------------------------------------------------------------------------------------------------------
@@ -352,27 +352,27 @@ def _repair(product: Product, parts: list[Part]) -> None:
 
 def _fill(product: Product, parts: list[Part], unit: int) -> None:
     """Gives one unit what it lacks."""
-    mine = [at for at, part in enumerate(parts) if unit in (UNTOLD, part.kernel.unit)]
+    of_unit = [at for at, part in enumerate(parts) if unit in (UNTOLD, part.kernel.unit)]
     unit_flop = product.size.unit_flop or 0
     lacking = (product.expected or 0) - sum(part.repaired or 0 for part in parts)
     if unit != UNTOLD:
-        own = unit_flop - sum(parts[at].repaired or 0 for at in mine)
+        own = unit_flop - sum(parts[at].repaired or 0 for at in of_unit)
         lacking = own if own < 0 else max(min(lacking, own), 0)
     elif lacking > 0:
         lacking = min(lacking, unit_flop)
-    if not lacking or not mine:
+    if not lacking or not of_unit:
         return
-    part = parts[_receiver(parts, mine, lacking)]
+    part = parts[_receiver(parts, of_unit, lacking)]
     part.fault = "wrong_number" if part.repaired and product.size.groups == 1 else _gap_reason(product, parts, part)
     part.repaired = (part.repaired or 0) + lacking
 
 
-def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
+def _receiver(parts: list[Part], of_unit: list[int], lacking: int) -> int:
     """The kernel that a lacking number goes to; a number that is too much is taken from one that has it."""
     if lacking < 0:
-        return max(mine, key=lambda at: (parts[at].repaired or 0, -at))
+        return max(of_unit, key=lambda at: (parts[at].repaired or 0, -at))
     return max(
-        mine,
+        of_unit,
         key=lambda at: (
             not parts[at].kernel.twin,
             parts[at].fault != "autotune",

@@ -98,17 +98,17 @@ def phase_total(
     """The total of some recorded phases in a state."""
     lost = of_phases(missing, phases)
     times = [call.time_ns for call in unknown if call.phase in phases]
-    mine = [(cleaned, time_ns) for product, cleaned, time_ns in table.products if product.phase in phases]
-    if not mine and not times and not lost:
+    products = [(cleaned, time_ns) for product, cleaned, time_ns in table.products if product.phase in phases]
+    if not products and not times and not lost:
         return PhaseTotal()
-    counts = [cleaned.columns[f"{state}_flop"] for cleaned, _ in mine]
-    lacking = [time_ns for (_, time_ns), count in zip(mine, counts, strict=True) if count is None] + times
+    counts = [cleaned.columns[f"{state}_flop"] for cleaned, _ in products]
+    lacking = [time_ns for (_, time_ns), count in zip(products, counts, strict=True) if count is None] + times
     ratio: float | None = 0.0
     if lacking:
-        ratio = sum(lacking) / (sum(time_ns for _, time_ns in mine) + sum(times)) if all(lacking) else None
+        ratio = sum(lacking) / (sum(time_ns for _, time_ns in products) + sum(times)) if all(lacking) else None
     return PhaseTotal(
         flop=None if times or lost else whole_sum(counts),
-        at_least=known_sum(cleaned.known[state] for cleaned, _ in mine) or 0,
+        at_least=known_sum(cleaned.known[state] for cleaned, _ in products) or 0,
         unknown_calls=len(lacking),
         unknown_time_ratio=ratio,
         missing=lost,

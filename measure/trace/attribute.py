@@ -100,9 +100,11 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
     for side, end in (("from", "forward"), ("to", "backward")):
         if lost := int((starting_at(calls, flows, end) < 0).sum()):
             signs.append((lost, f"{lost} of {len(flows)} arrows {side} {end} calls have none there"))
-    made = number[(number >= 0) & ~named(calls["name"], NODE.fullmatch)]
+    numbered = number[(number >= 0) & ~named(calls["name"], NODE.fullmatch)]
     phases_of = {"forward", *({"backward", "recompute"} & set(calls["phase"]))}
-    phases_of |= {"backward"} if len(made) and made.max() > made.min() else set()  # forward calls made nodes
+    phases_of |= (
+        {"backward"} if len(numbered) and numbered.max() > numbered.min() else set()
+    )  # forward calls made nodes
     return tuple(sorted(Missing(phase, lost, reason) for phase in phases_of for lost, reason in signs))
 
 

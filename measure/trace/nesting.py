@@ -90,9 +90,9 @@ def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = 
     with it in `by`; -1: there is none."""
     order = np.argsort(ints(points, on), kind="stable")
     left, right = points.iloc[order][[*by, on]], starts[[*by, on]].assign(row=np.arange(len(starts)))
-    found = np.empty(len(points), np.int64)
-    found[order] = pd.merge_asof(left, right, on=on, by=by)["row"].fillna(-1)
-    return found
+    row_of = np.empty(len(points), np.int64)
+    row_of[order] = pd.merge_asof(left, right, on=on, by=by)["row"].fillna(-1)
+    return row_of
 
 
 def place(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: Flags) -> CallNesting:
@@ -143,22 +143,22 @@ def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
     points: process, thread, start_ns. A point at the very end of a call lies in it.
     """
     at, end = ints(points, "start_ns"), ints(calls, "start_ns") + ints(calls, "time_ns")
-    found = latest(points, calls, ["process", "thread"])
+    around = latest(points, calls, ["process", "thread"])
     while True:
-        over = np.flatnonzero(found >= 0)
-        over = over[end[found[over]] < at[over]]
+        over = np.flatnonzero(around >= 0)
+        over = over[end[around[over]] < at[over]]
         if not len(over):
-            return found
-        found[over] = parent[found[over]]
+            return around
+        around[over] = parent[around[over]]
 
 
 def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
     """Row of the innermost call that begins where this side of each flow does; -1: none."""
     names = [f"{side}_process", f"{side}_thread", f"{side}_ns"]
     points = flows[names].set_axis(["process", "thread", "start_ns"], axis=1)
-    found = latest(points, calls, ["process", "thread"])
-    starts = np.append(ints(calls, "start_ns"), -1)[found]
-    return np.where(starts == ints(points, "start_ns"), found, -1)
+    row_of = latest(points, calls, ["process", "thread"])
+    starts = np.append(ints(calls, "start_ns"), -1)[row_of]
+    return np.where(starts == ints(points, "start_ns"), row_of, -1)
 
 
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
@@ -195,11 +195,11 @@ def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operat
     name, module = calls["name"].to_numpy(), place.module
     frames = np.flatnonzero(made_by >= 0)
     pairs = list(zip(frames.tolist(), made_by[frames].tolist(), strict=True))
-    made = [0] * len(calls)
+    nodes_made = [0] * len(calls)
     one_a_node = {(thread[at], number[at], maker): maker for at, maker in pairs}
     for maker in one_a_node.values():
         while maker >= 0:
-            made[maker] += 1
+            nodes_made[maker] += 1
             maker = parent[maker]
     outermost: dict[int, int] = {}
     for maker in {*one_a_node.values()}:
@@ -213,10 +213,10 @@ def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operat
             and number[above] == number[call]
             and module[above] == module[call]
             and name[above] != name[call]
-            and made[above] == 1
+            and nodes_made[above] == 1
         ):
             call, above = above, parent[above]
         outermost[maker] = call
-    found = np.full(len(calls), -1, np.int64)
-    found[frames] = [outermost.get(maker, -1) for _, maker in pairs]
-    return found
+    forward = np.full(len(calls), -1, np.int64)
+    forward[frames] = [outermost.get(maker, -1) for _, maker in pairs]
+    return forward

@@ -182,8 +182,8 @@ def _recording(path: str, tables: Tables) -> Recording:
 
 def _variable(environment: str, name: str) -> int | None:
     """The number that a variable of the target has. environment: NAME=VALUE, parted by semicolons or zeros."""
-    found = re.search(rf"(?:^|[;\0]){name}=(\d{{1,9}})(?:[;\0]|$)", environment)
-    return None if found is None else int(found[1])
+    value = re.search(rf"(?:^|[;\0]){name}=(\d{{1,9}})(?:[;\0]|$)", environment)
+    return None if value is None else int(value[1])
 
 
 def _works(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFrame:

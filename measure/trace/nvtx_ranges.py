@@ -63,8 +63,8 @@ def parse(text: str) -> Name:
 
 def _number(text: str, key: str) -> tuple[str, int]:
     """A text without the key and the number at its end, and the number; -1: there is none."""
-    before, found, digits = text.rpartition(key)
-    return (before, int(digits)) if found and digits.isdecimal() else (text, -1)
+    before, separator, digits = text.rpartition(key)
+    return (before, int(digits)) if separator and digits.isdecimal() else (text, -1)
 
 
 @cache
@@ -122,7 +122,7 @@ def calls_and_ranges(
         else:
             rows.append(_pushed(text))
     end = events["end"].where(events["end"] >= 0, np.maximum(end_ns, events["start"]))
-    found = pd.DataFrame(
+    classified = pd.DataFrame(
         {
             "kind": [row[0] for row in rows],
             "name": objects([row[1] for row in rows]),
@@ -136,9 +136,9 @@ def calls_and_ranges(
             "process": process_of(events["globalTid"]).to_numpy(),
         }
     )
-    ranges, calls = found[found["kind"] == RANGE], found[found["kind"] == CALL]
-    copies = found[(found["kind"] == COPY) & ~found["name"].isin(set(ranges["name"]))]
-    by_hand = found[found["kind"] == BY_HAND]
+    ranges, calls = classified[classified["kind"] == RANGE], classified[classified["kind"] == CALL]
+    copies = classified[(classified["kind"] == COPY) & ~classified["name"].isin(set(ranges["name"]))]
+    by_hand = classified[classified["kind"] == BY_HAND]
     parts = [ranges, copies, *([by_hand] if len(calls) else [])]
     calls = calls_table(**_with_arguments(calls if len(calls) else by_hand).drop(columns="kind"))
     ranges = ranges_table(**pd.concat(parts)[["name", "start_ns", "time_ns", "thread", "process"]])
@@ -178,7 +178,7 @@ class _Marker(NamedTuple):
 
 @cache
 def _marker_of(text: str) -> _Marker | None:
-    """None for what is no call of a function with sizes: where in the program it was called, how a module prints."""
+    """The function that a marker says was called; None for other markers: where in the program, how a module prints."""
     marker = literal(text)
     if marker is None or not {"op", "args"} <= marker.keys():
         return None

@@ -48,10 +48,10 @@ def modules(ranges: pd.DataFrame) -> pd.DataFrame:
 def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The ranges of training steps with a column `step`, and by which sign they are recognised. One that was recorded
     twice is one."""
-    number = ranges["name"].map(lambda name: int(found[1]) if (found := STEP.match(name)) else -1).astype(np.int64)
+    number = ranges["name"].map(lambda name: int(spans[1]) if (spans := STEP.match(name)) else -1).astype(np.int64)
     if (number >= 0).any():
-        found = ranges_in_order(ranges.assign(step=number)[number >= 0])
-        return found.drop_duplicates(["process", "step", "start_ns"], ignore_index=True), "ProfilerStep"
+        spans = ranges_in_order(ranges.assign(step=number)[number >= 0])
+        return spans.drop_duplicates(["process", "step", "start_ns"], ignore_index=True), "ProfilerStep"
     own = ranges_in_order(ranges[ranges["name"] == f"{OWN}step"])
     if len(own):
         return own.assign(step=np.arange(len(own), dtype=np.int64)), "flopledger.step"
@@ -64,8 +64,8 @@ def within(spans: pd.DataFrame, column: str, points: pd.DataFrame, unknown: Any)
     row = latest(points, spans, ["process"])
     end = np.append(ints(spans, "start_ns") + ints(spans, "time_ns"), -1)[row]
     values = np.append(spans[column].to_numpy(object), unknown)[row]
-    found = np.where(ints(points, "start_ns") < end, values, unknown)
-    return found if isinstance(unknown, str) else found.astype(np.int64)
+    inside = np.where(ints(points, "start_ns") < end, values, unknown)
+    return inside if isinstance(unknown, str) else inside.astype(np.int64)
 
 
 def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
@@ -86,14 +86,14 @@ def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: 
     """The phase of every call."""
     spans = phase_spans(ranges)
     if len(spans):
-        found = within(spans, "phase", calls, "")
+        phase = within(spans, "phase", calls, "")
     else:
-        found = np.full(len(calls), "forward", object)
-        found[on_thread(ranges, LOADER, calls)] = ""
-        found[on_thread(ranges, OPTIMIZER, calls)] = "optimizer"
-        found[(node >= 0) | _of_the_engine(calls, node, recomputed)] = "backward"
-    found[recomputed] = "recompute"
-    return found
+        phase = np.full(len(calls), "forward", object)
+        phase[on_thread(ranges, LOADER, calls)] = ""
+        phase[on_thread(ranges, OPTIMIZER, calls)] = "optimizer"
+        phase[(node >= 0) | _of_the_engine(calls, node, recomputed)] = "backward"
+    phase[recomputed] = "recompute"
+    return phase
 
 
 def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
@@ -106,9 +106,9 @@ def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
     count = int(lane.max(initial=-1)) + 1
     runs_nodes = np.zeros(count, bool)
     runs_nodes[lane[node >= 0]] = True
-    made = (ints(calls, "sequence_nr") >= 0) & (node < 0) & ~recomputed
-    runs_nodes[lane[made]] = False
-    if not made.any():
+    makes_node = (ints(calls, "sequence_nr") >= 0) & (node < 0) & ~recomputed
+    runs_nodes[lane[makes_node]] = False
+    if not makes_node.any():
         process = ints(calls, "process")
         outside = named(calls["name"], is_product) & (node < 0) & ~recomputed
         elsewhere = {*process[outside & ~runs_nodes[lane]].tolist()}

@@ -197,26 +197,26 @@ def _gradients_of_firsts(calls: Sequence[_Call], firsts: set[int]) -> set[int]:
         for at, call in enumerate(calls)
         if call.first.direction == "bprop" and call.first.has_function and is_product(gradient_name(call.first.op))
     }
-    found = set()
+    gradients = set()
     for step, at in last.items():
         row, first = calls[at].first, first_of.get(step)
         if first is not None and row.family == first.family and (row.family == "linear" or row.params == first.params):
-            found.add(at)  # of a linear layer the Params of its gradients' kernels are others
-    return found
+            gradients.add(at)  # of a linear layer the Params of its gradients' kernels are others
+    return gradients
 
 
 def _forward_calls(calls: Sequence[_Call]) -> dict[int, int]:
     """Backward call → the last forward call before it that has its number; of a known function, if there is one."""
     last: dict[int, int] = {}
-    found = {}
+    forward_of = {}
     for at, call in enumerate(calls):
         if call.phase == "forward":
             for number in call.numbers:
                 if number not in last or call.first.has_function or not calls[last[number]].first.has_function:
                     last[number] = at
         elif known := [last[number] for number in call.first.numbers if number in last]:
-            found[at] = known[0]
-    return found
+            forward_of[at] = known[0]
+    return forward_of
 
 
 def _forward_arguments(call: _Call) -> Arguments | None:

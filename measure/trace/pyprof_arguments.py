@@ -79,10 +79,10 @@ def literal(text: Any) -> Mapping[str, Any] | None:
     try:
         if sum(str(text).count(sign) for sign in "[({,+-") > MOST_PARTS:
             return None
-        found = ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def operator(op: str) -> str:
@@ -134,8 +134,8 @@ def of_params(op: str, text: str) -> Arguments | None:
     bare = operator(op)
     numbers = {name: int(value) for name, value in _INTS.findall(text)}
     sizes = {name: _numbers(value) for name, value in _SIZES.findall(text)}
-    found = _DTYPE.search(text)
-    dtype = DTYPES.get(found[1], found[1]) if found else ""
+    dtype_word = _DTYPE.search(text)
+    dtype = DTYPES.get(dtype_word[1], dtype_word[1]) if dtype_word else ""
     if bare in CONVOLUTIONS:
         return _convolution(numbers, dtype)
     if bare == "linear":
@@ -234,9 +234,9 @@ def _tensors(shapes: Sequence[Sizes], dtypes: Sequence[str]) -> Arguments:
 
 
 def _listed(text: str) -> Arguments | None:
-    if found := _LISTED.match(text):
-        shapes = [_numbers(each) for each in _LIST.findall(found[1])]
-        words = re.findall(r"'(\w+)'", found[2])
+    if lists := _LISTED.match(text):
+        shapes = [_numbers(sizes_text) for sizes_text in _LIST.findall(lists[1])]
+        words = re.findall(r"'(\w+)'", lists[2])
         return _tensors(shapes, words) if len(words) == len(shapes) else None
     tensors = _TENSOR.findall(text) if text.startswith("[") else []
     if not tensors:

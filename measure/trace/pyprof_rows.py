@@ -134,12 +134,12 @@ def _dict_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:
             continue
         if len(line) > longest:
             raise ValueError(beyond(f"{path}: line {number} is too long", "line_bytes"))
-        found = literal(line)
-        if found is None:
+        kernel = literal(line)
+        if kernel is None:
             raise ValueError(f"{path}: line {number} is cut or no dict of pyprof.parse; {_HOW_TO_PARSE}")
-        if "kShortName" not in found or "op" not in found:
+        if "kShortName" not in kernel or "op" not in kernel:
             raise ValueError(f"{path}: line {number} lacks kShortName or op; {_HOW_TO_PARSE}")
-        yield _dict_row(found)
+        yield _dict_row(kernel)
 
 
 _HOW_TO_PARSE = "run PyProf's parse step again: python -m pyprof.parse net.sqlite > net.dict"
@@ -153,14 +153,14 @@ _KEY_OF = {
 """Column of the table → the key of the dict that it is made of."""
 
 
-def _dict_row(found: Mapping[str, Any]) -> PyprofRow:
+def _dict_row(kernel: Mapping[str, Any]) -> PyprofRow:
     def cell(column: str) -> str:
-        value = found.get(_KEY_OF.get(column, ""))
+        value = kernel.get(_KEY_OF.get(column, ""))
         if column in ("op", "module", "layer") and isinstance(value, list | tuple):
             value = next(iter(value), "")
-        return str(value or found["kShortName"]) if column == "kernel" else "" if value is None else str(value)
+        return str(value or kernel["kShortName"]) if column == "kernel" else "" if value is None else str(value)
 
-    markers = map(literal, found.get("marker") or ())
+    markers = map(literal, kernel.get("marker") or ())
     marker = next((marker for marker in markers if marker is not None and "op" in marker), None)
     row = _csv_row(cell)
     return row if marker is None else replace(row, op=str(marker["op"]), params=str(marker), marker=marker)

@@ -123,18 +123,18 @@ def rank_files(folder: Path) -> list[Path]:
 def read_ranks(paths: Iterable[Path]) -> list[Timeline]:
     """The timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say none are
     numbered on from file to file. Raises ValueError, one line, for what is no whole recording or says no rank."""
-    found: list[Timeline] = []
+    timelines: list[Timeline] = []
     for path in paths:
-        found += _ranks_in(path, sum(timeline.process >= 0 for timeline in found))
-    return found
+        timelines += _ranks_in(path, sum(timeline.process >= 0 for timeline in timelines))
+    return timelines
 
 
 def read_rank(path: Path) -> Timeline:
     """The timeline in a recording of one rank. Raises ValueError as `read_ranks` does, and for several ranks."""
-    found = _ranks_in(path, 0)
-    if len(found) > 1:
-        raise ValueError(f"{path}: expected one rank, got the processes of {len(found)}")
-    return found[0]
+    timelines = _ranks_in(path, 0)
+    if len(timelines) > 1:
+        raise ValueError(f"{path}: expected one rank, got the processes of {len(timelines)}")
+    return timelines[0]
 
 
 def _ranks_in(path: Path, first: int) -> list[Timeline]:
@@ -194,8 +194,8 @@ def _timeline(recording: Recording, rank: int) -> Timeline:
     if untimed and not timed:
         raise ValueError(f"{path}: {counted(len(untimed), 'kernel')} or copies have no usable duration, in each step")
     rows = [
-        (begin, end, *each, next((number for number, first, last in host if first <= at < last), -1))
-        for (begin, end), each, at in zip(
+        (begin, end, *collective, next((number for number, first, last in host if first <= at < last), -1))
+        for (begin, end), collective, at in zip(
             _spans(collectives), collectives["collective"], _launched(collectives).tolist(), strict=True
         )
     ]

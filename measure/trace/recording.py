@@ -112,12 +112,12 @@ def table(columns: Mapping[str, Any], /, **values: Iterable[Any]) -> pd.DataFram
     if len(set(lengths.values())) > 1:
         raise ValueError(f"expected columns of one length, got {lengths}")
     rows = next(iter(lengths.values()), 0)
-    made = {}
+    filled = {}
     for name, unknown in columns.items():
-        made[name] = _column(values.get(name), unknown, rows)
-    if "index" in made and "index" not in values:
-        made["index"] = np.arange(rows, dtype=np.int64)
-    return pd.DataFrame(made, copy=False)
+        filled[name] = _column(values.get(name), unknown, rows)
+    if "index" in filled and "index" not in values:
+        filled["index"] = np.arange(rows, dtype=np.int64)
+    return pd.DataFrame(filled, copy=False)
 
 
 def _column(values: Any, unknown: Any, rows: int) -> Any:

@@ -38,10 +38,10 @@ def completeness(trace: Trace) -> str:
 def partial_lines(trace: Trace) -> list[str]:
     """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
     lines: dict[str, None] = {}
-    for each in trace.cleaned.missing:
-        phase = "forward" if each.phase == "loss" else each.phase
+    for sign in trace.cleaned.missing:
+        phase = "forward" if sign.phase == "loss" else sign.phase
         where = f"calls are missing {OUTSIDE.get(phase or 'none', phase)}"
-        lines[f"{f'{phase} has no total' if phase in TOTALS else where}: {each.reason}"] = None
+        lines[f"{f'{phase} has no total' if phase in TOTALS else where}: {sign.reason}"] = None
     sentences: dict[str, str] = {}
     for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
         for name, total in totals.items():
@@ -126,8 +126,8 @@ def verdict(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
         of = "of a step " if trace.steps is not None and (shown is None or shown.step is None) else ""
         parts.append(f"the recorded calls {of}need {si(flop, 'FLOP')}")
     if device is not None:
-        found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
-        if (ratio := overall_ratio(found)) is not None:
+        speeds = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
+        if (ratio := overall_ratio(speeds)) is not None:
             parts.append(f"products ran at {percent(ratio)} of the dense peak of {device.name}")
     if (whole := utilization(trace, device, shown).ratio) is not None:
         parts.append(f"with all other time its utilization is {percent(whole)}")
@@ -137,12 +137,12 @@ def verdict(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
 
 def utilization_line(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
     """The utilization of the step that is shown, or why there is none."""
-    found = utilization(trace, device, shown)
-    if found.ratio is None:
-        return f"no utilization: {found.reason}"
-    needs = f"{si(found.flop or 0, 'FLOP')} of model in {si_time(found.time_s or 0)}"
-    of = f"of a peak of {si(found.peak_flop_per_s or 0, 'FLOP/s')}"
-    return f"utilization {percent(found.ratio)}: {needs} {of}; as recorded, and a profiler slows the host"
+    used = utilization(trace, device, shown)
+    if used.ratio is None:
+        return f"no utilization: {used.reason}"
+    needs = f"{si(used.flop or 0, 'FLOP')} of model in {si_time(used.time_s or 0)}"
+    of = f"of a peak of {si(used.peak_flop_per_s or 0, 'FLOP/s')}"
+    return f"utilization {percent(used.ratio)}: {needs} {of}; as recorded, and a profiler slows the host"
 
 
 def rate_lines(trace: Trace, device: Device | None) -> list[str]:
@@ -150,19 +150,19 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     if device is None:
         return []
     cleaned = trace.cleaned
-    found = rates(cleaned.instances, cleaned.kernels, device)
-    share = overall_ratio(found)
+    speeds = rates(cleaned.instances, cleaned.kernels, device)
+    share = overall_ratio(speeds)
     if share is None:
         return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
     whats = ("of the time of kernels that make products", "of all kernels' time")
-    ratios = zip(time_ratios(found, cleaned), whats, strict=True)
+    ratios = zip(time_ratios(speeds, cleaned), whats, strict=True)
     parts = [f"{percent(ratio)} {what}" for ratio, what in ratios if ratio is not None]
     untimed = ", those without a usable duration aside" if (cleaned.kernels["untimed"] > 0).any() else ""
     lost = kernel_counts(cleaned.kernels)["unattributed"]
     return [
         f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})",
         f"it is of {', '.join(parts)}{untimed}; of the rest it says nothing",
-        *(_rate_line(rate, lost) for rate in found),
+        *(_rate_line(rate, lost) for rate in speeds),
     ]
 
 
@@ -173,8 +173,8 @@ def impossible(trace: Trace, device: Device | None) -> list[str]:
     """
     if device is None or kernel_counts(trace.cleaned.kernels)["unattributed"]:
         return []
-    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
-    return [_rate_line(rate) for rate in found if rate.mark == IMPOSSIBLE]
+    speeds = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
+    return [_rate_line(rate) for rate in speeds if rate.mark == IMPOSSIBLE]
 
 
 def _rate_line(rate: Rate, lost: int = 0) -> str:

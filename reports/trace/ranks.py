@@ -148,21 +148,21 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
 
 def notes(report: RanksReport) -> list[str]:
     """What is not known, and the recordings' problems."""
-    found = []
+    lines = []
     if moved := [shift for shift in report.shifts if shift.shift_s]:
         most = max(moved, key=lambda shift: abs(shift.shift_s))
         spread = max(shift.spread_s or 0.0 for shift in moved)
-        found.append(
+        lines.append(
             f"Clocks of {len(moved)} ranks were set by the ends of collectives (the most, of rank {most.rank}, by "
             f"{digits(most.shift_s)} s); ends still differ by {si_time(spread)}: waits of that size are not known."
         )
     if report.world_size and len(report.ranks) < report.world_size:
-        found.append(f"Waits for the {report.world_size - len(report.ranks)} ranks without a recording are not known.")
+        lines.append(f"Waits for the {report.world_size - len(report.ranks)} ranks without a recording are not known.")
     if not any(row.timeline.device for row in report.ranks):
-        found.append("Without a device, computing is the operator calls on the host.")
+        lines.append("Without a device, computing is the operator calls on the host.")
     reasons = dict.fromkeys(row.flop.reason for row in report.ranks if row.flop.flop is None and row.flop.reason)
-    found += [f"FLOP are not known: {reason}." for reason in reasons]
-    return found + [f"note: {problem}" for problem in report.problems]
+    lines += [f"FLOP are not known: {reason}." for reason in reasons]
+    return lines + [f"note: {problem}" for problem in report.problems]
 
 
 def ranks_html(report: RanksReport) -> str:

@@ -78,19 +78,19 @@ class Rate:
 def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device: Device) -> tuple[Rate, ...]:
     """One rate a unit, the most FLOP first. Products without a count, kernels' time or a known peak are left out."""
     rounded = _rounded(kernels) if "tf32" in device.peaks else set()
-    found: dict[str, list[OperationInstance]] = {}
+    products_of: dict[str, list[OperationInstance]] = {}
     for instance in instances:
         unit = _unit(instance, rounded)
         if unit in device.peaks and instance.repaired_flop and instance.kernel_time_s:
-            found.setdefault(unit, []).append(instance)
-    made = []
-    for unit, products in found.items():
+            products_of.setdefault(unit, []).append(instance)
+    of_units = []
+    for unit, products in products_of.items():
         flop_of = [(i.repaired_flop or 0, i.kernel_time_s or 0.0, i.kernels) for i in products]
         peak = device.peaks[unit]
         above = sum(flop > peak * (time_s + count * RESOLUTION_S) for flop, time_s, count in flop_of)
         flop, time_s = sum(flop for flop, _, _ in flop_of), sum(time_s for _, time_s, _ in flop_of)
-        made.append(Rate(unit, flop, time_s, peak, above, tuple(i.index for i in products)))
-    return tuple(sorted(made, key=lambda rate: -rate.flop))
+        of_units.append(Rate(unit, flop, time_s, peak, above, tuple(i.index for i in products)))
+    return tuple(sorted(of_units, key=lambda rate: -rate.flop))
 
 
 def overall_ratio(rates: Sequence[Rate]) -> float | None:

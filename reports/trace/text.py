@@ -120,11 +120,11 @@ def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
         "unknown_calls": _by_phase(trace, "unknown_calls"),
         "unknown_time_ratio": _by_phase(trace, "unknown_time_ratio"),
         "outside_time_ratio": cleaned.outside_time_ratio,
-        "outside_phases": {name: _outside(found) for name, found in cleaned.outside_phases.items()},
+        "outside_phases": {name: _outside(outside) for name, outside in cleaned.outside_phases.items()},
         "totals_are": completeness(trace),
         "numbered": trace.numbered,
         "after_last_s": trace.after_last_s,
-        "missing": [{"phase": each.phase, "calls": each.calls, "reason": each.reason} for each in cleaned.missing],
+        "missing": [{"phase": sign.phase, "calls": sign.calls, "reason": sign.reason} for sign in cleaned.missing],
         "assumed_gradients": cleaned.assumed_gradients,
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
@@ -182,9 +182,9 @@ def _outside(outside: Outside) -> dict[str, Any]:
 
 def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
     """State → phase → one field of its total: the shape of the totals."""
-    found = trace.cleaned.phase_totals
+    totals = trace.cleaned.phase_totals
     return {
-        state: {f"{phase}_flop": getattr(found[state][f"{phase}_flop"], what) for phase in PHASES} for state in STATES
+        state: {f"{phase}_flop": getattr(totals[state][f"{phase}_flop"], what) for phase in PHASES} for state in STATES
     }
 
 
@@ -288,11 +288,11 @@ def ratios_table(trace: Trace) -> TextTable:
 
     A ratio of which a side has a call without a count, or lacks calls, is unknown.
     """
-    found = {"raw": "found", "repaired": "cleaned"} if has_states(trace) else {"repaired": "counted"}
-    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, (*found.values(), "rule")))
+    heads = {"raw": "found", "repaired": "cleaned"} if has_states(trace) else {"repaired": "counted"}
+    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, (*heads.values(), "rule")))
     rows = []
     for kind in kind_ratios(trace):
-        ratios = [DASH if (ratio := kind[f"{state}_ratio"]) is None else digits(ratio, 4) for state in found]
+        ratios = [DASH if (ratio := kind[f"{state}_ratio"]) is None else digits(ratio, 4) for state in heads]
         rows.append([kind["kind"], str(kind["forward"]), str(kind["backward"]), *ratios, "2"])
     return TextTable([Column("backward ÷ forward"), *numbers], rows)
 
@@ -304,7 +304,7 @@ def kind_ratios(trace: Trace) -> Iterator[dict[str, Any]]:
     for instance in trace.cleaned.instances:
         if instance.expected_flop or instance.raw_flop or without_count(instance):
             kinds.setdefault(instance.kind or "other", []).append(instance)
-    cut = {each.phase for each in trace.cleaned.missing} & {"forward", "loss", "backward"}
+    cut = {sign.phase for sign in trace.cleaned.missing} & {"forward", "loss", "backward"}
     for kind, instances in sorted(kinds.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])):
         forward, backward = ([i for i in instances if i.phase in phases] for phases in SIDES.values())
         row: dict[str, Any] = {"kind": kind, "forward": len(forward), "backward": len(backward)}
@@ -332,8 +332,8 @@ def faults_table(trace: Trace) -> TextTable:
     columns = [Column("reason"), Column("operations"), Column("FLOP", right=True), Column("what it is", wraps=True)]
     if has_states(trace):
         return TextTable(columns, rows)
-    kept = [[*row[:2], row[3]] for row in rows if row[0] in OF_THE_RECORDING]
-    return TextTable([*columns[:2], columns[3]], kept)
+    of_recording = [[*row[:2], row[3]] for row in rows if row[0] in OF_THE_RECORDING]
+    return TextTable([*columns[:2], columns[3]], of_recording)
 
 
 def largest_words(trace: Trace) -> str:
@@ -384,7 +384,7 @@ def time_tables(trace: Trace, most: int = _LONGEST, letters: int = _KERNEL_LETTE
     heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
     if trace.cleaned.kernels["what"].isin(("memcpy", "memset")).any():
         heads["kernels_by_time"] = "longest kernels and copies"
-    found = {}
+    tables = {}
     for key, head in heads.items():
         rows = time_shares(trace.cleaned.kernels, GROUPS[key])
         if not rows or (key == "modules_by_time" and not any(row["name"] for row in rows)):
@@ -398,8 +398,8 @@ def time_tables(trace: Trace, most: int = _LONGEST, letters: int = _KERNEL_LETTE
             lines.append([fitting(name or DASH, letters), row["phase"] or DASH, *numbers])
         if key == "phases_by_time":
             columns, lines = [columns[0], *columns[2:]], [line[1:] for line in lines]
-        found[key] = TextTable(columns, lines)
-    return found
+        tables[key] = TextTable(columns, lines)
+    return tables
 
 
 def largest(

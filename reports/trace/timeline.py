@@ -58,9 +58,9 @@ class Trace:
 
 def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
     """Kernels (of a recording without a device: operator calls) that were read, and how many found their operation."""
-    mine = kernels[kernels["what"].isin(("kernel", "call"))]
-    attributed = int(((mine["call"] >= 0) | (mine["instance"] >= 0)).sum())
-    return {"read": len(mine), "attributed": attributed, "unattributed": len(mine) - attributed}
+    rows = kernels[kernels["what"].isin(("kernel", "call"))]
+    attributed = int(((rows["call"] >= 0) | (rows["instance"] >= 0)).sum())
+    return {"read": len(rows), "attributed": attributed, "unattributed": len(rows) - attributed}
 
 
 def has_states(trace: Trace) -> bool:
@@ -168,7 +168,11 @@ def timeline(trace: Trace) -> Timeline | None:
     kernel has a time of day."""
     kernels = trace.cleaned.kernels
     kernels = kernels[(kernels["start_ns"] >= 0) & ~kernels["fault"].isin(NO_STEP_TIME)]
-    step_of = {each.index: each.step for each in trace.cleaned.instances if each.step is not None and each.step >= 0}
+    step_of = {
+        instance.index: instance.step
+        for instance in trace.cleaned.instances
+        if instance.step is not None and instance.step >= 0
+    }
     steps = kernels["instance"].map(step_of).astype(float)
     untimed = kernels["untimed"] > 0
     if (untimed.any() and steps[untimed].isna().any()) or not (kernels["time_ns"] > 0).any():
@@ -267,7 +271,7 @@ def _lanes(shown: pd.DataFrame, inside: pd.Series[bool] | None, finest_ns: float
         phase=shown["phase"].fillna(""),
         end=shown["start_ns"] + shown["time_ns"],
     )
-    found = []
+    lanes = []
     lane = "launch_thread" if calls and "launch_thread" in shown else "stream"
     for _, rows in shown.groupby(lane):
         reach = rows["end"].cummax().shift()
@@ -283,8 +287,8 @@ def _lanes(shown: pd.DataFrame, inside: pd.Series[bool] | None, finest_ns: float
         )
         number = int(rows[lane].iloc[0])
         name = f"{word} {number}" if number >= 0 else f"{word} unknown"
-        found.append(Lane(name, int(rows["time_ns"].sum()), spans))
-    return sorted(found, key=lambda lane: (-lane.busy_ns, lane.name))
+        lanes.append(Lane(name, int(rows["time_ns"].sum()), spans))
+    return sorted(lanes, key=lambda lane: (-lane.busy_ns, lane.name))
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
@@ -308,7 +312,7 @@ def phases_of(timeline: Timeline) -> list[str]:
 def _scale(timeline: Timeline, height: int) -> Iterator[str]:
     """Lines at round times since the beginning."""
     unit_ns = 10.0 ** np.floor(np.log10(max(timeline.length_ns, 1) / 4))
-    unit_ns *= next(each for each in (1, 2, 5, 10) if timeline.length_ns / (unit_ns * each) <= 8)
+    unit_ns *= next(factor for factor in (1, 2, 5, 10) if timeline.length_ns / (unit_ns * factor) <= 8)
     for number in range(int(timeline.length_ns // unit_ns) + 1):
         x = LABEL + (WIDTH - LABEL) * number * unit_ns / timeline.length_ns
         words = si_time(number * unit_ns / 1e9) if number else "0"
