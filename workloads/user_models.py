@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from workloads.building import building, draw, fault_text, positional, resized, split, takes
+from workloads.building import building, draw, positional, resized, split, takes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
 
@@ -115,9 +115,6 @@ class OwnOptimizer:
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""
 
-IMPORT_BATCH = "from workloads.catalogue.base import Batch"
-"""The line that a file needs whose batches have a target."""
-
 RETURNS = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
 
 
@@ -148,33 +145,12 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
         hyper=sizes,
         build=_Build(spec, function, model, optimizer),
         batch=partial(_data_loader_batch, feed) if steps_itself else partial(_batch, spec.text, takes(model), feed),
-        loss=_loss(spec.text, own_loss, steps_itself),
+        loss=own_loss or (loss_of_step if steps_itself else mean_loss),
         items=lambda _hyper, batch_size: batch_size,
         item="sample",
         source=spec.text,
         optimizer=optimizer,
     )
-
-
-def _loss(text: str, own: Callable[..., Any] | None, steps_itself: bool) -> Callable[[Any, Any], torch.Tensor]:
-    """What the output is trained with: the loss beside the function, the training step's own, or the mean."""
-    if own is None:
-        return loss_of_step if steps_itself else mean_loss
-    return partial(_own_loss, text, own)
-
-
-def _own_loss(text: str, own: Callable[..., Any], output: Any, target: Any) -> torch.Tensor:
-    """The user's loss; where it fails without a target, the message says how a batch gets one."""
-    if target is not None:
-        return own(output, target)  # type: ignore[no-any-return]
-    try:
-        return own(output, target)  # type: ignore[no-any-return]
-    except (TypeError, AttributeError, RuntimeError, ValueError, IndexError) as fault:
-        name = getattr(own, "__name__", "the loss")
-        raise ValueError(
-            f"{text}: {name}(output, target) got no target, as the batch has inputs alone: return "
-            f"Batch(inputs, target), which needs `{IMPORT_BATCH}` ({fault_text(fault)})"
-        ) from fault
 
 
 def load(spec: Spec) -> ModuleType:
@@ -293,13 +269,8 @@ def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], 
 def _named_maker(
     spec: Spec, maker: Callable[..., Any], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Any:
-    try:
-        with building(f"{spec.text}: {getattr(maker, '__name__', spec.function)}(size, device, generator)"):
-            return maker(size, device, generator)
-    except ValueError as fault:
-        if isinstance(fault.__cause__, NameError) and fault.__cause__.name == "Batch":
-            raise ValueError(f"{spec.text}: Batch is not imported: add `{IMPORT_BATCH}`") from fault
-        raise
+    with building(f"{spec.text}: {getattr(maker, '__name__', spec.function)}(size, device, generator)"):
+        return maker(size, device, generator)
 
 
 def _draw_batch(shapes: Sequence[Shape], size: int, device: torch.device, generator: torch.Generator | None) -> Any:

@@ -20,7 +20,6 @@ summed from all and to reach all. The link rate can be compared with a link's ow
 """
 
 import csv
-import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -114,29 +113,12 @@ ACHIEVABLE = Path(__file__).with_name("achievable.csv")
 
 @dataclass(frozen=True)
 class Achievable:
-    """One figure. unit: of analysis.devices.precisions.UNITS; names: of devices in `peaks.csv`."""
+    """One figure. unit: of analysis.devices.precisions.UNITS."""
 
     accelerator: str
-    names: tuple[str, ...]
     unit: str
     flop_per_s: float
     source: str
-
-
-@functools.cache
-def all_figures() -> tuple[Achievable, ...]:
-    """Every row of the table, in its order."""
-    with ACHIEVABLE.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            Achievable(
-                row["accelerator"],
-                tuple(filter(None, row["names"].split("|"))),
-                row["unit"],
-                float(row["flop_per_s"]),
-                row["source"],
-            )
-            for row in csv.DictReader(file)
-        )
 
 
 def figures(device_name: str, unit: str) -> list[Achievable]:
@@ -144,7 +126,12 @@ def figures(device_name: str, unit: str) -> list[Achievable]:
     device = peaks.lookup(device_name)
     if device is None:
         return []
-    return [figure for figure in all_figures() if figure.unit == unit and device.name in figure.names]
+    with ACHIEVABLE.open(encoding="utf-8", newline="") as file:
+        return [
+            Achievable(row["accelerator"], unit, float(row["flop_per_s"]), row["source"])
+            for row in csv.DictReader(file)
+            if row["unit"] == unit and device.name in row["names"].split("|")
+        ]
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

@@ -69,7 +69,8 @@ def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energ
     counter = [(r.time_s, r.energy_j) for r in readings if r.energy_j is not None]
     power = [(r.time_s, r.power_w) for r in readings if r.power_w is not None]
     joules, fault = _counter_energy(counter, start_s, end_s)
-    polled, missing = _polled(power, start_s, end_s)
+    missing = _uncovered(power, start_s, end_s, "power") if power else "no power reading"
+    polled = None if missing else _integral(power, start_s, end_s)
     if joules is not None:
         return Energy(joules, "counter", _doubts(joules, polled, end_s - start_s))
     if polled is not None:
@@ -80,7 +81,9 @@ def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energ
 def mean_sm_clock_hz(readings: Sequence[Telemetry], start_s: float, end_s: float) -> float | None:
     """Time-weighted mean SM clock over a window; None if the readings do not enclose it or are missing too long."""
     clock = [(r.time_s, float(r.sm_clock_hz)) for r in readings if r.sm_clock_hz is not None]
-    return _mean(clock, start_s, end_s)
+    if not end_s > start_s or _uncovered(clock, start_s, end_s, ""):
+        return None
+    return _integral(clock, start_s, end_s) / (end_s - start_s)
 
 
 def event_shares(readings: Iterable[Telemetry], start_s: float, end_s: float) -> dict[str, float] | None:
@@ -107,26 +110,12 @@ def _counter_energy(counter: Points, start_s: float, end_s: float) -> tuple[floa
     return _at(line, end_s) - _at(line, start_s), ""
 
 
-def _polled(power: Points, start_s: float, end_s: float) -> tuple[float | None, str]:
-    if not power:
-        return None, "no power reading"
-    fault = _uncovered(power, start_s, end_s, "power")
-    return (None, fault) if fault else (_integral(power, start_s, end_s), "")
-
-
-def _mean(points: Points, start_s: float, end_s: float) -> float | None:
-    if not end_s > start_s or _uncovered(points, start_s, end_s, ""):
-        return None
-    return _integral(points, start_s, end_s) / (end_s - start_s)
-
-
 def _doubts(joules: float, polled: float | None, window_s: float) -> str:
-    doubts = []
     if window_s < SHORT_WINDOW_S:
-        doubts.append(f"window of {window_s:.2f} s is shorter than {SHORT_WINDOW_S:g} s")
-    elif polled is not None and abs(joules - polled) > DISAGREEMENT_RATIO * max(joules, polled):
-        doubts.append(f"counter says {joules:.4g} J, polled power {polled:.4g} J")
-    return _join(*doubts)
+        return f"window of {window_s:.2f} s is shorter than {SHORT_WINDOW_S:g} s"
+    if polled is not None and abs(joules - polled) > DISAGREEMENT_RATIO * max(joules, polled):
+        return f"counter says {joules:.4g} J, polled power {polled:.4g} J"
+    return ""
 
 
 def _longest_stall(inside: Points) -> float:
