@@ -186,7 +186,7 @@ class ForwardCalls:
         autocast = torch.get_autocast_dtype(kind) if _any_autocast() and torch.is_autocast_enabled(kind) else None
         inputs: Hashable = TRANSFORMED
         if _transform() is None:
-            inputs = signature(args), signature(kwargs) if kwargs else ()
+            inputs = tuple(map(signature, args)), signature(kwargs) if kwargs else ()
         fields = path, inputs, autocast, self._look()
         key = self._known.get(fields)
         if key is None:

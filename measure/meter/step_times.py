@@ -48,6 +48,9 @@ class MeteredStep:
     `UtilizationMeter.step`.
     """
 
+    __slots__ = ("_owner", "_pending", "_updated", "_weight", "begun", "calls", "inputs", "items", "left", "mark",
+                 "number", "unchanged")  # fmt: skip
+
     def __init__(self, owner: Any, times: StepTimes, weight: torch.Tensor) -> None:
         self.begun: Any = None
         self.calls: list[Call] = []
@@ -160,8 +163,14 @@ class StepBlock:
         return None if self.without_items or self.given not in (0, self.steps) else self.items
 
     def add(self, other: StepBlock) -> None:
-        for name in ("steps", "time_s", "outside_s", "items", "unseen", "given", "without_items", "observed"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.steps += other.steps
+        self.time_s += other.time_s
+        self.outside_s += other.outside_s
+        self.items += other.items
+        self.unseen += other.unseen
+        self.given += other.given
+        self.without_items += other.without_items
+        self.observed += other.observed
         add_passes(self.passes, other.passes)
         add_passes(self.observed_passes, other.observed_passes)
 
