@@ -83,7 +83,8 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
 
     structural = _structural(sampled, axes)
     sized = tuple(axis for axis in axes if axis not in structural)
-    level, counts, checked = _levelled(sampled, sized, structural, convention)
+    level = _Level(sampled, sized, structural, convention)
+    counts, checked = level.counts()
     first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
     unknown = registry.not_understood(first.operations, convention.rules)
     without, levels = frozenset(level.without), tuple(level.tables)
@@ -99,14 +100,6 @@ def _unsized(samples: Iterable[SizeSample], merged: bool) -> frozenset[CountKey]
         touching = (each for each in sample.operations if lacking.intersection((*each.reads, *each.writes)))
         found.update(place_of(each, merged) for each in touching)
     return frozenset(found)
-
-
-def _levelled(
-    sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
-) -> tuple[_Level, Counts, tuple[Point, ...]]:
-    """The tables at all levels, the counts in all symbols, and where they were checked."""
-    level = _Level(sampled, sized, structural, convention)
-    return level, *level.counts()
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -97,8 +97,8 @@ def value(peaks: Sequence[Labelled], point: Point) -> Fraction:
 
 def _labelled(table: FootprintTable, peaks: Sequence[Peak], merged: bool) -> list[Labelled]:
     return [
-        Labelled(_FIRST if each.index == BEFORE else place_of(table.operations[each.index], merged), each.form)
-        for each in peaks
+        Labelled(_FIRST if index == BEFORE else place_of(table.operations[index], merged), form)
+        for index, form in peaks
     ]
 
 

@@ -20,7 +20,7 @@ somewhere is not claimed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -40,12 +40,8 @@ class Unalike(ValueError):
     """The footprint has no formula; one line says why."""
 
 
-@dataclass(frozen=True)
-class Peak:
-    """An operation that can be the peak, and what is alive while it runs. index -1: before the first one."""
-
-    index: int
-    form: Form
+Peak = tuple[int, Form]
+"""The index of an operation that can be the peak, -1: before the first one; and what is alive while it runs."""
 
 
 class FootprintTable:
@@ -69,7 +65,7 @@ class FootprintTable:
         moments = len(self.operations) + 1
         spans = [(born + 1, moments if died is None else died + 2) for born, died in lives[0]]
         rows = _alive(self._rows, spans, moments)
-        return [Peak(place + BEFORE, form) for place, form in self._most(rows)]
+        return [(place + BEFORE, form) for place, form in self._most(rows)]
 
     def ordered_peaks(self, point: Point) -> tuple[list[Peak], Minimal]:
         """The peaks of the order that is found at a point, and what was found there. Raises Unalike."""
@@ -91,7 +87,7 @@ class FootprintTable:
             ends = max((turn[node] for node in block.users), default=BEFORE)
             spans.append((begins, len(order) if block.stays else ends + 1))
         rows = _alive(blocks, spans, len(order))
-        return [Peak(shape.operations[order[place]], form) for place, form in self._most(rows)], found
+        return [(shape.operations[order[place]], form) for place, form in self._most(rows)], found
 
     @cached_property
     def _graph(self) -> Graph:
