@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import sympy
 
-from analysis.catamount.graph_terms import FIXED, terms
+from analysis.catamount.graph_terms import FIXED, Term, terms
 from analysis.catamount.rules import KEPT, RULES, footprint, optimizer_of
 from analysis.devices.precisions import PRECISIONS
 from analysis.footprint.minimum import minimal
@@ -25,13 +26,13 @@ from analysis.formula import footprint as peaks
 from analysis.formula.constraints import Constraint, request
 from analysis.formula.derive import Derived
 from analysis.formula.evaluate import axes, parse_point, points, rows
-from analysis.formula.expressions import Expr, parse, rational, symbol
+from analysis.formula.expressions import Expr, rational, symbol
 from analysis.formula.footprint_terms import peak_of
 from analysis.formula.interpolate import Point, point_text, value_of
 from analysis.formula.sampling import Axis, Restructured, Sampler, SizeSample, Unfitted
 from analysis.formula.solve import Solution, solve
 from analysis.formula.symbolic_table import OWN, Convention, check
-from analysis.formula.totals import FLOP, QUANTITIES, SIZED, Rates, Term, rates, time_bound
+from analysis.formula.totals import FLOP, QUANTITIES, SIZED, Rates, rates, time_bound
 from reports.formula import FormulaAnswer, measure
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
@@ -216,10 +217,11 @@ def _convention(options: Namespace, subject: Subject, symbols: Collection[str]) 
     if options.rules != CATAMOUNT:
         return OWN, []
     meanings = {
-        size: symbol(name) if name in symbols else subject.value(name) for name, size in subject.symbols.items()
+        symbol(size): symbol(name) if name in symbols else sympy.Integer(subject.value(name))
+        for name, size in subject.symbols.items()
     }
-    found = [Term(t.name, t.quantity, parse(t.formula, meanings), t.why) for t in terms(options.model)]
-    return Convention(RULES, footprint, KEPT), found
+    own = [replace(term, expression=term.expression.xreplace(meanings)) for term in terms(options.model)]
+    return Convention(RULES, footprint, KEPT), own
 
 
 # --- the formulas ----------------------------------------------------------------------------------------------------

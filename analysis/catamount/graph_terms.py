@@ -90,11 +90,12 @@ WHY = {
 
 @dataclass(frozen=True)
 class Term:
-    """One quantity of a group of nodes. formula: sympy parses it; its symbols are the workload's sizes and `batch`."""
+    """What a counting convention adds that no operation shows: one quantity (flop, bytes, footprint or parameters) of a
+    group of nodes, in the workload's sizes and `batch`."""
 
     name: str
     quantity: str
-    formula: str
+    expression: sympy.Expr
     why: str
 
 
@@ -103,10 +104,10 @@ def terms(model: str) -> tuple[Term, ...]:
     """The terms of a model, those that are zero left out; none for a model that Catamount has no graph of."""
     found = nodes(model)
     return tuple(
-        Term(name, quantity, text, WHY[name])
+        Term(name, quantity, expression, WHY[name])
         for name, group in found.items()
-        for quantity, text in zip(QUANTITIES, _quantities(group), strict=True)
-        if text != "0"
+        for quantity, expression in zip(QUANTITIES, _quantities(group), strict=True)
+        if expression != 0
     )
 
 
@@ -123,9 +124,9 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     return found
 
 
-def _quantities(group: tuple[GraphNode, ...]) -> tuple[str, ...]:
+def _quantities(group: tuple[GraphNode, ...]) -> tuple[sympy.Expr, ...]:
     counted = (parameters(group), flop(group).all_flop, sum(traffic(group)), footprint_of(group))
-    return tuple(str(sympy.expand(each)) for each in counted)
+    return tuple(map(sympy.expand, counted))
 
 
 def _node(row: dict[str, str]) -> GraphNode:

@@ -31,6 +31,7 @@ from typing import Any
 
 import sympy
 
+from analysis.catamount.graph_terms import Term
 from analysis.devices import peaks
 from analysis.formula.derive import Derived
 from analysis.formula.expressions import rational, unknown_name
@@ -84,16 +85,6 @@ _PARTS = {
     "all_flop": ("model_flop", "other_flop"),
     "bytes_accessed": ("read_bytes", "written_bytes"),
 }
-
-
-@dataclass(frozen=True)
-class Term:
-    """What a counting convention adds that no operation shows. quantity: flop, bytes, footprint or parameters."""
-
-    name: str
-    quantity: str
-    expression: Expr
-    why: str = ""
 
 
 _OF_TERMS = {

@@ -47,7 +47,7 @@ def counted(model: str, batch: int, **hyper: int) -> tuple[int, ...]:
     own = (sum(prod(parameter.shape) for parameter in net.parameters()), cost.all_flop, cost.moved_bytes, held)
     added = dict.fromkeys(QUANTITIES, 0)
     for term in terms(model):
-        formula = sympy.sympify(term.formula)
+        formula = term.expression
         sizes = {**workload.hyper, "batch": batch}
         added[term.quantity] += int(formula.subs({symbol: sizes[symbol.name] for symbol in formula.free_symbols}))
     return tuple(map(sum, zip(own, added.values(), strict=True)))
@@ -104,7 +104,7 @@ def test_catamount_itself_at_other_sizes(model: str) -> None:
 
 def formula(model: str, name: str, quantity: str) -> sympy.Expr:
     (term,) = (term for term in terms(model) if (term.name, term.quantity) == (name, quantity))
-    return sympy.sympify(term.formula)
+    return term.expression
 
 
 @pytest.mark.parametrize(
