@@ -55,7 +55,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Take two processes for the whole suite, unless the command line says how many (`-n`) or wants to look inside.
 
     They share the tests by files: what a file makes once is not made in both. Each computes in one thread, as two
-    threads on two cores that others use mostly wait for each other; a sweep then probes no number of threads.
+    threads on two cores that others use mostly wait for each other.
     """
     options = config.option
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == PLAIN

@@ -11,9 +11,8 @@ slows its later launches (pytorch/pytorch#146604: training by 10 to 20 %), and d
 (pytorch/kineto#1169).
 """
 
-import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,21 +77,14 @@ def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
     findings = WorkFindings()
     if work in subject.unprofiled:
         return findings
-    with _costing_only(work, findings), subject.ranges.around(name_of(subject.cell, work)):
-        if work == "epoch":
-            _run_epoch(subject, findings)
-        else:
-            share = images_of(subject.cell, work) / subject.cell.batch_size
-            needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, subject.left_s
-            if needed_s > left_s:  # as far as its size tells, it would not end before the cell is killed
-                raise Unavailable(
-                    f"left out: it takes about {needed_s:.0f} s, and of the cell's limit {left_s:.0f} s are left"
-                )
-            make = steps(subject, work)
-            if profiled:
-                _profile(subject, work, make(subject.model), findings)
-            else:
-                subject.times_s[work] = _time(subject, work, make(subject.step.model), findings)
+    try:
+        with subject.ranges.around(name_of(subject.cell, work)):
+            _run(subject, work, profiled, findings)
+    except Exception as fault:  # the edge of a pass: the cell's own step was measured before it
+        reason = classify(fault)
+        if reason.status == "device_error":  # it breaks the device's context
+            raise
+        findings.unprofiled[work] = reason.reason
     if findings.unprofiled:  # what a step that ran out of memory held: its exception, whose frames hold it, is gone
         gc.collect()
         if subject.cell.device.startswith("cuda"):
@@ -101,16 +93,19 @@ def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
     return findings
 
 
-@contextlib.contextmanager
-def _costing_only(work: str, findings: WorkFindings) -> Iterator[None]:
-    """What a work meets becomes its reason. Raises what breaks the device's context."""
-    try:
-        yield
-    except Exception as fault:  # the edge of a pass: the cell's own step was measured before it
-        what = classify(fault)
-        if what.status == "device_error":
-            raise
-        findings.unprofiled[work] = what.reason
+def _run(subject: Subject, work: str, profiled: bool, findings: WorkFindings) -> None:
+    if work == "epoch":
+        _run_epoch(subject, findings)
+        return
+    share = images_of(subject.cell, work) / subject.cell.batch_size
+    needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, subject.left_s
+    if needed_s > left_s:  # as far as its size tells, it would not end before the cell is killed
+        raise Unavailable(f"left out: it takes about {needed_s:.0f} s, and of the cell's limit {left_s:.0f} s are left")
+    make = steps(subject, work)
+    if profiled:
+        _profile(subject, work, make(subject.model), findings)
+    else:
+        subject.times_s[work] = _time(subject, work, make(subject.step.model), findings)
 
 
 def steps(subject: Subject, work: str) -> Callable[[Any], Step]:

@@ -65,6 +65,8 @@ def get(
 def _changed(
     build: Callable[..., torch.nn.Module], frozen: Sequence[str], checkpoint: Sequence[str], **hyper: int
 ) -> torch.nn.Module:
+    from torch.utils.checkpoint import checkpoint as rerun
+
     model = build(**hyper)
     parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
     for pattern in frozen:
@@ -73,7 +75,7 @@ def _changed(
     inner = {name: module for name, module in modules.items() if name}
     wanted = {name for pattern in checkpoint for name in _matching("checkpoint", pattern, inner, "module")}
     for module in _outermost(inner, wanted):
-        module.forward = partial(_checkpointed, module.forward)
+        module.forward = partial(rerun, module.forward, use_reentrant=False)
     return model
 
 
@@ -104,12 +106,6 @@ def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> li
         near = nearest(pattern.rstrip(".*"), sorted(begins), 1)
         raise ValueError(f"--{option}: no {what} matches {pattern!r}" + (f", nearest {near[0]}" if near else ""))
     return matching
-
-
-def _checkpointed(forward: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    from torch.utils.checkpoint import checkpoint
-
-    return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
 
 
 def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
@@ -173,7 +169,7 @@ def images(data: str) -> int:
     """How many training images `cifar10:DIR` holds. A worker's task. Raises ValueError if they cannot be read."""
     from workloads import cifar
 
-    return len(cifar.dataset(_directory(data), 32))
+    return len(cifar.dataset(Path(data.removeprefix("cifar10:")), 32))
 
 
 class Batches:
@@ -220,7 +216,7 @@ class Batches:
 
         sizes = self._workload.hyper
         cifar.check_classes(sizes["num_classes"])
-        images = cifar.dataset(_directory(self._cell.data), sizes["image_size"])
+        images = cifar.dataset(Path(self._cell.data.removeprefix("cifar10:")), sizes["image_size"])
         loader = cifar.loader(images, size, torch.Generator().manual_seed(self._cell.seed))
         return cifar.preloaded(loader, FEW_BATCHES, self._device)
 
@@ -254,7 +250,3 @@ def in_layout(layout: str, batch: Batch) -> Batch:
         return value.contiguous(memory_format=torch.channels_last) if is_images else value
 
     return Batch(tree_map(last, batch.inputs), batch.target)
-
-
-def _directory(data: str) -> Path:
-    return Path(data.partition(":")[2])
