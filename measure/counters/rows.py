@@ -10,14 +10,14 @@ was missed.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
-from analysis.utilization.counter_operators import FLOP_PER_NATIVE
+from analysis.utilization.counter_operators import ELEMENTS, FLOP_PER_NATIVE
 from results.records.counts import FlopCount
 
 Counted = Mapping[tuple[str, str], int | float]
@@ -48,6 +48,23 @@ def merged(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
         for key, native in counted.items():
             sums[key] = sums.get(key, 0) + native
     return sums
+
+
+def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_adds: float) -> None:
+    """Adds what a counter counted for one call: its multiply-adds, and the rest beside them in a row of its own."""
+    if multiply_adds:
+        own[name, "mac"] += multiply_adds  # type: ignore[assignment]  # thop counts in floats
+    if counted != multiply_adds:
+        own[f"{name}{ELEMENTS}" if multiply_adds else name, "flop"] += counted - multiply_adds  # type: ignore[assignment]
+
+
+def visited(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[torch.nn.Module]:
+    """Every module once for each parent that has it, as a walk over `children()` meets them. closed: classes that the
+    walk does not look into."""
+    yield module
+    if type(module) not in closed:
+        for child in module.children():
+            yield from visited(child, closed)
 
 
 def whole(value: float) -> int | float:

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from calflops import calculate_flops, calculate_pipline, pytorch_ops
 
-from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, visited
-from measure.counters.rows import merged, rows
+from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener
+from measure.counters.rows import merged, rows, visited
 from measure.model.module_paths import ModulePaths
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent

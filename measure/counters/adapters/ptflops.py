@@ -34,7 +34,15 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
 from analysis.operators.registry import bucket_of
-from measure.counters.rows import UncountedCalls, merged, recurrent_multiply_adds, rows, uncounted_leaves
+from measure.counters.rows import (
+    UncountedCalls,
+    add_call,
+    merged,
+    recurrent_multiply_adds,
+    rows,
+    uncounted_leaves,
+    visited,
+)
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent, one_line
 from results.records.counts import FlopCount
@@ -58,7 +66,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         hooks = {kind: _hook(rule, modules) for kind, rule in MODULES_MAPPING.items()}
         with _listening(FUNCTIONAL_MAPPING, functions, "F"), _listening(TENSOR_OPS_MAPPING, functions, "torch"):
             printed, parameters = ask(model, inputs, "pytorch", hooks)
-    of_modules = merged(modules[id(module)] for module in _counted_modules(model))
+    of_modules = merged(modules[id(module)] for module in visited(model, MODULES_MAPPING))
     summed, divisor = sum(of_modules.values()), batch_size if len(inputs) == 1 else 1
     if printed != int(summed / divisor + functions.total()):
         raise Inconsistent(f"ptflops printed {printed}, its hooks gave {summed} / {divisor} + {functions.total()}")
@@ -109,12 +117,6 @@ def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
     return dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))
 
 
-def _add(own: Own, name: str, counted: int, multiply_adds: int) -> None:
-    """Adds what one call counted; what is no multiply-add stands beside, or by itself where all of it is none."""
-    own[name, "mac"] += multiply_adds
-    own[f"{name} elementwise" if multiply_adds else name, "flop"] += counted - multiply_adds
-
-
 def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[..., None]:
     """ptflops' rule for one kind of module, listened to."""
 
@@ -123,7 +125,7 @@ def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[...
         rule(module, inputs, output)
         counted = module.__flops__ - before
         multiply_adds = _multiply_adds(module, inputs, output, counted)
-        _add(modules[id(module)], type(module).__name__, counted, multiply_adds)
+        add_call(modules[id(module)], type(module).__name__, counted, multiply_adds)
 
     return listen
 
@@ -139,7 +141,7 @@ def _listening(rules: MutableMapping[Any, Callable[..., Any]], functions: Own, l
         def listen(*args: Any, **kwargs: Any) -> Any:
             counted = int(rule(*args, **kwargs))
             bias = args[0].numel() if name in ("addmm", "baddbmm") and kwargs.get("beta", 1) != 0 else 0
-            _add(functions, f"{library}.{name}", counted, counted - bias if name in MULTIPLY_ADD else 0)
+            add_call(functions, f"{library}.{name}", counted, counted - bias if name in MULTIPLY_ADD else 0)
             return counted
 
         return listen
@@ -184,16 +186,6 @@ def _attention_multiply_adds(
     return multiplied
 
 
-def _counted_modules(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The modules whose counts ptflops adds up: it does not look inside one that has a rule, and visits a module
-    that two parents share twice."""
-    if type(module) in MODULES_MAPPING:
-        yield module
-        return
-    for child in module.children():
-        yield from _counted_modules(child)
-
-
 aten = torch.ops.aten
 
 BIAS_AT = {aten.addmm: 0, aten.convolution: 2, aten._convolution: 2}
@@ -208,10 +200,7 @@ def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Call
         bare = list(arguments)
         if operator in BIAS_AT:
             bare[BIAS_AT[operator]] = None
-        mac = int(rule(bare, outputs))
-        own[str(operator), "mac"] += mac
-        if counted > mac:
-            own[f"{operator} elementwise", "flop"] += counted - mac
+        add_call(own, str(operator), counted, int(rule(bare, outputs)))
         return counted
 
     return listen

@@ -21,7 +21,7 @@ from pthflops import count_ops, ops_fx
 from torch.fx import Node
 
 from analysis.operators.registry import bucket_of
-from measure.counters.rows import rows
+from measure.counters.rows import add_call, rows
 from measure.model.state_snapshot import evaluating, tensors
 from results.errors import Inconsistent, Unavailable
 from results.records.counts import FlopCount
@@ -55,12 +55,8 @@ class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflo
         if ops_fx.count_operations(target) is ops_fx._undefined_op:
             self._uncounted(name, name, value)
             return
-        elements = _elements(target, value, self.flops[n])
-        mac = self.flops[n] - elements
-        if mac:
-            self.own[name, "mac"] += mac
-        if elements:
-            self.own[f"{name} elementwise" if mac else name, "flop"] += elements
+        counted = self.flops[n]
+        add_call(self.own, name, counted, counted - _elements(target, value, counted))
 
     def _uncounted(self, name: str, operator: str, value: Any) -> None:
         """Ignored if the call gives no tensor or does no arithmetic; what cannot be placed is not understood."""

@@ -15,7 +15,7 @@ with a rule. It leaves buffers on the model, and hooks after an exception; they 
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -27,7 +27,7 @@ with warnings.catch_warnings():
     from thop import profile, rnn_hooks
     from thop.profile import register_hooks
 
-from measure.counters.rows import UncountedCalls, merged, rows, uncounted, uncounted_leaves
+from measure.counters.rows import UncountedCalls, add_call, merged, rows, uncounted, uncounted_leaves, visited
 from measure.model.module_paths import ModulePaths
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
@@ -49,7 +49,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """
-    counts: defaultdict[int, defaultdict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))  # by id
+    counts: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)  # by id of the module
     with evaluating(model), ModulePaths(model) as paths:
         leaves = {path for path, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
         unseen = UncountedCalls(lambda: paths.current in leaves)
@@ -57,7 +57,8 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
         rules = {kind: _hook(rule, counts, ignored) for kind, rule in register_hooks.items()}
         with unseen:
             reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
-    own = merged(counts[id(module)] for module in _added(model))
+    closed = {*register_hooks} - {nn.Sequential}  # thop does not look inside of what has a rule
+    own = merged(counts[id(module)] for module in visited(model, closed))
     if reported != (heard := sum(own.values())):
         raise Inconsistent(f"thop gave {reported}, its rules {heard}")
     _, products = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
@@ -75,7 +76,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
 
 
 def _hook(
-    rule: Callable[..., None], counts: Mapping[int, defaultdict[tuple[str, str], float]], ignored: Counter[str]
+    rule: Callable[..., None], counts: Mapping[int, Counter[tuple[str, str]]], ignored: Counter[str]
 ) -> Callable[..., None]:
     """thop's rule for one kind of module, listened to."""
 
@@ -87,10 +88,7 @@ def _hook(
         mac = _multiply_adds(module, counted)
         if not counted and not isinstance(module, nn.Sequential):
             ignored[name] += 1
-        if mac:
-            counts[id(module)][name, "mac"] += mac
-        if counted != mac:
-            counts[id(module)][f"{name} elementwise" if mac else name, "flop"] += counted - mac
+        add_call(counts[id(module)], name, counted, mac)
 
     return listen
 
@@ -109,13 +107,3 @@ def _multiply_adds(module: Any, counted: float) -> float:
     products = directions * sum(gates * hidden * (size + hidden) for size in sizes)
     share: float = counted * products // step
     return share
-
-
-def _added(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules whose counts thop adds up: it does not look inside one that has a rule, but for Sequential."""
-    yield module
-    for child in module.children():
-        if type(child) in register_hooks and not isinstance(child, nn.Sequential):
-            yield child
-        else:
-            yield from _added(child)

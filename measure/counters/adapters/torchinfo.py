@@ -22,7 +22,7 @@ import torchinfo
 from torch import nn
 from torchinfo.layer_info import LayerInfo
 
-from measure.counters.rows import UncountedCalls, rows, uncounted
+from measure.counters.rows import UncountedCalls, add_call, rows, uncounted
 from measure.model.module_paths import ModulePaths
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
@@ -93,8 +93,5 @@ def _counts(layers: list[LayerInfo]) -> Counter[tuple[str, str]]:
         matrices: Any = copy.copy(layer)
         matrices.module, matrices.macs = Matrices(layer.module), 0
         matrices.calculate_macs()
-        if matrices.macs:
-            own[name, "mac"] += matrices.macs
-        if layer.macs != matrices.macs:
-            own[f"{name} elementwise" if matrices.macs else name, "flop"] += layer.macs - matrices.macs
+        add_call(own, name, layer.macs, matrices.macs)
     return own

@@ -120,13 +120,6 @@ class FunctionListener:
             own[f"{name}{ELEMENTS}" if beside else name, "flop"] += flop - 2 * mac
 
 
-def visited(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Every module once for each parent that has it, as a walk over `children()` meets them."""
-    yield model
-    for child in model.children():
-        yield from visited(child)
-
-
 def _names(owners: Owners) -> dict[int, str]:
     """Identity of a function → "F.linear". One that several have is called by the first."""
     names: dict[int, str] = {}

@@ -32,7 +32,7 @@ def recorded(name, size):
         found = record(account_nets.get(name).build(), account_nets.inputs_of(name, size))
         if name not in TRAINED:
             return found
-        from runners.workers.any_model import training
+        from runners.sweep.cell import training
 
         return dataclasses.replace(found, training=training(account_nets.get(name), size))
 
