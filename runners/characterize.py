@@ -227,8 +227,6 @@ def _hyper(model: str, options: Namespace) -> dict[str, Any]:
     return {name: value for name, value in sizes.items() if model not in ENTRIES or name in entry(model).hyper}
 
 
-SHOWN = ("workload", "mode", "device", "why")
-
 WAY = ("mode", "batch_size", "hyper", "device", "threads", "precision", "layout", "execution", "optimizer", "seed")
 """Fields of a recording that say how it was run."""
 
@@ -320,7 +318,8 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
         wanted = recordings(options, list(by_device))
         only = len({recording.workload for recording in wanted}) == 1
         for place, recording in enumerate(wanted):
-            passing(f"[{place + 1}/{len(wanted)}] " + ", ".join(getattr(recording, name) for name in SHOWN))
+            what = f"{recording.workload}, {recording.mode}, {recording.device}, {recording.why}"
+            passing(f"[{place + 1}/{len(wanted)}] {what}")
             probe = by_device[recording.device]
             version = probe.environment.get("torch") or ""
             request = replace(recording, device_name=probe.name, torch_version=version)

@@ -213,7 +213,7 @@ MODULE = f"{DOMAIN}.module."
 class ModuleRanges(ModulePaths):
     """While this is entered, each forward of a submodule opens a range and closes it, also when it raises.
 
-    A module with several names gets the one by which its caller names it, as in the tracer (`places.ModulePaths`).
+    A module with several names gets the one by which its caller names it, as in the tracer (`ModulePaths`).
     record: a factory of annotations; None: torch's. On leaving, all hooks are gone and no range is open.
     """
 

@@ -38,7 +38,7 @@ class Alignment:
 
 
 def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
-    """The call of each operation in one step. frames: from `profiled_calls.step_frames`."""
+    """The call of each operation in one step. frames: from `events.step_frames`."""
     wanted: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
         if operation.name not in ("aten.detach", "aten.detach_"):

@@ -1,6 +1,6 @@
 """One training step under torch.profiler: which operators were called, with what, and what the profiler counted.
 
-The step runs under our ranges (`measure/timing/profiler_ranges.py`, `module_ranges.py`) while torch's own profiler
+The step runs under our ranges (`measure/timing/profiler_ranges.py`, `ModuleRanges`) while torch's own profiler
 records every operator call with its sizes, dtypes, arguments, autograd number and, where it has a rule for the name,
 its FLOP. `events.py` makes records of that. They are raw: what the profiler found, right or wrong. `cleaning/`
 cleans them.
@@ -151,7 +151,7 @@ WARM_STEPS = 3
 def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, work: str, cuda: bool) -> None:
     """Run `step` untimed: `WARM_STEPS` times, then once to be recorded.
 
-    step: announces its phases, as for `profiles.profile_step`. model: gets hooks, which are gone afterwards.
+    step: announces its phases, as for `profile_step`. model: gets hooks, which are gone afterwards.
     """
     for _ in range(WARM_STEPS):
         step(unheard)

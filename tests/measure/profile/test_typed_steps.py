@@ -5,6 +5,7 @@ import torch
 
 from measure.profile.operation_times import type_rows
 from measure.profile.recording import record
+from tests.measure.profile.made_up_events import a_step_on_cuda
 from tests.support.nets.small_steps import Calls
 
 
@@ -70,3 +71,21 @@ def test_a_wrapper_and_what_it_calls_are_one_launch_and_a_view_none(last):
     assert convolutions == 1  # conv2d, convolution, _convolution and the backend's
     assert sum(forward.get(name, 0) for name in ("aten::relu", "aten::clamp_min")) == 1  # the one calls the other
     assert not any(name in forward for name in ("aten::view", "aten::t", "aten::as_strided", "aten::transpose"))
+
+
+def test_on_a_device_times_and_launches_are_those_of_kernels():
+    """Two kernels of the innermost forward call, 30 and 50 ns, of which one of the backward call takes the last 20 by
+    beginning; and one that no call launched. Each instant counts once, for what began last."""
+    recording, launches = a_step_on_cuda()
+    recording.kernel("winograd", 400, 430, by=launches["forward"])
+    recording.kernel("sgemm", 450, 500, by=launches["forward"])
+    recording.kernel("dgrad", 480, 900, by=launches["backward"])
+    recording.kernel("graph", 990, 992, by=99999)
+    rows = type_rows(recording, 0, cuda=True)
+    (step,) = rows.steps
+    by_name = {row.name: (row.launches, round(row.time_s * 1e9)) for row in rows.times}
+    assert by_name == {
+        "aten::cudnn_convolution": (2, 60), "aten::convolution_backward": (1, 420), "unlinked": (1, 2)
+    }  # fmt: skip
+    assert (step.launches, round(step.operations_s * 1e9), len(rows.calls)) == (4, 482, 4)
+    assert step.time_s >= step.operations_s
