@@ -4,8 +4,8 @@ Fathom's Figure 6, from the recorded rows of a characterization: on a CPU over t
 over the batch. Times of types are those under the profiler, of the whole step those without it.
 
 Amdahl's law says how much of a time does not shrink with more threads: T(n) = serial + parallel ÷ n (Amdahl, AFIPS
-1967) is a straight line in 1/n. serial is where it meets 0, and the serial share is serial ÷ (serial + parallel), of the
-time at one thread. The line is fitted by least squares through the counts' median steps, which a step that others
+1967) is a straight line in 1/n. It meets 0 at serial, and the serial share is serial ÷ (serial + parallel), of the time
+at one thread. The line is fitted by least squares through the counts' median steps, which a step that others
 slowed down does not move. Each is weighted by one over the square of its
 error: 1.2533 σ/√k for a median of k normal values (Kenney and Keeping), σ from the median absolute deviation, × k ÷
 (k - 0.8) for few (Croux and Rousseeuw 1992). The share's 95 % interval is Fieller's (J. R. Stat. Soc. B 16, 1954) for
