@@ -47,13 +47,15 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     counted = merged(listener.own.values())
     if (heard := sum(counted.values())) != flop:
         raise Inconsistent(f"DeepSpeed gave {flop} FLOP, its rules {heard}")
-    blank = FlopCount(
-        counter="deepspeed",
-        workload=workload,
-        batch_size=batch_size,
-        phase="forward",
-        native_unit="flop",
-        **listener.uncounted(),
-        parameters=parameters,
+    return rows(
+        FlopCount(
+            counter="deepspeed",
+            workload=workload,
+            batch_size=batch_size,
+            phase="forward",
+            native_unit="flop",
+            **listener.uncounted(),
+            parameters=parameters,
+        ),
+        counted,
     )
-    return rows(blank, counted)

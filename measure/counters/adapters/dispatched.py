@@ -57,20 +57,22 @@ def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str
             elif bucket_of(operation.name) == "counted":
                 ignored[operation.name] += 1
         unknown = not_understood(table)
-        blank = FlopCount(
-            counter="flopledger",
-            workload=workload,
-            batch_size=batch_size,
-            phase=phase,
-            native_unit="flop",
-            ignored=dict(ignored),
-            not_understood=unknown,
-            reason=note,
-            parameters=None if counted else sum(parameter.numel() for parameter in model.parameters()),
-            attention={} if unknown else attention_flop(table).as_row(phase, own.total()),
-            mixture=parts.as_row() if parts and not counted else {},
+        counted += rows(
+            FlopCount(
+                counter="flopledger",
+                workload=workload,
+                batch_size=batch_size,
+                phase=phase,
+                native_unit="flop",
+                ignored=dict(ignored),
+                not_understood=unknown,
+                reason=note,
+                parameters=None if counted else sum(parameter.numel() for parameter in model.parameters()),
+                attention={} if unknown else attention_flop(table).as_row(phase, own.total()),
+                mixture=parts.as_row() if parts and not counted else {},
+            ),
+            own,
         )
-        counted += rows(blank, own)
     return counted
 
 
@@ -94,16 +96,18 @@ def flop_counter_mode(
     counted = []
     for phase, (flops, calls) in passes.items():
         ignored, unknown = uncounted({name: times for name, times in calls.items() if name not in known})
-        blank = FlopCount(
-            counter="flop_counter_mode",
-            workload=workload,
-            batch_size=batch_size,
-            phase=phase,
-            native_unit="flop",
-            ignored=ignored,
-            not_understood=unknown,
+        counted += rows(
+            FlopCount(
+                counter="flop_counter_mode",
+                workload=workload,
+                batch_size=batch_size,
+                phase=phase,
+                native_unit="flop",
+                ignored=ignored,
+                not_understood=unknown,
+            ),
+            {(str(operator), "flop"): flop for operator, flop in flops.items() if flop},
         )
-        counted += rows(blank, {(str(operator), "flop"): flop for operator, flop in flops.items() if flop})
     return counted
 
 
@@ -143,16 +147,18 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
             ignored[event.name] += not any(bucket_of(_aten(above)) == "counted" for above in _above(event))
         if event.cpu_parent is None:
             unknown.update(_without_formula(event))
-    blank = FlopCount(
-        counter="torch_profiler",
-        workload=workload,
-        batch_size=batch_size,
-        phase=phase,
-        native_unit="flop",
-        ignored=dict(+ignored),
-        not_understood=dict(unknown),
+    return rows(
+        FlopCount(
+            counter="torch_profiler",
+            workload=workload,
+            batch_size=batch_size,
+            phase=phase,
+            native_unit="flop",
+            ignored=dict(+ignored),
+            not_understood=dict(unknown),
+        ),
+        own,
     )
-    return rows(blank, own)
 
 
 def _without_formula(event: Any) -> Iterator[str]:

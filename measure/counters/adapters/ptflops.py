@@ -219,14 +219,16 @@ def count_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str
     if printed != (heard := own.total()):
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
     others = {name: calls for name, calls in seen.calls.items() if name not in {str(operator) for operator in hooks}}
-    blank = FlopCount(
-        counter="ptflops_aten",
-        workload=workload,
-        batch_size=batch_size,
-        phase="forward",
-        native_unit="mac",
-        ignored={name: calls for name, calls in others.items() if bucket_of(name) == "ignored"},
-        not_understood={name: calls for name, calls in others.items() if bucket_of(name) != "ignored"},
-        parameters=parameters,
+    return rows(
+        FlopCount(
+            counter="ptflops_aten",
+            workload=workload,
+            batch_size=batch_size,
+            phase="forward",
+            native_unit="mac",
+            ignored={name: calls for name, calls in others.items() if bucket_of(name) == "ignored"},
+            not_understood={name: calls for name, calls in others.items() if bucket_of(name) != "ignored"},
+            parameters=parameters,
+        ),
+        own,
     )
-    return rows(blank, own)

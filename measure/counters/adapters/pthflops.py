@@ -87,16 +87,18 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     own = listeners[0].own if listeners else Counter()
     if not isinstance(total, int) or total != own.total():
         raise Inconsistent(f"pthflops said {total}, its rules gave {own.total()}: it takes a tuple for a count")
-    blank = FlopCount(
-        counter="pthflops",
-        workload=workload,
-        batch_size=batch_size,
-        phase="forward",
-        native_unit="mac",
-        ignored=dict(listeners[0].ignored),
-        not_understood=dict(listeners[0].not_understood),
+    return rows(
+        FlopCount(
+            counter="pthflops",
+            workload=workload,
+            batch_size=batch_size,
+            phase="forward",
+            native_unit="mac",
+            ignored=dict(listeners[0].ignored),
+            not_understood=dict(listeners[0].not_understood),
+        ),
+        own,
     )
-    return rows(blank, own)
 
 
 def _elements(target: Any, value: Any, counted: int) -> int:

@@ -62,17 +62,19 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
     if reported != (heard := sum(own.values())):
         raise Inconsistent(f"thop gave {reported}, its rules {heard}")
     _, products = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
-    blank = FlopCount(
-        counter="thop",
-        workload=workload,
-        batch_size=batch_size,
-        phase="forward",
-        native_unit="mac",
-        ignored=dict(ignored),
-        not_understood={**not_understood, **products},
-        parameters=int(parameters),
+    return rows(
+        FlopCount(
+            counter="thop",
+            workload=workload,
+            batch_size=batch_size,
+            phase="forward",
+            native_unit="mac",
+            ignored=dict(ignored),
+            not_understood={**not_understood, **products},
+            parameters=int(parameters),
+        ),
+        own,
     )
-    return rows(blank, own)
 
 
 def _hook(

@@ -60,17 +60,19 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
     if (heard := own.total()) != summary.total_mult_adds:
         raise Inconsistent(f"torchinfo gave {summary.total_mult_adds}, its leaves {heard}")
     ignored, not_understood = uncounted(unseen.calls)
-    blank = FlopCount(
-        counter="torchinfo",
-        workload=workload,
-        batch_size=batch_size,
-        phase="forward",
-        native_unit="mac",
-        ignored=ignored,
-        not_understood=not_understood,
-        parameters=summary.total_params,
+    return rows(
+        FlopCount(
+            counter="torchinfo",
+            workload=workload,
+            batch_size=batch_size,
+            phase="forward",
+            native_unit="mac",
+            ignored=ignored,
+            not_understood=not_understood,
+            parameters=summary.total_params,
+        ),
+        own,
     )
-    return rows(blank, own)
 
 
 def _ask(model: nn.Module, inputs: tuple[Any, ...]) -> torchinfo.ModelStatistics:
