@@ -203,9 +203,9 @@ class StepCount:
         None where it is not known; `attention.reasons` says why. Raises ValueError for another word. Who counts how:
         docs/conventions.md.
         """
-        found = self.attention or AttentionFlop({}, {}, 0)
+        conventions = self.attention or AttentionFlop({}, {}, 0)
         forward, backward = self.forward_flop, self.backward_flop
-        return found.flop(attention, "forward", forward), found.flop(attention, "backward", backward)
+        return conventions.flop(attention, "forward", forward), conventions.flop(attention, "backward", backward)
 
     @property
     def model_flop(self) -> int | None:

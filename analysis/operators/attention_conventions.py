@@ -83,17 +83,17 @@ class AttentionFlop:
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[str, int | None, Mapping[str, Any]]]) -> AttentionFlop | None:
         """The inverse of `as_row`, of (phase, dense FLOP, what the row says); None where no row says anything."""
-        told = [(phase, dense, said) for phase, dense, said in rows if said and dense is not None]
-        if not told:
+        counted = [(phase, dense, row) for phase, dense, row in rows if row and dense is not None]
+        if not counted:
             return None
         less = {
-            name: {phase: dense - said[name] for phase, dense, said in told}
-            if all(said.get(name) is not None for _, _, said in told)
+            name: {phase: dense - row[name] for phase, dense, row in counted}
+            if all(row.get(name) is not None for _, _, row in counted)
             else None
             for name in (*BY_RULE, "hardware")
         }
-        said = told[0][2]
-        return cls(less["causal"], less["mask_exact"], said["calls"], said["reasons"], less["hardware"])
+        row = counted[0][2]
+        return cls(less["causal"], less["mask_exact"], row["calls"], row["reasons"], less["hardware"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +108,17 @@ class KeptPairs:
 
     def less(self, convention: str, flop: Size) -> Size | None:
         """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
-        kept: Size | None = getattr(self, convention)
-        if kept is None:
+        pairs: Size | None = getattr(self, convention)
+        if pairs is None:
             return None
-        if kept == self.dense:
+        if pairs == self.dense:
             return 0
-        return flop - flop // self.dense * kept
+        return flop - flop // self.dense * pairs
 
 
 def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
-    """Of a step's operations; None for a convention that one of the calls does not have. rules: path of a module → the
-    rule of the masks that it makes (`attention_pairs.py`), for a table whose calls do not say it."""
+    """Adds up a step's operations; None for a convention that one of the calls does not have. rules: path of a module →
+    the rule of the masks that it makes (`attention_pairs.py`), for a table whose calls do not say it."""
     less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
     reasons: dict[str, str] = {}
     calls = 0
@@ -146,8 +146,8 @@ def may_have_mask(operation: Operation) -> bool:
 
 
 def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
-    """Of a call that may have a mask; None for a product that is none of attention. rule: of its module's masks, where
-    the call itself does not say it. A gradient's call has the pairs of its forward call."""
+    """Counts the pairs of a call that may have a mask; None for a product that is none of attention. rule: of its
+    module's masks, where the call itself does not say it. A gradient's call has the pairs of its forward call."""
     if BLOCK_PAIRS in operation.attributes:
         queries, keys = attention_sizes(operation) or (1, 1)
         return KeptPairs(queries * keys, None, None, UNKNOWN_BLOCKS.format(**_place(operation)))
@@ -219,5 +219,5 @@ def attention_sizes(operation: Operation) -> tuple[Size, ...]:
     if operation.name in _WITH_HEADS:
         return tuple(shape(operation, name)[-2] for name in ("query", "key"))
     sizes = product_sizes(operation)
-    twice = [one for one, other in itertools.combinations(sizes, 2) if one == other]
+    twice = [size for size, other in itertools.combinations(sizes, 2) if size == other]
     return (twice[0], twice[0]) if twice else ()

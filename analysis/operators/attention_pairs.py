@@ -116,7 +116,7 @@ def tile_pairs(queries: int, keys: int, tile: Tile, shift: int = 0, padded: bool
 
 
 def cpu_tile(queries: int) -> Tile:
-    """Of torch's kernel for CPUs.
+    """The tile of torch's kernel for CPUs.
 
     >>> cpu_tile(200)
     (64, 512)
@@ -126,7 +126,7 @@ def cpu_tile(queries: int) -> Tile:
 
 
 def flash_tile(head: int, capability: tuple[int, int], *, dropout: bool = False, backward: bool = False) -> Tile | None:
-    """Of FlashAttention 2's causal kernel. head: the size of a head.
+    """The tile of FlashAttention 2's causal kernel. head: the size of a head.
 
     None: of another device, a larger head, or one that versions run on different kernels (129 to 160, 193 to 224).
 
@@ -165,7 +165,7 @@ def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
 
 
 def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:
-    """Of a rule in words. Raises ValueError for a rule that is none."""
+    """Counts pairs by a rule in words. Raises ValueError for a rule that is none."""
     if rule == ALL:
         return queries * keys
     if rule == CAUSAL:

@@ -154,7 +154,7 @@ def asked(operation: Operation, *arguments: str) -> tuple[bool, ...]:
 
 def output_mask(operation: Operation, size: int = 3) -> tuple[bool, ...]:
     """Which gradients were asked for; all where the operation has no mask."""
-    return tuple(bool(asked) for asked in attribute(operation, "output_mask", [True] * size))
+    return tuple(bool(is_needed) for is_needed in attribute(operation, "output_mask", [True] * size))
 
 
 def computes(operation: Operation) -> bool:

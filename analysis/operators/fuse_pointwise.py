@@ -58,14 +58,14 @@ def _is_view(operation: Operation, rules: Rules) -> bool:
 
 def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
     """Positions of pointwise operations that nothing but views separates, phase by phase, those views with them."""
-    found: list[list[int]] = [[]]
+    runs: list[list[int]] = [[]]
     for position, operation in enumerate(operations):
         joins = _is_view(operation, rules) or kind_of(operation.name, rules) in POINTWISE
-        if found[-1] and (not joins or operations[found[-1][-1]].phase != operation.phase):
-            found.append([])
+        if runs[-1] and (not joins or operations[runs[-1][-1]].phase != operation.phase):
+            runs.append([])
         if joins:
-            found[-1].append(position)
-    return found
+            runs[-1].append(position)
+    return runs
 
 
 def _chains(operations: Sequence[Operation], run: Sequence[int], rules: Rules) -> list[Chain]:
@@ -92,7 +92,7 @@ def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, 
         for storage in (*operation.reads, *operation.writes):
             if storage in writer:
                 old, new = part[writer[storage]], part[position]
-                part = {each: new if its == old else its for each, its in part.items()}
+                part = {each: new if current == old else current for each, current in part.items()}
         writer.update(dict.fromkeys(operation.writes, position))
     return part
 
@@ -100,8 +100,8 @@ def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, 
 def _crossed(operations: Sequence[Operation], chain: Chain, run: Sequence[int]) -> bool:
     """Whether the order counts between a chain, which runs where its last operation did, and others on its way: one
     writes what the chain reads, or reads what the chain writes."""
-    mine = set(chain)
-    others = [operations[each] for each in run if chain[0] < each < chain[-1] and each not in mine]
+    members = set(chain)
+    others = [operations[each] for each in run if chain[0] < each < chain[-1] and each not in members]
     changed = {storage for other in others for storage in other.writes}
     looked_at = {storage for other in others for storage in other.reads}
     return any(
@@ -117,11 +117,11 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
     room = {storage.id: storage.nbytes for storage in table.storages}
     read: list[Piece] = []
     written: list[Piece] = []
-    made: set[int] = set()
+    inner: set[int] = set()
     for member in members:
-        read += [piece for piece in reads(member) if piece[0] not in made]
+        read += [piece for piece in reads(member) if piece[0] not in inner]
         written += [piece for piece in writes(member) if piece[0] in wanted]
-        made |= set(member.writes)
+        inner |= set(member.writes)
     arriving, leaving = _unique_pieces(read, room), _unique_pieces(written, room)
     return replace(
         members[-1],
@@ -146,11 +146,11 @@ def _unique_pieces(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tu
 
 def _wanted(table: StepTable, chain: Chain) -> set[int]:
     """Storages that others read after the chain began, or that outlive the step."""
-    mine = set(chain)
+    members = set(chain)
     read = {
         storage
         for position, operation in enumerate(table.operations)
-        if position > chain[0] and position not in mine
+        if position > chain[0] and position not in members
         for storage in operation.reads
     }
     return read | {storage.id for storage in table.storages if storage.died_index is None}

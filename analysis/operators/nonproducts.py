@@ -139,8 +139,8 @@ def instance_norm(operation: Operation) -> Cost:
 
 def _batch_norm(operation: Operation, channels: Size, training: bool, tracked: bool) -> Cost:
     size, affine = numel(shape(operation, "input")), has(operation, "weight")
-    own = 7 * size + 3 * channels if training else 2 * size + 2 * channels
-    return scalars(own + 2 * size * int(affine) + 6 * channels * int(training and tracked))
+    flop = 7 * size + 3 * channels if training else 2 * size + 2 * channels
+    return scalars(flop + 2 * size * int(affine) + 6 * channels * int(training and tracked))
 
 
 def batch_norm_backward(operation: Operation) -> Cost:
@@ -173,8 +173,8 @@ def layer_norm_backward(operation: Operation) -> Cost:
     2N; bias's N."""
     size, rows = _rows(operation)
     grad_input, grad_weight, grad_bias = output_mask(operation)
-    own = (8 + int(has(operation, "weight"))) * size + rows if grad_input else 0
-    return scalars(2 * size + own + 2 * size * int(grad_weight) + size * int(grad_bias))
+    input_flop = (8 + int(has(operation, "weight"))) * size + rows if grad_input else 0
+    return scalars(2 * size + input_flop + 2 * size * int(grad_weight) + size * int(grad_bias))
 
 
 def group_norm(operation: Operation) -> Cost:

@@ -118,13 +118,13 @@ def einsum(equation: str, shapes: Sequence[Shape]) -> Cost:
     left, _, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     size = {index: n for term, shape in zip(terms, shapes, strict=True) for index, n in zip(term, shape, strict=True)}
-    kept = right if "->" in equation else "".join(i for i in size if left.count(i) == 1)
+    output_indices = right if "->" in equation else "".join(i for i in size if left.count(i) == 1)
     if len(terms) == 1:
-        return scalars(prod(size.values())) if set(size) - set(kept) else ZERO
+        return scalars(prod(size.values())) if set(size) - set(output_indices) else ZERO
     total, done = ZERO, set(terms[0])
     for position, term in enumerate(terms[1:], start=1):
         total += multiply_adds(prod(size[index] for index in done | set(term)))
-        done = (done | set(term)) & (set(kept) | set("".join(terms[position + 1 :])))
+        done = (done | set(term)) & (set(output_indices) | set("".join(terms[position + 1 :])))
     return total
 
 

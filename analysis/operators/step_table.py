@@ -103,7 +103,7 @@ class Table:
         it is the backward of. into: whose storage its outputs are written to; else each has one of its own. Gives its
         outputs."""
         index, kind = len(self._operations), dtype or self.dtype
-        made = tuple(
+        results = tuple(
             self._tensor(form, kind, role, index) if into is None else Tensor(into.storage, tuple(form), kind, index)
             for form in outputs
         )
@@ -119,14 +119,14 @@ class Table:
                 input_names=tuple(inputs),
                 input_shapes=tuple(tensor.shape for tensor in inputs.values()),
                 input_dtypes=tuple(tensor.dtype for tensor in inputs.values()),
-                output_shapes=tuple(tensor.shape for tensor in made),
-                output_dtypes=tuple(tensor.dtype for tensor in made),
+                output_shapes=tuple(tensor.shape for tensor in results),
+                output_dtypes=tuple(tensor.dtype for tensor in results),
                 attributes=attributes,
                 reads=tuple(tensor.storage for tensor in inputs.values()),
-                writes=tuple(tensor.storage for tensor in made),
+                writes=tuple(tensor.storage for tensor in results),
             )
         )
-        return made
+        return results
 
     def mm(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
         """(m, k) by (k, n). Raises ValueError for sizes that do not fit."""
@@ -215,9 +215,9 @@ class Table:
     def _tensor(self, shape: Shape, dtype: str, role: str, maker: int | None) -> Tensor:
         sizes = tuple(shape)
         born = -1 if maker is None else maker
-        made = Storage(self._first + len(self._storages), prod(sizes) * itemsize(dtype), role, born, None)
-        self._storages.append(made)
-        return Tensor(made.id, sizes, dtype, maker)
+        storage = Storage(self._first + len(self._storages), prod(sizes) * itemsize(dtype), role, born, None)
+        self._storages.append(storage)
+        return Tensor(storage.id, sizes, dtype, maker)
 
 
 def _fit(name: str, left: Shape, right: Shape, rank: int, inner: Size, other: Size) -> None:
@@ -295,7 +295,7 @@ def _lives(
     operations: Sequence[Operation], known: Mapping[int, Storage], ends: Mapping[int, int]
 ) -> tuple[Storage, ...]:
     """Storages in order of number, with births and deaths in the new numbering; `ends`: old index → last new one."""
-    made: dict[int, int] = {}
+    born_at: dict[int, int] = {}
     used: dict[int, int] = {}
     for operation in operations:
         for storage in (*operation.reads, *operation.writes):
@@ -303,22 +303,22 @@ def _lives(
                 raise ValueError(f"{operation.name} at index {operation.index} names storage {storage}: there is none")
             used[storage] = operation.index
         for storage in operation.reads:
-            if storage >= 0 and known[storage].born_index != BEFORE and storage not in made:
+            if storage >= 0 and known[storage].born_index != BEFORE and storage not in born_at:
                 raise ValueError(
                     f"{operation.name} at index {operation.index} reads storage {storage}, which nothing made before"
                 )
         for storage in operation.writes:
-            made.setdefault(storage, operation.index)
-    kept = []
-    for number, its in sorted(known.items()):
-        if number not in used and its.born_index != BEFORE:
+            born_at.setdefault(storage, operation.index)
+    alive = []
+    for number, record in sorted(known.items()):
+        if number not in used and record.born_index != BEFORE:
             continue
-        born = BEFORE if its.born_index == BEFORE else made[number]
-        died = its.died_index
+        born = BEFORE if record.born_index == BEFORE else born_at[number]
+        died = record.died_index
         if died is not None:
             died = max(ends.get(died, BEFORE), used.get(number, BEFORE))
-        kept.append(replace(its, born_index=born, died_index=died))
-    return tuple(kept)
+        alive.append(replace(record, born_index=born, died_index=died))
+    return tuple(alive)
 
 
 def _same(table: StepTable) -> list[Entry]:
@@ -332,7 +332,7 @@ def _check(table: StepTable, positions: Iterable[int]) -> None:
 
 
 def renumbered(table: StepTable) -> StepTable:
-    """The same with storages numbered from 0, as a tracer numbers them: an edit may have left some out."""
+    """Numbers storages from 0, as a tracer numbers them: an edit may have left some out."""
     numbers = {storage.id: number for number, storage in enumerate(table.storages)}
     operations = (
         replace(

@@ -100,12 +100,12 @@ def nothing(_operation: Operation) -> tuple[Size, Size]:
 def reads(operation: Operation) -> list[Piece]:
     """What is read of each storage: a tensor passed twice once, nothing of what is only overwritten."""
     table = GATHERS.get(operation.name)
-    found: dict[tuple[int, Form], Size] = {}
+    sizes: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
         if not _only_written(operation, name) and not _not_read(operation, name):
             count = numel(output(operation) if name == table else _touched(operation, name, form))
-            found[storage, (form, dtype)] = count * itemsize(dtype)
-    return [(storage, form, size) for (storage, form), size in found.items()]
+            sizes[storage, (form, dtype)] = count * itemsize(dtype)
+    return [(storage, form, size) for (storage, form), size in sizes.items()]
 
 
 def _only_written(operation: Operation, name: str) -> bool:
@@ -173,8 +173,8 @@ def writes(operation: Operation) -> list[Piece]:
     written = set(operation.writes)
     inputs = _inputs(operation)
     changed = list(dict.fromkeys((s, (form, dtype)) for _, form, dtype, s in inputs if s in written))
-    kept = {storage for storage, _ in changed}
-    fresh = [storage for storage in operation.writes if storage not in kept]
+    changed_storages = {storage for storage, _ in changed}
+    fresh = [storage for storage in operation.writes if storage not in changed_storages]
     outputs = list(zip(operation.output_shapes, operation.output_dtypes, strict=True))
     returned = len(outputs) - len(fresh)
     for _, form in changed:

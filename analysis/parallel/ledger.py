@@ -157,38 +157,36 @@ def ledger_of(recording: Recording, grid: RankGrid, buckets: Buckets) -> Ledger:
             stages = split(trace, grid.pp)
             known[id(trace)] = [_replica_works(trace, stages, stage, grid, buckets) for stage in range(grid.pp)]
         for stage, copies in enumerate(known[id(trace)]):
-            own = copies[context :: grid.cp]
-            works.update({Coordinates(stage, data, tensor, context): work for data, work in enumerate(own)})
+            copies_here = copies[context :: grid.cp]
+            works.update({Coordinates(stage, data, tensor, context): work for data, work in enumerate(copies_here)})
     replicas, skips = _explained(recording, grid)
     return Ledger(grid, works, recording.single_flop, replicas, skips)
 
 
 def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
     """Model FLOP by phase, module and kind; the loss is forward."""
-    found: Counter[tuple[str, str, str]] = Counter()
+    work: Counter[tuple[str, str, str]] = Counter()
     for operation in operations:
         if flop := model_flop(operation):
-            found["forward" if operation.phase in FORWARD else operation.phase, operation.module, operation.kind] += (
-                flop
-            )
-    return found
+            work["forward" if operation.phase in FORWARD else operation.phase, operation.module, operation.kind] += flop
+    return work
 
 
 def _replica_works(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankWork]:
     """The work of each rank of the data and context axes, as if all were at the place of this trace on the latter: they
     differ by the weights that they hold, where they share them, and by what they reduce of those with other stages."""
     first = _rank_work(trace, stages, stage, grid, buckets)
-    found = [first]
+    works = [first]
     for replica in range(1, grid.copies):
         held = [_part(each, replica, grid) for each in _held(trace, stages, stage)]
         sizes = sum(each.numel for each in held), _state_bytes(trace, stages, stage, held)
-        if sizes == (found[-1].parameters, found[-1].state_bytes):
-            found.append(found[-1])
+        if sizes == (works[-1].parameters, works[-1].state_bytes):
+            works.append(works[-1])
             continue
         others = (each for each in first.collectives if (each.kind, each.group) != TIED)
         collectives = (*others, *_tied(held, trace, stages))
-        found.append(replace(first, parameters=sizes[0], state_bytes=sizes[1], collectives=collectives))
-    return found
+        works.append(replace(first, parameters=sizes[0], state_bytes=sizes[1], collectives=collectives))
+    return works
 
 
 def _held(trace: RankTrace, stages: Stages, stage: int) -> list[LocalParameter]:
@@ -208,19 +206,19 @@ def _state_bytes(trace: RankTrace, stages: Stages, stage: int, held: Sequence[Lo
 
 
 def _rank_work(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> RankWork:
-    mine = [each for each, place in zip(trace.operations, stages.of_operation, strict=True) if place == stage]
+    operations = [each for each, place in zip(trace.operations, stages.of_operation, strict=True) if place == stage]
     held = _held(trace, stages, stage)
-    own = [_part(each, 0, grid) for each in held] if grid.shares_stages else held
-    flop = {key: flop * grid.microbatches for key, flop in work_of(mine).items()}
+    parts = [_part(each, 0, grid) for each in held] if grid.shares_stages else held
+    flop = {key: flop * grid.microbatches for key, flop in work_of(operations).items()}
     return RankWork(
         flop=flop,
-        parameters=sum(each.numel for each in own),
-        state_bytes=_state_bytes(trace, stages, stage, own),
+        parameters=sum(each.numel for each in parts),
+        state_bytes=_state_bytes(trace, stages, stage, parts),
         activation_bytes=_activations(trace, stages, stage) * grid.in_flight(stage),
         collectives=(
-            *_collectives(mine, trace, grid),
+            *_collectives(operations, trace, grid),
             *_reductions(trace, held, grid, buckets),
-            *_tied(own, trace, stages),
+            *_tied(parts, trace, stages),
             *_sends(stages, stage, grid),
         ),
     )
@@ -230,12 +228,12 @@ def _activations(trace: RankTrace, stages: Stages, stage: int) -> int:
     """Bytes that one micro-batch keeps for its backward pass here: made here, or received; no gathered weights."""
     gathers = [each for each in trace.operations if each.name.startswith(("fsdp.", "c10d."))]
     gathered = {number for each in gathers for number in (*each.reads, *each.writes)}
-    kept = sum(
+    nbytes = sum(
         int(each.nbytes)
         for number, each in enumerate(trace.storages)
         if each.role == "activation" and number not in gathered and stages.of_operation[each.born_index] == stage
     )
-    return kept + sum(each.nbytes for each in stages.crossings if each.target == stage and not each.backward)
+    return nbytes + sum(each.nbytes for each in stages.crossings if each.target == stage and not each.backward)
 
 
 def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGrid) -> list[Collective]:
@@ -298,11 +296,11 @@ def _of_shared_stage(
     many. Raises ValueError for a parameter without a dimension, as torch does."""
     if scalars := [each.names[0] for each in held if not each.shape]:
         raise ValueError(f"fsdp: expected parameters of one dimension or more, got {scalars[0]}, which has none")
-    found = []
+    collectives = []
     for kind, those in (("all_gather", held), ("reduce_scatter", arrived)):
         if sizes := [each.nbytes // each.shape[0] * -(-each.shape[0] // grid.copies) for each in those if each.numel]:
-            found.append(Collective(kind, copies_group(grid), grid.copies, 1, sum(sizes) * grid.copies))
-    return found
+            collectives.append(Collective(kind, copies_group(grid), grid.copies, 1, sum(sizes) * grid.copies))
+    return collectives
 
 
 def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[Collective]:
@@ -316,13 +314,13 @@ def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> l
 
 def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[Collective]:
     """What goes to other stages and comes from them, a call for each tensor."""
-    found = []
-    for kind, mine in (("send", "source"), ("receive", "target")):
-        those = [each for each in stages.crossings if getattr(each, mine) == stage]
+    collectives = []
+    for kind, side in (("send", "source"), ("receive", "target")):
+        those = [each for each in stages.crossings if getattr(each, side) == stage]
         calls, nbytes = sum(each.tensors for each in those), sum(each.nbytes for each in those)
         if calls:
-            found.append(Collective(kind, "pp", grid.pp, calls * grid.microbatches, nbytes * grid.microbatches))
-    return found
+            collectives.append(Collective(kind, "pp", grid.pp, calls * grid.microbatches, nbytes * grid.microbatches))
+    return collectives
 
 
 def _explained(recording: Recording, grid: RankGrid) -> tuple[tuple[Replica, ...], tuple[Skip, ...]]:

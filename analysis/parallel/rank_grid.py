@@ -69,7 +69,7 @@ class RankGrid:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of the axes of the world, the outermost first."""
+        """Sizes of the axes of the world, the outermost first."""
         return {"pp": self.pp, "dp": self.dp, "cp": self.cp, "tp": self.tp}
 
     @property
@@ -93,9 +93,9 @@ class RankGrid:
         """As `parse_plan` reads it: "ddp=2", "fsdp=2,tp=2", "ddp=2,pp=2,m=4"; an axis of one rank is left out,
         unless all are."""
         sizes = {self.replicas: self.dp, "tp": self.tp, "cp": self.cp, "ep": self.ep, "pp": self.pp}
-        kept = {axis: size for axis, size in sizes.items() if size > 1} or {self.replicas: 1}
-        kept |= {MICROBATCHES: self.microbatches} if self.pp > 1 else {}
-        return ",".join(f"{axis}={size}" for axis, size in kept.items())
+        named = {axis: size for axis, size in sizes.items() if size > 1} or {self.replicas: 1}
+        named |= {MICROBATCHES: self.microbatches} if self.pp > 1 else {}
+        return ",".join(f"{axis}={size}" for axis, size in named.items())
 
     def coordinates(self, rank: int) -> Coordinates:
         """Where a rank is."""
@@ -116,7 +116,7 @@ class RankGrid:
         return {**sizes, "dp,cp": self.copies, "experts": self.copies * self.tp // self.ep}.get(group, 0)
 
     def places(self) -> Iterator[Coordinates]:
-        """Of all ranks, in order."""
+        """Coordinates of all ranks, in order."""
         return map(self.coordinates, range(self.world))
 
     def in_flight(self, stage: int) -> int:

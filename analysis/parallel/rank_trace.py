@@ -49,9 +49,9 @@ class LocalParameter:
         if not self.rows:
             return self
         most = -(-self.rows // replicas)
-        own = min(most, max(0, self.rows - replica * most))
+        rows = min(most, max(0, self.rows - replica * most))
         held = self.shape[0] or 1  # of this part; where it has no row, those after it have none
-        return replace(self, shape=(own, *self.shape[1:]), nbytes=self.nbytes * own // held)
+        return replace(self, shape=(rows, *self.shape[1:]), nbytes=self.nbytes * rows // held)
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,10 @@ def layer_prefix(operations: Sequence[Operation]) -> str:
     flop: Counter[str] = Counter()
     for operation in operations:
         parts = operation.module.split(".")
-        own = model_flop(operation)
+        own_flop = model_flop(operation)
         for place, part in enumerate(parts):
             if part.isdecimal() and place:
-                flop[".".join(parts[:place])] += own
+                flop[".".join(parts[:place])] += own_flop
     return max(flop, key=lambda prefix: (flop[prefix], -len(prefix)), default="")
 
 
@@ -218,7 +218,7 @@ def stage_starts(trace: RankTrace, count: int) -> list[str]:
             raise ValueError(
                 f"pp={count}: expected each weight in one stage, got {' and '.join(parameter.names)}, which are one"
             )
-    firsts = [min(number for number, own in stage_of.items() if own == stage) for stage in range(1, count)]
+    firsts = [min(number for number, home in stage_of.items() if home == stage) for stage in range(1, count)]
     return [f"{prefix}.{number}" for number in firsts]
 
 
@@ -273,11 +273,11 @@ def _stages(operations: Sequence[Operation], prefix: str, stage_of: dict[int, in
 
 def _owners(operations: Sequence[Operation], places: Sequence[int]) -> dict[str, int]:
     """Module → the stage in which it runs first."""
-    found: dict[str, int] = {}
+    owners: dict[str, int] = {}
     for operation, stage in zip(operations, places, strict=True):
         if operation.phase in FORWARD:
-            found.setdefault(operation.module, stage)
-    return found
+            owners.setdefault(operation.module, stage)
+    return owners
 
 
 def _home(name: str, prefix: str, stage_of: dict[int, int], owners: dict[str, int], count: int) -> int:

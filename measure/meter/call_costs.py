@@ -300,7 +300,7 @@ def _unknown(reason: str, must_run: bool = False) -> CallCost:
 
 
 def _by_chance(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
-    """The same trace with other random numbers. The loop's own go on where they were."""
+    """Traces again with other random numbers. The loop's own go on where they were."""
     numpy = sys.modules.get("numpy.random")
     with kept_random():
         for seed in range(times):

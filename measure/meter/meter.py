@@ -192,24 +192,24 @@ class UtilizationMeter:
             self._step.left = 0
 
     def window(self) -> MeterSummary:
-        """Of the steps that completed since the last call of this method. Does not wait for the device."""
-        found = None
+        """Sum up the steps that completed since the last call of this method. Does not wait for the device."""
+        window_summary = None
         with self._guarded():
             self._take(wait=False)
             self._observations.window(self._step.number)
             self._step.left = 0
             window, self._open = self._open[-1], [self._run, Stretch()]
-            found = self._summary(window, self._energy.since_window() if self._energy else None)
-        return found or self._no_summary()
+            window_summary = self._summary(window, self._energy.since_window() if self._energy else None)
+        return window_summary or self._no_summary()
 
     def summary(self) -> MeterSummary:
-        """Of all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
-        found = None
+        """Sum up all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
+        run_summary = None
         with self._guarded():
             self._take(wait=True)
             self._costs.count_waiting(all_of_them=True)
-            found = self._summary(self._run, self._energy.since_start() if self._energy else None)
-        return found or self._no_summary()
+            run_summary = self._summary(self._run, self._energy.since_start() if self._energy else None)
+        return run_summary or self._no_summary()
 
     def close(self) -> None:
         """Remove the hooks. The numbers stay."""
@@ -302,13 +302,13 @@ class UtilizationMeter:
         ):
             self._own_peak = False
             self._measure_peak([name for name, each in PRECISIONS.items() if each.matmul_unit in units])
-        found = summary(
+        figures = summary(
             stretch, self._costs, self._place, watts, self._reasons(reason, keys) + self._micro_batches(stretch)
         )
         observations = self._observations
-        unverified = min(found.steps, self._step.number - observations.last)
+        unverified = min(figures.steps, self._step.number - observations.last)
         return dataclasses.replace(
-            found,
+            figures,
             unverified_steps=unverified,
             unverified_since_step=observations.last if unverified else None,
             unverified_reason=observations.reason if unverified else "",
@@ -339,8 +339,8 @@ class UtilizationMeter:
         if number > unchanged >= number - unchanged:
             return (f"{unchanged} of {number} {MICRO_BATCHES}",)
         passes = sum(each.backward for key, each in whole.passes.items() if not key.module) / (whole.steps or 1)
-        said = f"a step has {passes:.3g} backward passes of the model: its numbers are of all of them"
-        return (said,) if passes > 1 else ()
+        note = f"a step has {passes:.3g} backward passes of the model: its numbers are of all of them"
+        return (note,) if passes > 1 else ()
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

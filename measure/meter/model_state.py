@@ -102,7 +102,7 @@ def unsharded(model: torch.nn.Module) -> torch.nn.Module:
     Other attributes of the modules are shared with the model. Raises ValueError for a parameter that is split in two
     ways, as under tensor parallelism: then a rank runs another model than this.
     """
-    made: dict[int, torch.nn.Module] = {}
+    copies: dict[int, torch.nn.Module] = {}
     tensors: dict[int, Any] = {}
 
     def whole(tensor: torch.Tensor | None) -> Any:
@@ -118,9 +118,9 @@ def unsharded(model: torch.nn.Module) -> torch.nn.Module:
         return tensors[id(tensor)]
 
     def copied(module: torch.nn.Module) -> torch.nn.Module:
-        if id(module) in made:
-            return made[id(module)]
-        copy = made[id(module)] = object.__new__(_kind(module))
+        if id(module) in copies:
+            return copies[id(module)]
+        copy = copies[id(module)] = object.__new__(_kind(module))
         copy.__dict__.update({key: value for key, value in module.__dict__.items() if not key.startswith(_STATE)})
         for name in ("_parameters", "_buffers"):
             copy.__dict__[name] = {key: whole(value) for key, value in module.__dict__[name].items()}

@@ -297,7 +297,7 @@ def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -
 
 
 def _interval(blocks: Sequence[StepBlock], costs: CallCosts, peak: Denominator) -> dict[str, float | None]:
-    """Of the mean of the blocks' own utilizations, weighted by their time: its mean is the utilization of the whole."""
+    """Gives the interval of the mean of the blocks' utilizations, weighted by their time."""
     ratios = [
         sum(flop / peak.peak_by_unit[unit] for unit, flop in costs.flop(block.passes).by_unit.items() if flop)
         / block.time_s

@@ -49,10 +49,10 @@ class UtilizationCallback(MeterCallback, TrainerCallback):  # type: ignore[misc]
         if self.meter is None or logs is None or "loss" not in logs:
             return
         numbers = self.meter.window().scalars()
-        found = {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
-        logs.update(found)
+        logged = {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
+        logs.update(logged)
         if state.log_history:
-            state.log_history[-1].update(found)
+            state.log_history[-1].update(logged)
 
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:

@@ -54,7 +54,7 @@ class MixtureFlop:
 
 
 def step_mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> MixtureFlop | None:
-    """Of a step's operations; None for a model without experts."""
+    """Adds up a step's operations; None for a model without experts."""
     weights = _weights(model)
     if not weights[EXPERTS]:
         return None
@@ -69,12 +69,12 @@ def step_mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> Mix
                 tokens[_block_of(each.module, ROUTERS)] += cost
     every, chosen = _named(model, _EVERY), _named(model, _CHOSEN)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    found = MixtureFlop(flop[ROUTERS], flop[EXPERTS], flop[SHARED], parameters, every, chosen)
+    mixture = MixtureFlop(flop[ROUTERS], flop[EXPERTS], flop[SHARED], parameters, every, chosen)
     if not every or not chosen:
-        return found
+        return mixture
     idle = weights[EXPERTS].total() * (every - chosen) // every
     return dataclasses.replace(
-        found,
+        mixture,
         chosen_flop=_chosen_flop(weights, tokens, every, chosen),
         active_parameters=parameters - idle,
     )
@@ -97,12 +97,12 @@ def _block_of(path: str, part: tuple[str, ...]) -> str:
 
 def _weights(model: torch.nn.Module) -> dict[tuple[str, ...], Counter[str]]:
     """Part → block → weights in it."""
-    found: dict[tuple[str, ...], Counter[str]] = {EXPERTS: Counter(), ROUTERS: Counter(), SHARED: Counter()}
+    weights: dict[tuple[str, ...], Counter[str]] = {EXPERTS: Counter(), ROUTERS: Counter(), SHARED: Counter()}
     for path, parameter in model.named_parameters():
         part = part_of(path)
         if part and parameter.dim() > 1:
-            found[part][_block_of(path, part)] += parameter.numel()
-    return found
+            weights[part][_block_of(path, part)] += parameter.numel()
+    return weights
 
 
 def _chosen_flop(
@@ -121,5 +121,5 @@ def _chosen_flop(
 def _named(model: torch.nn.Module, names: Iterable[str]) -> int | None:
     """The first of these that the configuration has."""
     config: Any = getattr(model, "config", None)
-    found = (getattr(config, name, None) for name in names)
-    return next((each for each in found if isinstance(each, int) and not isinstance(each, bool) and each > 0), None)
+    values = (getattr(config, name, None) for name in names)
+    return next((each for each in values if isinstance(each, int) and not isinstance(each, bool) and each > 0), None)

@@ -76,9 +76,9 @@ def _while_loop(self: Any, goes_on: Any, body: Any, carried: Any, more: Any, **_
 def _scan(_self: Any, body: Any, carried: Any, inputs: Any, more: Any = (), **_named: Any) -> Any:
     count, results = len(carried), []
     for parts in zip(*inputs, strict=True):
-        found = tuple(body(*carried, *parts, *more))
-        carried = found[:count]
-        results.append(found[count:])
+        outputs = tuple(body(*carried, *parts, *more))
+        carried = outputs[:count]
+        results.append(outputs[count:])
     return (*carried, *map(_stacked, *results))
 
 

@@ -154,9 +154,9 @@ class FakeMode(FakeTensorMode):
         returns, wrapped; else what torch's mode makes of it."""
         if seen is None:
             return self._run(func, types, args, kwargs)
-        made = plan.made.get(seen.key)
-        if made is not None:
-            return self._memo.make(made, args)
+        known = plan.made.get(seen.key)
+        if known is not None:
+            return self._memo.make(known, args)
         if plan.is_view:
             with in_kernel_invocation_manager(self):
                 out = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
@@ -184,16 +184,16 @@ class FakeMode(FakeTensorMode):
             raise Unavailable(f"fake tensors cannot run {func}") from fault
 
     def _separate_storages(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The same tensors, each but the first of a storage with one of its own."""
+        """Gives each tensor but the first of a storage a storage of its own."""
         seen: set[int] = set()
-        found = []
+        tensors = []
         for tensor in out:
             if id(tensor.untyped_storage()) in seen:
                 bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
                 tensor = FakeTensor(self, bare, tensor.fake_device)
             seen.add(id(tensor.untyped_storage()))
-            found.append(tensor)
-        return tuple(found)
+            tensors.append(tensor)
+        return tuple(tensors)
 
     def _as(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """The tensor, or one of its sizes in this dtype."""
@@ -283,7 +283,7 @@ def _fakes(mode: FakeTensorMode) -> Bare:
 
 
 def _copier(bare: Bare, hooked: bool) -> Callable[[Any], Any]:
-    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # holds the originals, so that no id comes twice
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # holds the originals, so that no id comes twice
 
     def copied(value: Any) -> Any:
         if _is_packed(value):  # its sizes of batches are run by, and stay real
@@ -291,9 +291,9 @@ def _copier(bare: Bare, hooked: bool) -> Callable[[Any], Any]:
             return PackedSequence(data, value.batch_sizes, order, back)
         if not isinstance(value, torch.Tensor):
             return value
-        if id(value) not in made:
-            made[id(value)] = (value, _as_parameter(bare(value), value, hooked))
-        return made[id(value)][1]
+        if id(value) not in copies:
+            copies[id(value)] = (value, _as_parameter(bare(value), value, hooked))
+        return copies[id(value)][1]
 
     return copied
 
@@ -302,20 +302,20 @@ def _is_packed(value: Any) -> bool:
     return isinstance(value, PackedSequence)
 
 
-def _as_parameter(made: torch.Tensor, given: torch.Tensor, hooked: bool) -> torch.Tensor:
+def _as_parameter(copied: torch.Tensor, given: torch.Tensor, hooked: bool) -> torch.Tensor:
     """`made`, with what the given tensor is besides its numbers."""
-    made.requires_grad_(given.requires_grad)
+    copied.requires_grad_(given.requires_grad)
     if given.requires_grad and not given.is_leaf:  # made no leaf, so that it may be written in place
         with torch.enable_grad():
-            made = made.clone(memory_format=torch.preserve_format)
+            copied = copied.clone(memory_format=torch.preserve_format)
     if isinstance(given, torch.nn.Parameter):
-        made._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
+        copied._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
     if hooked:
         for hook in (given._backward_hooks or {}).values():
-            made.register_hook(_on_fake(hook))
+            copied.register_hook(_on_fake(hook))
         for hook in (given._post_accumulate_grad_hooks or {}).values():
-            made.register_post_accumulate_grad_hook(_on_fake(hook))
-    return made
+            copied.register_post_accumulate_grad_hook(_on_fake(hook))
+    return copied
 
 
 def _on_fake(hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -99,8 +99,8 @@ class Memo:
         for value in values:
             kind = value.__class__
             if kind is FakeTensor:
-                own = value.__dict__
-                if own["constant"] is not None or own["fake_mode"] is not self._mode or own[self._device] != _CPU:
+                known = value.__dict__
+                if known["constant"] is not None or known["fake_mode"] is not self._mode or known[self._device] != _CPU:
                     return False
                 try:
                     key.append(value.stride())

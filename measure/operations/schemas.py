@@ -325,8 +325,8 @@ def with_stored(described: Description, values: Sequence[Any]) -> Description:
         if tensor.layout not in _DENSE:
             if isinstance(tensor, FakeTensor) or tensor.is_meta:
                 raise Unavailable(f"how many values a tensor of the layout {tensor.layout} stores is not known")
-            kept = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
-            stored[name] = kept.numel()
+            numbers = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+            stored[name] = numbers.numel()
     space, _, bare = described.name.partition(".")
     if space == "aten" and described.kind and "sparse" not in bare:
         bare = bare if len(stored) == 1 else f"{bare}_of_sparse"
@@ -390,13 +390,13 @@ class Gradients:
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors among some arguments or outputs, in order, those in lists and tuples included."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(tensors_in(value))
-    return found
+            tensors.extend(tensors_in(value))
+    return tensors
 
 
 _PLAIN = (bool, int, float, str, type(None))

@@ -26,17 +26,17 @@ def symbol(shape_env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
     from torch.fx.experimental.symbolic_shapes import DimDynamic
 
     source = ConstantSource(name)
-    made = shape_env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
-    size = shape_env.create_symintnode(made, hint=hint, source=source)
+    created = shape_env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+    size = shape_env.create_symintnode(created, hint=hint, source=source)
     assert isinstance(size, torch.SymInt)
     return size
 
 
 def fixed_symbols(shape_env: ShapeEnv) -> dict[str, int]:
     """Name → value of the symbols that an operation decided by and so fixed: no formula in them is to be had."""
-    fixed = {made: int(value) for made, value in shape_env.replacements.items() if value.is_Integer}
+    fixed = {torch_symbol: int(value) for torch_symbol, value in shape_env.replacements.items() if value.is_Integer}
     names = _names(shape_env, fixed)
-    return {str(names.get(made, made)): value for made, value in fixed.items()}
+    return {str(names.get(torch_symbol, torch_symbol)): value for torch_symbol, value in fixed.items()}
 
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -60,8 +60,8 @@ def plain(value: Any) -> Any:
     if not isinstance(value, SYMBOLIC):
         return value
     expression = value.node.expr
-    for theirs, ours in _functions().items():
-        expression = expression.replace(theirs, ours)
+    for torchs, sympys in _functions().items():
+        expression = expression.replace(torchs, sympys)
     expression = expression.xreplace(_names(value.node.shape_env, expression.free_symbols))
     if expression.is_Integer:
         return int(expression)
@@ -74,10 +74,10 @@ def _names(shape_env: Any, symbols: Iterable[Any]) -> dict[Any, Any]:
     from torch._dynamo.source import ConstantSource
 
     names = {}
-    for made in symbols:
-        sources = shape_env.var_to_sources.get(made, ())
+    for torch_symbol in symbols:
+        sources = shape_env.var_to_sources.get(torch_symbol, ())
         if sources and isinstance(sources[0], ConstantSource):
-            names[made] = sympy.Symbol(sources[0].source_name, integer=True, positive=True)
+            names[torch_symbol] = sympy.Symbol(sources[0].source_name, integer=True, positive=True)
     return names
 
 

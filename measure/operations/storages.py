@@ -52,8 +52,8 @@ class Storages:
         A tensor without storage (sparse, opaque) counts as its own, of unknown size.
         """
         owner = owner_of(tensor)
-        found = self.numbers.get(id(owner))
-        return self._enter(owner, born, role) if found is None else found
+        number = self.numbers.get(id(owner))
+        return self._enter(owner, born, role) if number is None else number
 
     def claim(self, tensors: Iterable[Any], role: str) -> None:
         """Give `role` to the storages of these tensors that have none yet; unknown ones were there before."""

@@ -43,9 +43,9 @@ def sequence_length(inputs: Sequence[Any]) -> int:
     shapes = [tuple(each.shape) for each in inputs if isinstance(each, torch.Tensor)]
     lengths = {shape[SEQUENCE] for shape in shapes if len(shape) in (2, 3)}
     if len(lengths) != 1 or any(len(shape) not in (2, 3) for shape in shapes):
-        said = " and ".join(" × ".join(map(str, shape)) for shape in shapes) or "no tensor"
+        sizes = " and ".join(" × ".join(map(str, shape)) for shape in shapes) or "no tensor"
         raise ValueError(
-            f"cp: expected inputs of batch × tokens or batch × tokens × features of one length, got {said}"
+            f"cp: expected inputs of batch × tokens or batch × tokens × features of one length, got {sizes}"
         )
     return int(lengths.pop())
 
@@ -133,11 +133,11 @@ def _with_mask(attention: Callable[..., Any], causal: bool) -> Callable[..., Any
 def _named(call: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call by their names, defaults too, each tensor this rank's own part."""
     declared = call._schema.arguments
-    found = {each.name: each.default_value for each in declared if each.has_default_value()}
-    found |= {each.name: value for each, value in zip(declared, args, strict=False)} | kwargs
-    if found["dropout_p"]:
+    values = {each.name: each.default_value for each in declared if each.has_default_value()}
+    values |= {each.name: value for each, value in zip(declared, args, strict=False)} | kwargs
+    if values["dropout_p"]:
         raise ValueError("cp: torch's ring attention takes no dropout")
-    return {name: getattr(value, "_local_tensor", value) for name, value in found.items()}
+    return {name: getattr(value, "_local_tensor", value) for name, value in values.items()}
 
 
 def _ring_forward(call: Any, args: Any, kwargs: Any) -> Any:
@@ -159,10 +159,10 @@ def _ring_backward(call: Any, args: Any, kwargs: Any) -> Any:
     named = _named(call, args, kwargs)
     named.pop("attn_mask")
     mesh = args[1].device_mesh
-    found = ring._templated_ring_attention_backward(
+    gradients = ring._templated_ring_attention_backward(
         mesh.get_group(), HEADS_FIRST, call, grad_out_name="grad_out", **named
     )
-    return tuple(_divided(each, mesh) for each in found[:3])
+    return tuple(_divided(each, mesh) for each in gradients[:3])
 
 
 def _divided(part: torch.Tensor, mesh: DeviceMesh) -> Any:

@@ -238,18 +238,18 @@ def pipeline_stage(
 def _local_widths(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> Iterator[None]:
     """Inside, linear layers that the plan divides have the first rank's part of their weights. Raises ValueError for a
     width that the ranks do not divide."""
-    kept: list[tuple[torch.nn.Linear, Any, Any]] = []
+    whole: list[tuple[torch.nn.Linear, Any, Any]] = []
     dims = {"colwise": 0, "rowwise": 1}
     try:
         for pattern, style in plan.items() if ranks > 1 else ():
             for path in matches(model, pattern) if style in dims else ():
                 layer, dim = model.get_submodule(path), dims[style]
                 if isinstance(layer, torch.nn.Linear):
-                    kept.append((layer, layer.weight, layer.bias))
+                    whole.append((layer, layer.weight, layer.bias))
                     _narrow(layer, path, dim, ranks)
         yield
     finally:
-        for layer, weight, bias in kept:
+        for layer, weight, bias in whole:
             layer.weight, layer.bias = weight, bias
 
 

@@ -62,7 +62,7 @@ def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace
 
 
 def trace_single(step: RankStep) -> RankTrace:
-    """The same step on a single device, without any plan. Raises Unavailable where fake tensors cannot run it."""
+    """Records the step on a single device, without any plan. Raises Unavailable where fake tensors cannot run it."""
     return _trace(step, None)
 
 

@@ -120,8 +120,8 @@ def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
     groups are its own: torch gives an axis of all ranks the default group, which another axis of all ranks has, too."""
     stages, tensor = mesh["pp"].size(), mesh["tp"].size()
     sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
-    own: Any = {"ep": get_backend()} if experts == mesh.size() else None
-    return init_device_mesh(mesh.device_type, sizes, mesh_dim_names=("pp", "edp", "ep", "tp"), backend_override=own)
+    backend: Any = {"ep": get_backend()} if experts == mesh.size() else None
+    return init_device_mesh(mesh.device_type, sizes, mesh_dim_names=("pp", "edp", "ep", "tp"), backend_override=backend)
 
 
 def copies_of_experts(wide: DeviceMesh) -> DeviceMesh:
@@ -179,10 +179,10 @@ class RankGroup:
         return box[0]
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Of each value the largest of all ranks."""
-        found = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._control)
-        return [float(value) for value in found]
+        """Gives of each value the largest of all ranks."""
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self._control)
+        return [float(value) for value in tensor]
 
     def barrier(self) -> None:
         """All ranks wait for the last."""

@@ -110,8 +110,8 @@ def like(names: Iterable[str], pattern: str) -> Iterator[str]:
     """Those of these dotted names that a pattern means."""
     parts = pattern.split(".")
     for name in names:
-        own = name.split(".")
-        if len(own) == len(parts) and all(map(fnmatch.fnmatchcase, own, parts)):
+        segments = name.split(".")
+        if len(segments) == len(parts) and all(map(fnmatch.fnmatchcase, segments, parts)):
             yield name
 
 
@@ -134,11 +134,11 @@ def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str]
             near = _near(pattern, [path for path, _ in model.named_modules() if path])
             raise ValueError(f"plan: expected patterns of modules, got {pattern!r}, which means none{near}")
         for path in paths:
-            made: Any = STYLES[style]()
-            if made is None:
+            parallel_style: Any = STYLES[style]()
+            if parallel_style is None:
                 break
             try:
-                parallelize_module(model.get_submodule(path), mesh, made, src_data_rank=None)
+                parallelize_module(model.get_submodule(path), mesh, parallel_style, src_data_rank=None)
             except (NotImplementedError, RuntimeError, ValueError) as fault:
                 raise ValueError(f"plan: {path} cannot be {style}: {' '.join(str(fault).split())}") from fault
     _tie(model, tied)
@@ -161,12 +161,12 @@ def _tied(model: torch.nn.Module) -> list[list[str]]:
 def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
     """Parameters that were one are one again, where a rank has the same part of each."""
     for first, *others in tied:
-        kept = model.get_parameter(first)
+        tied_to = model.get_parameter(first)
         for name in others:
-            path, _, own = name.rpartition(".")
+            path, _, attribute = name.rpartition(".")
             other = model.get_parameter(name)
-            if isinstance(kept, DTensor) and isinstance(other, DTensor) and kept.placements == other.placements:
-                setattr(model.get_submodule(path), own, kept)
+            if isinstance(tied_to, DTensor) and isinstance(other, DTensor) and tied_to.placements == other.placements:
+                setattr(model.get_submodule(path), attribute, tied_to)
 
 
 def shard_weights(model: torch.nn.Module, mesh: DeviceMesh) -> None:
@@ -193,15 +193,15 @@ def repeat_split_modules(model: torch.nn.Module, mesh: DeviceMesh, but: Sequence
 def outermost_elements(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
     """(path, element) of lists of modules that are in no other list, if they have parameters. path: of the module."""
     for name, child in module.named_children():
-        own = f"{path}.{name}" if path else name
+        child_path = f"{path}.{name}" if path else name
         if isinstance(child, torch.nn.ModuleList):
             yield from (
-                (f"{own}.{number}", each)
+                (f"{child_path}.{number}", each)
                 for number, each in child.named_children()
                 if next(each.parameters(), None) is not None
             )
         else:
-            yield from outermost_elements(child, own)
+            yield from outermost_elements(child, child_path)
 
 
 DISPATCH, DIVIDED = "ep_dispatch_experts", "grouped_gemm"
@@ -266,7 +266,7 @@ def apply_experts(
 
 def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dict[str, str]:
     """Name of a parameter or module → style: parameters first, because a module is told how many experts are left."""
-    found: dict[str, str] = {}
+    styles: dict[str, str] = {}
     parameters = [name for name, _ in model.named_parameters()]
     for pattern, style in sorted(plan.items(), key=lambda each: each[1] == DISPATCH):
         if style not in EXPERT_STYLES:
@@ -275,8 +275,8 @@ def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dic
         names = list(matches(model, pattern) if style == DISPATCH else like(parameters, pattern))
         if strict and not names:
             raise ValueError(f"plan: expected a pattern of {style}, got {pattern!r}, which means nothing")
-        found.update(dict.fromkeys(names, style))
-    return found
+        styles.update(dict.fromkeys(names, style))
+    return styles
 
 
 def spread_evenly(
