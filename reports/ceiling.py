@@ -50,9 +50,9 @@ class CeilingAnswer:
     def refused(self) -> dict[str, str]:
         """Unit, or "memory" → why what was timed cannot be, so that nothing is compared with it."""
         known, highest_hz = self.sheet.device, self.environment.get("clock_hz")
-        found = {unit: impossible(self.rows, unit, known, highest_hz) for unit in UNITS}
-        found["memory"] = impossible_bandwidth(bandwidth(self.rows), known)
-        return {what: why for what, why in found.items() if why}
+        reasons = {unit: impossible(self.rows, unit, known, highest_hz) for unit in UNITS}
+        reasons["memory"] = impossible_bandwidth(bandwidth(self.rows), known)
+        return {what: why for what, why in reasons.items() if why}
 
     @property
     def warnings(self) -> list[str]:
@@ -65,18 +65,20 @@ class CeilingAnswer:
 
 def bests(seen: CeilingAnswer) -> list[Ceiling]:
     """By threads and unit the best product and the best convolution; then the best copy and triad, then launches."""
-    found: list[Ceiling | None] = []
+    rows: list[Ceiling | None] = []
     for threads in seen.threads:
-        mine = seen.of(threads)
-        found += [
-            best((row for row in mine if row.operation == operation), unit) for unit in UNITS for operation in PRODUCTS
+        of_threads = seen.of(threads)
+        rows += [
+            best((row for row in of_threads if row.operation == operation), unit)
+            for unit in UNITS
+            for operation in PRODUCTS
         ]
     for threads in seen.threads:
-        mine = seen.of(threads)
-        found += [bandwidth(row for row in mine if row.operation == operation) for operation in MOVES]
+        of_threads = seen.of(threads)
+        rows += [bandwidth(row for row in of_threads if row.operation == operation) for operation in MOVES]
     for threads in seen.threads:
-        found += [row for row in seen.of(threads) if row.operation in LAUNCHES.values() and row.median_s is not None]
-    return [row for row in found if row is not None]
+        rows += [row for row in seen.of(threads) if row.operation in LAUNCHES.values() and row.median_s is not None]
+    return [row for row in rows if row is not None]
 
 
 def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> str:
@@ -223,9 +225,9 @@ def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -
     """The link rate of each collective and size, the time of the smallest, and what failed. Empty rows are refused."""
     first, operations = rows[0], list(dict.fromkeys(row.operation for row in rows))
     sizes = sorted({row.nbytes for row in rows})
-    found = {(row.operation, row.nbytes): row for row in rows}
-    cells = [[si(size, "B"), *(_rate(found.get((each, size))) for each in operations)] for size in sizes]
-    columns = [Column("buffer", right=True), *(Column(each, right=True) for each in operations)]
+    by_size = {(row.operation, row.nbytes): row for row in rows}
+    cells = [[si(size, "B"), *(_rate(by_size.get((operation, size))) for operation in operations)] for size in sizes]
+    columns = [Column("buffer", right=True), *(Column(operation, right=True) for operation in operations)]
     parts: list[Part] = [
         strong(f"{first.ranks} ranks over {first.backend} ({first.device}): bytes/s that each rank sends at least"),
         "",

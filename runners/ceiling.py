@@ -115,9 +115,9 @@ def failed(seen: CeilingAnswer) -> int:
     from measure.ceiling.trials import FP8
 
     for threads in seen.threads:
-        mine = seen.of(threads)
-        lacking = any(best(mine, unit) is None for unit in {row.unit for row in mine if row.unit not in ("", FP8)})
-        if lacking or bandwidth(mine) is None or launch_cost(mine, seen.device) is None:
+        rows = seen.of(threads)
+        lacking = any(best(rows, unit) is None for unit in {row.unit for row in rows if row.unit not in ("", FP8)})
+        if lacking or bandwidth(rows) is None or launch_cost(rows, seen.device) is None:
             return FAILED
     return FAILED if any(row.status in DIED for row in seen.rows) or not seen.rows or seen.refused else 0
 

@@ -360,10 +360,10 @@ def self_test(
     begun, begun_s, done = datetime.now(UTC), clock(), list[CheckResult]()
 
     def document(verdict: str) -> dict[str, Any]:
-        failed = any(each.verdict == FAILED for each in done)
+        failed = any(result.verdict == FAILED for result in done)
         return {
             "device": tested.name,
-            "checks": [asdict(each) for each in done],
+            "checks": [asdict(result) for result in done],
             "verdict": FAILED if failed else verdict,
             "driver": str(here["driver"] or ""),
             "torch_version": str(here["torch"] or ""),

@@ -216,8 +216,8 @@ def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
         return example
     chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
     order = sorted(range(example.dim()), key=lambda dimension: -example.stride()[dimension])
-    made = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
-    return made.copy_(chosen)
+    fitted = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
+    return fitted.copy_(chosen)
 
 
 def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
@@ -260,7 +260,7 @@ def mismatch(workload: Workload, batch: Batch) -> str:
 
 def shapes(inputs: Any) -> str:
     """The sizes and types of all tensors among the inputs: "2x3x224x224 float32, 2x128 int64"; "no tensor"."""
-    found = [
+    texts = [
         f"{'x'.join(map(str, t.shape)) or 'scalar'} {str(t.dtype).removeprefix('torch.')}" for t in tensors(inputs)
     ]
-    return ", ".join(found) or "no tensor"
+    return ", ".join(texts) or "no tensor"

@@ -97,11 +97,11 @@ class TrainingStep:
         """All but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and loss."""
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
-        found = self._gradients_of(batch, mark)
+        output_and_loss = self._gradients_of(batch, mark)
         for _ in range(self.accumulate - 1):
             batch = next(self.batches)
-            found = self._gradients_of(batch, mark)
-        return found
+            output_and_loss = self._gradients_of(batch, mark)
+        return output_and_loss
 
     def _gradients_of(self, batch: Batch, mark: Mark) -> tuple[Any, torch.Tensor]:
         """Forward, loss, backward of one batch. Gives output and loss."""

@@ -83,20 +83,20 @@ def _class(spec: Spec, config: Any) -> Any:
     from transformers import AutoModel
 
     try:
-        found = AutoModel._model_mapping[type(config)]
+        model_class = AutoModel._model_mapping[type(config)]
     except KeyError as fault:
         raise ValueError(f"{spec.text}: {config.model_type} has no bare model: name its architectures") from fault
-    return found[0] if isinstance(found, tuple) else found  # several: the first is the whole one
+    return model_class[0] if isinstance(model_class, tuple) else model_class  # several: the first is the whole one
 
 
 def _named(spec: Spec, name: str) -> Any:
     import transformers
 
-    found = getattr(transformers, name, None)
-    if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
+    model_class = getattr(transformers, name, None)
+    if not (isinstance(model_class, type) and issubclass(model_class, torch.nn.Module)):
         names = (known for known in dir(transformers) if known[0].isupper() and not known.endswith("Config"))
         raise ValueError(f"{spec.text}: transformers has no model {name!r}{nearest(name, names)}")
-    return found
+    return model_class
 
 
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:

@@ -37,7 +37,7 @@ BASE = "LightningModule"
 
 def has_training_step(model: torch.nn.Module) -> bool:
     """Whether it is a LightningModule with a training step of its own."""
-    base = next((each for each in type(model).__mro__ if each.__name__ == BASE), None)
+    base = next((parent for parent in type(model).__mro__ if parent.__name__ == BASE), None)
     return base is not None and getattr(type(model), "training_step", None) is not getattr(base, "training_step", None)
 
 
@@ -77,14 +77,14 @@ class _Step:
         return loss
 
 
-def as_batch(made: Any) -> Batch:
+def as_batch(batch: Any) -> Batch:
     """A batch of the data loader's as what the module is called with: one argument."""
-    if isinstance(made, Batch):
-        return made
-    if isinstance(made, tuple) and made and isinstance(made[-1], dict):  # as --input gives them: by place, by name
-        *places, named = made
-        made = named if not places else places[0] if len(places) == 1 and not named else tuple(places)
-    return Batch((made,), None)
+    if isinstance(batch, Batch):
+        return batch
+    if isinstance(batch, tuple) and batch and isinstance(batch[-1], dict):  # as --input gives them: by place, by name
+        *places, named = batch
+        batch = named if not places else places[0] if len(places) == 1 and not named else tuple(places)
+    return Batch((batch,), None)
 
 
 def loss_of_step(output: Any, _target: Any) -> torch.Tensor:
@@ -127,14 +127,14 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     module = load(spec)
     function = member(module, spec)
     sizes = _sizes(spec, function, hyper)
-    made = _call(spec, function, sizes)
-    if isinstance(made, Workload):
-        return replace(made, name=spec.text)
-    if (workload := workload_of(spec.text, made)) is not None:
+    result = _call(spec, function, sizes)
+    if isinstance(result, Workload):
+        return replace(result, name=spec.text)
+    if (workload := workload_of(spec.text, result)) is not None:
         return workload
-    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, torch.nn.Module):
-        raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(made)}")
+        raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(result)}")
     feed = _feed(spec, module, inputs, shapes, maker)
     own_loss = getattr(module, f"{spec.function}_loss", None)
     steps_itself = own_loss is None and has_training_step(model)
@@ -293,11 +293,11 @@ def _batch(
     device: torch.device,
     generator: torch.Generator | None,
 ) -> Batch:
-    made = feed(size, device, generator)
-    if isinstance(made, Batch):
-        return made
+    batch = feed(size, device, generator)
+    if isinstance(batch, Batch):
+        return batch
     try:
-        inputs, named = split(made)
+        inputs, named = split(batch)
     except ValueError as fault:
         raise ValueError(f"{text}: {fault}") from fault
     return Batch(positional(parameters, inputs, named), None)
@@ -321,46 +321,46 @@ OTHERS = ("items", "optimizer")
 """Functions that it may have."""
 
 
-def workload_of(text: str, made: Any) -> Workload | None:
+def workload_of(text: str, result: Any) -> Workload | None:
     """The workload of what a person's function returned; None if it has none of the parts.
 
     Parts are attributes or, of a mapping, entries; hyper, items, item, task, source and optimizer may be left out.
     Raises ValueError, one line, for a part that is missing or is no function.
     """
-    found = _parts(made)
-    if not any(name in found for name in PARTS):
+    parts = _parts(result)
+    if not any(name in parts for name in PARTS):
         return None
-    if missing := [name for name in PARTS if name not in found]:
-        has = " and ".join(name for name in PARTS if name in found)
+    if missing := [name for name in PARTS if name not in parts]:
+        has = " and ".join(name for name in PARTS if name in parts)
         lacks = "; ".join(PARTS[name] for name in missing)
         raise ValueError(f"{text} has {has}, but is no workload: it lacks {lacks}")
     for name in (*PARTS, *OTHERS):
-        if name in found and not callable(found[name]):
+        if name in parts and not callable(parts[name]):
             raise ValueError(
-                f"{text}: expected {PARTS.get(name, name)}, a function; got a {type(found[name]).__name__}"
+                f"{text}: expected {PARTS.get(name, name)}, a function; got a {type(parts[name]).__name__}"
             )
-    hyper = found.get("hyper", {})
+    hyper = parts.get("hyper", {})
     if not isinstance(hyper, Mapping) or not all(type(size) is int for size in hyper.values()):
         raise ValueError(f"{text}: expected hyper, a mapping of names to whole numbers; got {hyper!r}")
     return Workload(
         name=text,
-        task=str(found.get("task", "general")),
+        task=str(parts.get("task", "general")),
         hyper=dict(hyper),
-        build=found["build"],
-        batch=found["batch"],
-        loss=found["loss"],
-        items=found.get("items", lambda _hyper, size: size),
-        item=str(found.get("item", "sample")),
-        source=str(found.get("source", text)),
-        optimizer=found.get("optimizer"),
+        build=parts["build"],
+        batch=parts["batch"],
+        loss=parts["loss"],
+        items=parts.get("items", lambda _hyper, size: size),
+        item=str(parts.get("item", "sample")),
+        source=str(parts.get("source", text)),
+        optimizer=parts.get("optimizer"),
     )
 
 
-def _parts(made: Any) -> dict[str, Any]:
+def _parts(result: Any) -> dict[str, Any]:
     """What it has of a workload's parts. A module has methods of its own names, and is none."""
-    if isinstance(made, (torch.nn.Module, torch.Tensor)):
+    if isinstance(result, (torch.nn.Module, torch.Tensor)):
         return {}
     names = (*PARTS, *OTHERS, "hyper", "task", "item", "source")
-    if isinstance(made, Mapping):
-        return {name: made[name] for name in names if name in made}
-    return {name: getattr(made, name) for name in names if hasattr(made, name)}
+    if isinstance(result, Mapping):
+        return {name: result[name] for name in names if name in result}
+    return {name: getattr(result, name) for name in names if hasattr(result, name)}

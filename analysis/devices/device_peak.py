@@ -109,9 +109,9 @@ def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPea
     work = {dtype: float(flop) for dtype, flop in flop_by_dtype.items() if flop}
     if not work or not all(0 < flop < float("inf") for flop in work.values()):
         raise ValueError(f"expected FLOP above 0 by dtype, got {dict(flop_by_dtype)!r}")
-    found = {dtype: peak(device_name, dtype) for dtype in work}
-    known = {dtype: figure for dtype, figure in found.items() if figure is not None}
-    if len(known) < len(found):
+    figures = {dtype: peak(device_name, dtype) for dtype in work}
+    known = {dtype: figure for dtype, figure in figures.items() if figure is not None}
+    if len(known) < len(figures):
         return None
     seconds = sum(flop / known[dtype].flop_per_s for dtype, flop in work.items())
     most = known[max(work, key=lambda dtype: work[dtype])]

@@ -186,8 +186,8 @@ def device_called(name: str) -> Device:
         return device
     wanted = normalise(name)
     called = [(row, [normalise(spelling) for spelling in (row.name, *row.names)]) for row in all_devices()]
-    rows = [row for row, names in called if any(_words(wanted) <= _words(each) for each in names)]
-    ending = [row for row, names in called if any(each.endswith(f" {wanted}") for each in names)]
+    rows = [row for row, names in called if any(_words(wanted) <= _words(alias) for alias in names)]
+    ending = [row for row, names in called if any(alias.endswith(f" {wanted}") for alias in names)]
     if len(ending) == 1 or len(rows) == 1:
         return (ending if len(ending) == 1 else rows)[0]
     if rows and _words(wanted):
@@ -213,7 +213,7 @@ def spelling(device: Device, name: str) -> str:
     if is_stand_in(name):
         return name
     wanted = normalise(name)
-    return next((each for each in (*device.names, device.name) if normalise(each) == wanted), device.name)
+    return next((known for known in (*device.names, device.name) if normalise(known) == wanted), device.name)
 
 
 def nearest(name: str) -> list[str]:
@@ -342,4 +342,4 @@ def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
     if device is None:
         return None
     fields = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
-    return {**{each: getattr(device, each) for each in fields}, "peaks": dict(device.peaks)}
+    return {**{field_name: getattr(device, field_name) for field_name in fields}, "peaks": dict(device.peaks)}

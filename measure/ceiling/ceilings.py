@@ -55,8 +55,8 @@ def above_sheet(row: Ceiling, device_name: str) -> bool:
     """Whether a convolution on units that are no tensor units is faster than the dense peak of its device."""
     known = peaks.lookup(device_name)
     sheet = known.peaks.get(row.unit) if known is not None else None
-    mine = row.operation == "convolution" and row.unit not in TENSOR_UNITS
-    return mine and sheet is not None and (row.flop_per_s or 0.0) > sheet
+    has_fast_algorithms = row.operation == "convolution" and row.unit not in TENSOR_UNITS
+    return has_fast_algorithms and sheet is not None and (row.flop_per_s or 0.0) > sheet
 
 
 def kernel_names(call: Callable[[], Any]) -> list[str]:
@@ -197,12 +197,12 @@ class Bench:
                 times_s = self.call_times_s(call, until_s)
                 after_s = self._round_trip_s()
                 placed = same_placement(before_s, after_s)
-                found = replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s))
-                found = _noted(with_times(found, times_s), self.unused)
-                calm = placed and not loaded(found)
+                row = replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s))
+                row = _noted(with_times(row, times_s), self.unused)
+                calm = placed and not loaded(row)
                 if calm or self.device.type != "cpu" or self.clock.wall_s() > until_s:
                     break
-            return replace(found, core_round_trip_s=after_s) if placed else _noted(found, MOVED)
+            return replace(row, core_round_trip_s=after_s) if placed else _noted(row, MOVED)
 
         return self.guarded(blank, trials_left, measure_trial)
 
@@ -374,7 +374,7 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
     if not rows:
         return []
     bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
-    found = []
+    selected = []
     kernels = [row for row in rows if row.operation in ("matmul", "convolution")]
     for unit in dict.fromkeys(row.unit for row in kernels):
         measured = [row for row in kernels if row.unit == unit and row.status == "ok" and row.median_s]
@@ -382,8 +382,8 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
         if (row := best(short or measured, unit)) is not None:
             trial = trial_of(row)
             name = f"{row.operation} {row.shape} {row.layout}".strip()
-            found.append(CeilingKernel(unit, name, trial.flop, bench.prepared(trial)))
-    return found
+            selected.append(CeilingKernel(unit, name, trial.flop, bench.prepared(trial)))
+    return selected
 
 
 def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -> list[Trial]:

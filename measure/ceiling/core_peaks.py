@@ -78,7 +78,7 @@ def issue_rows(
     rows = []
     for unit in units:
         present = [instructions for instructions in WIDEST[unit] if instructions in here.flags]
-        others = [] if fastest else [each for each in present[1:] if (unit, each) in table]
+        others = [] if fastest else [instruction for instruction in present[1:] if (unit, instruction) in table]
         for instructions in present[:1] + others:
             row = replace(blank, unit=unit, instructions=instructions, shape=instructions)
             rows.append(_issue_row(row, table.get((unit, instructions)), unknown, allowed.pinned(threads), seconds))

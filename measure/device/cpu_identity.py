@@ -54,13 +54,13 @@ class Allowance:
 def processor() -> Processor:
     """The processor of this machine. Raises Unavailable where nothing says it, or it has cores of several kinds."""
     blocks = [block for block in environment.read("proc/cpuinfo").split("\n\n") if block.strip()]
-    found = {_processor(block) for block in blocks} - {None}
-    if not found:
+    processors = {_processor(block) for block in blocks} - {None}
+    if not processors:
         raise Unavailable("no derived peak: /proc/cpuinfo does not say which processor this is")
-    kinds = {(each.vendor, each.family, each.model) for each in found if each is not None}
+    kinds = {(each.vendor, each.family, each.model) for each in processors if each is not None}
     if len(kinds) > 1 or (environment.ROOT / "sys/devices/cpu_atom").exists():
         raise Unavailable("no derived peak: this processor has cores of several kinds, with units of their own")
-    return next(each for each in found if each is not None)
+    return next(each for each in processors if each is not None)
 
 
 def allowance() -> Allowance:
@@ -88,7 +88,7 @@ def _processor(block: str) -> Processor | None:
     fields = {name.strip(): value.strip() for name, value in fields.items()}
     for names in (X86_FIELDS, ARM_FIELDS):
         if names[0] in fields and names[-1] in fields:
-            vendor, family, model, stepping, name, flags = (fields.get(each, "") for each in names)
+            vendor, family, model, stepping, name, flags = (fields.get(field, "") for field in names)
             return Processor(vendor, family, model, stepping, name, frozenset(flags.split()))
     return None
 

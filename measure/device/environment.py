@@ -215,10 +215,10 @@ def physical_cores() -> int | None:
 
 def isa_flags() -> dict[str, bool] | None:
     """Which vector and matrix instructions the processor has; None if it does not say."""
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", read("proc/cpuinfo"), re.MULTILINE)
-    if found is None:
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", read("proc/cpuinfo"), re.MULTILINE)
+    if flags is None:
         return None
-    present = set(found.group(1).split())
+    present = set(flags.group(1).split())
     return {flag: flag in present for flag in ISA_FLAGS}
 
 
@@ -238,9 +238,9 @@ def load_average() -> float | None:
 def driver_version() -> str | None:
     """NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from NVML: Windows' Linux and
     sandboxes that have a /proc of their own lack the file, and two sessions are comparable only by this version."""
-    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", read("proc/driver/nvidia/version"))
-    if found:
-        return found.group(1)
+    version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", read("proc/driver/nvidia/version"))
+    if version:
+        return version.group(1)
     from measure.device import nvml
 
     try:
@@ -256,9 +256,9 @@ def container() -> str | None:
     for mark, kind in (("run/.containerenv", "podman"), (".dockerenv", "docker")):
         if (ROOT / mark).exists():
             return kind
-    found = re.search(r"kubepods|docker|libpod|lxc|containerd", read("proc/1/cgroup"))
+    runtime = re.search(r"kubepods|docker|libpod|lxc|containerd", read("proc/1/cgroup"))
     by_systemd = os.environ.get("container")  # noqa: SIM112 - its name is in lower case
-    return by_systemd or (found.group(0) if found else None)
+    return by_systemd or (runtime.group(0) if runtime else None)
 
 
 def package_version(name: str) -> str | None:
@@ -283,8 +283,8 @@ def cpu_quota() -> float | None:
 
 
 def _memory_bytes() -> int | None:
-    found = re.search(r"^MemTotal:\s*(\d+) kB", read("proc/meminfo"), re.MULTILINE)
-    return int(found.group(1)) * 1024 if found else None
+    total = re.search(r"^MemTotal:\s*(\d+) kB", read("proc/meminfo"), re.MULTILINE)
+    return int(total.group(1)) * 1024 if total else None
 
 
 def read(path: str) -> str:

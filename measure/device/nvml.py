@@ -134,8 +134,8 @@ class Nvml:
         """One reading now. Raises Unavailable when the device or its driver is gone."""
         time_s, instant_w = self._clock(), self._instant_power_w()
         known: dict[str, Any] = {"power_w": instant_w} if instant_w else {}
-        asked = {field: self._ask(field, *how) for field, how in POLLED.items() if field not in known}
-        return Telemetry(cell_id="", attempt=0, time_s=time_s, **known, **asked)
+        fields = {field: self._ask(field, *how) for field, how in POLLED.items() if field not in known}
+        return Telemetry(cell_id="", attempt=0, time_s=time_s, **known, **fields)
 
     def facts(self) -> Mapping[str, Any]:
         """What the device is and is set to. Raises Unavailable when the device or its driver is gone."""
@@ -288,10 +288,10 @@ def _by_uuid(nvml: Any, uuid: str) -> tuple[Any, Any]:
     wanted = uuid.removeprefix("GPU-").casefold()
     handles = [_mapped(nvml, nvml.nvmlDeviceGetHandleByIndex, i) for i in range(_mapped(nvml, nvml.nvmlDeviceGetCount))]
     uuids = [_text(_mapped(nvml, nvml.nvmlDeviceGetUUID, h)).removeprefix("GPU-").casefold() for h in handles]
-    found = [h for h, have in zip(handles, uuids, strict=True) if wanted and have.startswith(wanted)]
-    if len(found) != 1:
-        raise Unavailable(f"expected one device of UUID {uuid}, found {len(found)} among {len(handles)}")
-    return found[0], None
+    matching = [h for h, have in zip(handles, uuids, strict=True) if wanted and have.startswith(wanted)]
+    if len(matching) != 1:
+        raise Unavailable(f"expected one device of UUID {uuid}, found {len(matching)} among {len(handles)}")
+    return matching[0], None
 
 
 def _mapped(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:

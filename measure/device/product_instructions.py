@@ -97,7 +97,7 @@ def _of_line(line: str) -> Iterator[tuple[str, str]]:
     _engine, primitive, implementation, *rest = parts[parts.index("exec") + 1 :]
     dtypes = re.findall(r"(?:src|wei):(\w+):", ",".join(rest))
     if primitive in KINDS and dtypes:
-        dtype = next((each for each in dtypes if each != "f32"), dtypes[0])
+        dtype = next((word for word in dtypes if word != "f32"), dtypes[0])
         yield f"{KINDS[primitive]}/{DTYPES.get(dtype, dtype)}", of_implementation(implementation, dtype)
 
 

@@ -294,10 +294,10 @@ def _check_file(spec: Spec) -> None:
 def _check_module(spec: Spec) -> None:
     """Only a module of the top level is looked into: finding one inside a package would run the package."""
     top = spec.target.partition(".")[0]
-    found = importlib.util.find_spec(top)
-    if found is None:
+    module = importlib.util.find_spec(top)
+    if module is None:
         raise ValueError(f"{spec.text}: there is no module {top!r}{nearest(top, PACKAGES)}; expected {FORMS}")
-    origin = Path(found.origin) if found.origin and top == spec.target else None
+    origin = Path(module.origin) if module.origin and top == spec.target else None
     if origin is not None and origin.suffix == ".py":
         _check_function(spec, origin.read_text(encoding="utf-8", errors="replace"), top)
 
@@ -357,18 +357,18 @@ def _module_file(name: str) -> Path | None:
 
 def _with_imports(first: Path) -> set[Path]:
     """A Python file and what it imports from its own directory, which may import more."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     waiting = [first.resolve()]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in files:
             continue
-        found.add(path)
+        files.add(path)
         if path.name == "__init__.py":  # any module of a package may be what the name stands for
-            waiting += [each.resolve() for each in path.parent.rglob("*.py")]
+            waiting += [path_beside.resolve() for path_beside in path.parent.rglob("*.py")]
         names = _imported(path)
-        waiting += [each.resolve() for name in names if (each := _beside(first.parent, name)) is not None]
-    return found
+        waiting += [path_beside.resolve() for name in names if (path_beside := _beside(first.parent, name)) is not None]
+    return files
 
 
 def _beside(directory: Path, name: str) -> Path | None:

@@ -58,11 +58,11 @@ def batches(workload: Workload, directory: Path, size: int, device: torch.device
 
 def _endless(loader: Loader, workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:
     while True:
-        found = False
+        has_batch = False
         for batch in loader(directory, workload, size):
-            found = True
+            has_batch = True
             yield Batch(*tree_map_only(torch.Tensor, lambda value: value.to(device), (batch.inputs, batch.target)))
-        if not found:
+        if not has_batch:
             raise ValueError(f"{directory}: a batch of {size} is larger than the data of {workload.name} there")
 
 
@@ -186,7 +186,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     """Stories as far as each question, the last sentences of those that are longer than the memory."""
     hyper, path = workload.hyper, directory / TASK
-    stories, asked, answered = [], [], []
+    stories, questions, answers = [], [], []
     story: list[list[int]] = []
     for number, line in enumerate(_lines(path), start=1):
         try:
@@ -199,15 +199,15 @@ def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
                 continue
             empty = [[memnet.PAD] * hyper["sentence"]] * hyper["memory"]
             stories.append((story[-hyper["memory"] :] + empty)[: hyper["memory"]])
-            asked.append(_padded(words, hyper["sentence"]))
-            answered.append(memnet.numbers(answer[0])[0])
+            questions.append(_padded(words, hyper["sentence"]))
+            answers.append(memnet.numbers(answer[0])[0])
         except (KeyError, ValueError, IndexError) as fault:
             raise ValueError(
                 f"{path}, line {number}: expected a line of bAbI's first task, got {line[:60]!r}"
             ) from fault
     if not stories:
         raise ValueError(f"{path}: expected stories with questions, got none")
-    return sliced((torch.tensor(stories), torch.tensor(asked)), torch.tensor(answered), size)
+    return sliced((torch.tensor(stories), torch.tensor(questions)), torch.tensor(answers), size)
 
 
 def _padded(words: list[int], length: int) -> list[int]:
@@ -225,14 +225,14 @@ def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     )
     if len(read) != len(written):
         raise ValueError(f"{target}: expected as many lines as {source.name} has, {len(read)}, got {len(written)}")
-    numbers, others = (_vocabulary(each, hyper["vocab"]) for each in (read, written))
+    numbers, numbers_written = (_vocabulary(sentences, hyper["vocab"]) for sentences in (read, written))
     longest, room = hyper["source_words"], hyper["target_words"] - 1
     inputs, fed, labels = [], [], []
-    for one, other in zip(read, written, strict=True):
-        if not one or not other or len(one) > longest or len(other) > room:
+    for words_read, words_written in zip(read, written, strict=True):
+        if not words_read or not words_written or len(words_read) > longest or len(words_written) > room:
             continue
-        inputs.append(_padded([numbers.get(word, UNKNOWN) for word in one], longest)[::-1])
-        translated = [others.get(word, UNKNOWN) for word in other]
+        inputs.append(_padded([numbers.get(word, UNKNOWN) for word in words_read], longest)[::-1])
+        translated = [numbers_written.get(word, UNKNOWN) for word in words_written]
         fed.append(_padded([GO, *translated], room + 1))
         labels.append(_padded([*translated, END], room + 1))
     if not inputs:

@@ -73,7 +73,7 @@ def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> tor
 
 def _sentences(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, sentence: int) -> torch.Tensor:
     """Sentences' words: size × memory × sentence. The place stands after the walk, which has three or four words."""
-    rows = [numbers(each) for each in WALKS]
+    rows = [numbers(text) for text in WALKS]
     table = torch.tensor([row + [PAD] * (sentence - 1 - len(row)) for row in rows], device=person.device)
     ends = torch.tensor([len(row) for row in rows], device=person.device)
     after = table[walk]

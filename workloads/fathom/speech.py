@@ -234,12 +234,12 @@ def _phonemes(path: Path) -> list[int]:
     beside = next((path.with_suffix(end) for end in (".PHN", ".phn") if path.with_suffix(end).is_file()), None)
     if beside is None:
         raise ValueError(f"{path}: expected its transcription {path.with_suffix('.PHN').name} beside it, there is none")
-    found = []
+    phonemes = []
     for number, line in enumerate(beside.read_text(encoding="ascii", errors="replace").splitlines(), start=1):
         *span, phoneme = line.split() or [""]
         if len(span) != 2 or phoneme not in PHONEMES:
             raise ValueError(f"{beside}, line {number}: expected begin, end and a phoneme of TIMIT, got {line[:60]!r}")
-        found.append(PHONEMES.index(phoneme))
-    if not found:
+        phonemes.append(PHONEMES.index(phoneme))
+    if not phonemes:
         raise ValueError(f"{beside}: expected phonemes, the file is empty")
-    return found
+    return phonemes
