@@ -93,7 +93,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
 
     Where a storage has no known size, what would be a part is null: at_least has what it is at least.
     """
-    found, peak = answer.found, answer.found.peak_at
+    footprint, peak = answer.found, answer.found.peak_at
     known = not answer.is_partial
     fit = answer.fitted.fit if answer.fitted else None
     return {
@@ -104,10 +104,10 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
         "device": answer.device,
         "accumulate": answer.accumulate,
         "layout": answer.layout,
-        "eager_peak_bytes": found.peak_bytes,
+        "eager_peak_bytes": footprint.peak_bytes,
         "minimal_bytes": answer.minimal_bytes if known else None,
         "lower_bound_bytes": answer.lower_bound_bytes,
-        "by_category": dict(found.by_category),
+        "by_category": dict(footprint.by_category),
         "peak_at": {"operation": peak.operation, "module": peak.module, "phase": peak.phase, "index": peak.index},
         "largest_batch": fit.fits if fit and known else None,
         "fit": _fit(answer.fitted, known) if answer.fitted else None,
@@ -127,9 +127,9 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
                 "made_by": each.made.operation or None,
                 "phase": each.made.phase or None,
             }
-            for each in found.held[:top]
+            for each in footprint.held[:top]
         ],
-        "unknown_storages": len(found.unknown),
+        "unknown_storages": len(footprint.unknown),
         "at_least": None if known else _at_least(answer),
         "at_most_batch": fit.largest_batch if fit else None,
         "notes": list(answer.notes),
@@ -172,12 +172,12 @@ def to_csv(answer: FootprintAnswer) -> str:
 
 def timeline_csv(answer: FootprintAnswer) -> str:
     """Live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
-    found = answer.found
+    footprint = answer.found
     head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
     rows: list[Sequence[Any]] = []
-    for moment, total in enumerate(found.total_bytes):
+    for moment, total in enumerate(footprint.total_bytes):
         where = place(answer.operations, moment + BEFORE)
-        each = [found.timeline[name][moment] for name in CATEGORIES]
+        each = [footprint.timeline[name][moment] for name in CATEGORIES]
         rows.append([where.index, where.operation, where.module, where.phase, *each, total])
     return csv_text(head, rows)
 
@@ -204,12 +204,12 @@ def _title(answer: FootprintAnswer) -> str:
 
 def meaning(answer: FootprintAnswer) -> str:
     """What the footprint says, in a sentence or two."""
-    found, at = answer.found, answer.found.peak_at
+    footprint, at = answer.found, answer.found.peak_at
     where = f"in {at.operation}{f' of {at.module}' if at.module else ''} ({at.phase})" if at.operation else "before it"
-    peak_bytes = found.at_least_bytes
+    peak_bytes = footprint.at_least_bytes
     if answer.is_partial:
         return f"The step needs at least {amount(peak_bytes, 'B')} of tensors: that much is known of {where}."
-    shares = {name: nbytes / peak_bytes for name, nbytes in found.by_category.items()} if peak_bytes else {}
+    shares = {name: nbytes / peak_bytes for name, nbytes in footprint.by_category.items()} if peak_bytes else {}
     growing, fixed = (sum(shares.get(name, 0.0) for name in names) for names in (GROWING, FIXED))
     start = f"The step needs {amount(peak_bytes, 'B')} of tensors at its peak, {where}."
     if growing >= fixed:
@@ -219,12 +219,12 @@ def meaning(answer: FootprintAnswer) -> str:
 
 def _filling(answer: FootprintAnswer) -> TextTable:
     """What fills the peak, largest first; without shares where a part of it is not known."""
-    found = answer.found
+    footprint = answer.found
     partial = answer.is_partial
     rows = []
-    for name, nbytes in sorted(found.by_category.items(), key=lambda pair: -pair[1]):
+    for name, nbytes in sorted(footprint.by_category.items(), key=lambda pair: -pair[1]):
         if nbytes:
-            share = nbytes / found.at_least_bytes
+            share = nbytes / footprint.at_least_bytes
             text = "" if partial else percent(share) if share >= LEAST_SHARE else "< 0.1 %"
             rows.append([f"  {WORDS[name]}", f"{nbytes:,}", amount(nbytes, "B"), text])
     head = "what is known there" if partial else "what fills the peak"
@@ -328,21 +328,21 @@ _NARROWEST_RATIO = 0.04
 
 def timeline(answer: FootprintAnswer) -> Figure:
     """A stacked area by category with the peak marked. A category that is never there is left out of it."""
-    found = answer.found
-    scale, unit = next(each for each in _SCALES if found.at_least_bytes >= each[0] or each[0] == 1)
-    shown = [name for name in _COLOURS if any(found.timeline[name])]
+    footprint = answer.found
+    scale, unit = next(each for each in _SCALES if footprint.at_least_bytes >= each[0] or each[0] == 1)
+    shown = [name for name in _COLOURS if any(footprint.timeline[name])]
     figure, (axes,), _ = figure_panels.grid(1, 1, 2.5, width_in=figure_style.PAGE_IN)
-    moments = range(-1, len(found.total_bytes) - 1)
-    rows = [[nbytes / scale for nbytes in found.timeline[name]] for name in shown]
+    moments = range(-1, len(footprint.total_bytes) - 1)
+    rows = [[nbytes / scale for nbytes in footprint.timeline[name]] for name in shown]
     colours = [figure_style.colour(_COLOURS[name]) for name in shown]
     axes.stackplot(moments, rows, labels=[WORDS[name] for name in shown], colors=colours, step="mid", linewidth=0)
     _mark(axes, answer, scale)
     _phases(axes, answer)
-    axes.set(xlim=(-1, max(1, len(moments) - 2)), ylim=(0, 1.22 * max(1, found.at_least_bytes) / scale))
+    axes.set(xlim=(-1, max(1, len(moments) - 2)), ylim=(0, 1.22 * max(1, footprint.at_least_bytes) / scale))
     axes.set(xlabel="operation of the step", ylabel=f"live bytes, {unit}")
     text = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, optimizer {answer.optimizer}"
-    text += ", at least" if found.unknown else ""
-    axes.set_title(f"{text}: {found.at_least_bytes / scale:.4g} {unit}")
+    text += ", at least" if footprint.unknown else ""
+    axes.set_title(f"{text}: {footprint.at_least_bytes / scale:.4g} {unit}")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -220,8 +220,8 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
 
 def _values(answer: ProjectionAnswer, name: str) -> tuple[float | None, float | None, float | None]:
     """value, low, high."""
-    found = answer.estimates.get(name)
-    return (found.value, found.low, found.high) if found else (None, None, None)
+    estimate = answer.estimates.get(name)
+    return (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
 
 
 def _rows(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
@@ -372,20 +372,20 @@ def compute_csv(answer: GpuHoursAnswer) -> str:
 
 def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
     """The page."""
-    reached, asked, found = answer.reached, next(iter(answer.asked.values())), answer.answers[answer.answer]
+    reached, asked, estimate = answer.reached, next(iter(answer.asked.values())), answer.answers[answer.answer]
     what, unit = LABELS[answer.answer]
     given = quantity(asked, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")
-    interval = "" if found.low == found.high else f" ({ends(found.low, found.high)})"
+    interval = "" if estimate.low == estimate.high else f" ({ends(estimate.low, estimate.high)})"
     low, high = reached.utilization.interval(answer.confidence)
     rows = [
-        [what, quantity(found.value, unit), ends(found.low, found.high)],
+        [what, quantity(estimate.value, unit), ends(estimate.low, estimate.high)],
         ["utilization", quantity(reached.utilization.median), ends(low, high)],
         ["peak", si(reached.peak_flop_per_s, "FLOP/s"), f"{reached.unit}, dense"],
     ]
     interval_column = Column(f"{100 * answer.confidence:g} % interval", right=False, wraps=True)
     return [
         strong(f"{given} on {reached.device}, {reached.precision}"),
-        strong(f"in short: {what} {quantity(found.value, unit)}{interval}"),
+        strong(f"in short: {what} {quantity(estimate.value, unit)}{interval}"),
         "",
         TextTable((Column(""), Column("", right=True), interval_column), rows, rule=False),
         "",

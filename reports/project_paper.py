@@ -106,11 +106,11 @@ Subjects = Sequence[tuple[Domain, Formulas]]
 def paper_pictures() -> dict[str, bytes]:
     """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
     target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
-    found = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
+    subjects = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
     return figure_style.render_all(
         lambda: {
-            "growth": growth(found, target),
-            "sub_batch": sub_batch(*found[0], target, word_lm=True),
+            "growth": growth(subjects, target),
+            "sub_batch": sub_batch(*subjects[0], target, word_lm=True),
             "data_parallel": data_parallel(target),
         }
     )

@@ -119,11 +119,11 @@ def _run(options: Namespace) -> int:
         reserve(options.out / TABLE)
     from reports.footprint import MemoryFit
 
-    asked = StepOptions(
+    step_options = StepOptions(
         options.model, options.precision, options.optimizer, options.device, options.accumulate, options.layout,
         hyper_of(options),
     )  # fmt: skip
-    steps = Steps(asked)
+    steps = Steps(step_options)
     try:
         fitted = None
         if memory:

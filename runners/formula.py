@@ -111,7 +111,7 @@ def _run(options: Namespace) -> int:
     from runners.formula_questions import answer
 
     try:
-        found = answer(options)
+        result = answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault
@@ -126,9 +126,9 @@ def _run(options: Namespace) -> int:
 
     show_answer(
         options.format,
-        lambda width, colour: page(parts(found), width, colour),
-        lambda: document(found),
-        lambda: to_csv(found),
+        lambda width, colour: page(parts(result), width, colour),
+        lambda: document(result),
+        lambda: to_csv(result),
         options.out,
     )
     return 0
@@ -185,9 +185,9 @@ def formula(
     if optimizer not in OPTIMIZERS:
         raise ValueError(choice_error("optimizer", optimizer, OPTIMIZERS))
     size = {} if batch_size is None else {"batch_size": number(int, 1)(str(batch_size))}
-    found = formula_answer(model, symbols, sizes, optimizer=optimizer, **size)
-    formulas = {name: form for name, form in found.totals.items() if form is not None}
-    return StepFormulas(model, formulas, found.at_least, dict(found.point), found.checked, found.notes)
+    result = formula_answer(model, symbols, sizes, optimizer=optimizer, **size)
+    formulas = {name: form for name, form in result.totals.items() if form is not None}
+    return StepFormulas(model, formulas, result.at_least, dict(result.point), result.checked, result.notes)
 
 
 def formula_answer(model: str, symbols: Sequence[str], sizes: Mapping[str, int], **settings: object) -> FormulaAnswer:

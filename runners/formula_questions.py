@@ -323,7 +323,7 @@ def _footprints(rules: str, derived: Derived, point: Point, sample_at: Sampler) 
     """The footprints' formulas, each compared with the step where it can be looked at."""
     if rules == CATAMOUNT:
         return FootprintFormulas({}, dict.fromkeys(FOOTPRINT_NAMES, "Catamount has none"))
-    found = peaks.footprints(derived, point)
+    footprints = peaks.footprints(derived, point)
 
     def differences(where: Point, quantities: Mapping[str, Callable[[SizeSample], int]]) -> dict[str, str]:
         """Quantity → how its formula differs from the step at a point, if such a step can be looked at."""
@@ -333,8 +333,8 @@ def _footprints(rules: str, derived: Derived, point: Point, sample_at: Sampler) 
             sample = None
         differing = {}
         for name, of in quantities.items():
-            if sample is not None and name in found.peaks:
-                formula, exact = peaks.value(found.peaks[name], where), of(sample)
+            if sample is not None and name in footprints.peaks:
+                formula, exact = peaks.value(footprints.peaks[name], where), of(sample)
                 if formula != exact:
                     differing[name] = f"at {point_text(where)} is {exact:,} B, where the formula gives {int(formula):,}"
         return differing
@@ -342,8 +342,8 @@ def _footprints(rules: str, derived: Derived, point: Point, sample_at: Sampler) 
     looked_for: dict[str, Callable[[SizeSample], int]] = {EAGER: peak_of}
     if derived.structural:  # else its order was found at this very point
         looked_for[MINIMAL] = lambda sample: minimal(sample.operations, sample.storages).minimal_bytes
-    why = {**found.why, **differences(point, looked_for)}
-    formulas = {name: found.formula(name) for name in found.peaks if name not in why}
+    why = {**footprints.why, **differences(point, looked_for)}
+    formulas = {name: footprints.formula(name) for name in footprints.peaks if name not in why}
     at_least = {}
     if formulas and derived.unsized:
         at_least = {name: formula for name, formula in formulas.items() if name == EAGER}
@@ -352,7 +352,7 @@ def _footprints(rules: str, derived: Derived, point: Point, sample_at: Sampler) 
     notes += [WITHOUT] * bool(derived.unsized)
     if BATCH in point and formulas:
         notes += [f"The eager footprint {each}." for each in differences(_single(derived), {EAGER: peak_of}).values()]
-    return FootprintFormulas(formulas, why, notes, found.proven if MINIMAL in formulas else None, at_least)
+    return FootprintFormulas(formulas, why, notes, footprints.proven if MINIMAL in formulas else None, at_least)
 
 
 # --- notes -----------------------------------------------------------------------------------------------------------

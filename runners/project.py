@@ -85,7 +85,7 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
     from reports.project import GpuHoursAnswer
 
     peak, by_hours = reached.peak_flop_per_s, options.flop is None
-    asked = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
+    given = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
 
     def function(draws: Any) -> dict[str, Any]:
         if by_hours:
@@ -94,9 +94,9 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
         flop = draws["flop"]
         return {"flop": flop, "gpu_hours": flop / (peak * draws["utilization"] * SECONDS_PER_HOUR)}
 
-    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in asked.items()}}
+    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in given.items()}}
     return GpuHoursAnswer(
-        asked=asked,
+        asked=given,
         answer="flop" if by_hours else "gpu_hours",
         answers=answers(function, inputs, options.confidence),
         reached=reached,
@@ -132,12 +132,12 @@ def _utilization(options: Namespace) -> ReachedUtilization:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: printed; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    asked = [mode for mode in MODES if any(word == mode or word.startswith(f"{mode}=") for word in given)]
-    if len(asked) > 1:
-        say(f"error: expected one of {', '.join(MODES)}, got {' and '.join(asked)}")
+    modes = [mode for mode in MODES if any(word == mode or word.startswith(f"{mode}=") for word in given)]
+    if len(modes) > 1:
+        say(f"error: expected one of {', '.join(MODES)}, got {' and '.join(modes)}")
         return MISTAKE
-    if asked:
-        return {"--reproduce": reproduce, "--compute": compute}[asked[0]](given)
+    if modes:
+        return {"--reproduce": reproduce, "--compute": compute}[modes[0]](given)
     return project(given)
 
 

@@ -99,10 +99,12 @@ def _drawn(
         return all_reduce_s(parameters * target.element_bytes, group) if group else 0.0
 
     function = frontier.drawn(domain, formulas, target, options.devices, reduce_s)
-    found = answers(function, inputs, options.confidence)
-    if found["steps"].value < 1:
+    estimates = answers(function, inputs, options.confidence)
+    if estimates["steps"].value < 1:
         batch = options.devices * domain.sub_batch
-        raise Mistake(f"--devices: expected a batch of at most all data, got {batch:,} of {found['data'].value:,.0f}")
+        raise Mistake(
+            f"--devices: expected a batch of at most all data, got {batch:,} of {estimates['data'].value:,.0f}"
+        )
     draws = Draws(
         inputs=[name for name, each in inputs.items() if not isinstance(each, Uncertain) or each.spread],
         confidence=options.confidence,
@@ -110,7 +112,7 @@ def _drawn(
         devices=options.devices,
         link=_link_words(group) if group else "",
     )
-    return draws, found
+    return draws, estimates
 
 
 def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization | None:
@@ -423,9 +425,9 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
     hyper = {ALIASES.get(name, name): size for name, size in sizes.items()}
     try:
-        found = formula_answer(domain.model, (domain.grows, *follow, BATCH), hyper, rules=rules)
-        if found.not_understood:
-            names = ", ".join(found.not_understood)
+        result = formula_answer(domain.model, (domain.grows, *follow, BATCH), hyper, rules=rules)
+        if result.not_understood:
+            names = ", ".join(result.not_understood)
             raise Unavailable(f"{domain.model}: no rule counts {names}: a part of its FLOP is no projection")
     except Unavailable as fault:
         passing("")
@@ -434,10 +436,10 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     except Mistake as fault:
         raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
     passing("")
-    own = {name: size for name, size in found.point.items() if name != BATCH}
-    known = {name: whole for name, whole in found.totals.items() if whole is not None}
-    quantities = {**found.at_least, **known}
+    own = {name: size for name, size in result.point.items() if name != BATCH}
+    known = {name: whole for name, whole in result.totals.items() if whole is not None}
+    quantities = {**result.at_least, **known}
     products_alone = "all_flop" not in quantities
     quantities.setdefault("all_flop", quantities.get("model_flop"))
-    at_least = frozenset(found.at_least.keys() - known.keys())
-    return Formulas(domain.model, found.rules, {**sizes, **own}, quantities, 4, products_alone, at_least)
+    at_least = frozenset(result.at_least.keys() - known.keys())
+    return Formulas(domain.model, result.rules, {**sizes, **own}, quantities, 4, products_alone, at_least)

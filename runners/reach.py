@@ -109,10 +109,10 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     from analysis.reach.prediction import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
 
-    asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
-    steps = Steps(asked, trace_batch if options.mode == "train" else trace_forward)
+    step_options = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
+    steps = Steps(step_options, trace_batch if options.mode == "train" else trace_forward)
     step = steps.at(options.batch_size)
-    operations = operations_of(asked, step)
+    operations = operations_of(step_options, step)
     bound = step_bound(step_cost(operations), device.peaks, device.bandwidth_bytes_per_s)
     is_bounded = all(operation.name != IN_PARTS for operation in operations)
     notes = [] if is_bounded else [NO_BOUND]
@@ -226,7 +226,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
     from analysis.devices import memory
 
     peak = max(moments(steps.at(options.batch_size), "cuda", device.compute_capability))
-    known = next((found for name in (options.device, *device.names) if (found := memory.lookup(name))), None)
+    known = next((memory_row for name in (options.device, *device.names) if (memory_row := memory.lookup(name))), None)
     if known is None:
         notes.append(f"the memory of {device.name} is not in the table: no largest batch")
         return {"eager_peak_bytes": peak}
@@ -241,12 +241,12 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 
 def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
     """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
-    asked = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
+    arguments = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):
-        largest = fit(*asked, least=SMALL[0])
+        largest = fit(*arguments, least=SMALL[0])
         if largest.largest_batch:
             return largest
-    return fit(*asked)
+    return fit(*arguments)
 
 
 def _show(answer: ReachAnswer, options: Namespace) -> None:

@@ -102,10 +102,10 @@ class Term:
 @cache
 def terms(model: str) -> tuple[Term, ...]:
     """The terms of a model, those that are zero left out; none for a model that Catamount has no graph of."""
-    found = nodes(model)
+    groups = nodes(model)
     return tuple(
         Term(name, quantity, expression, WHY[name])
-        for name, group in found.items()
+        for name, group in groups.items()
         for quantity, expression in zip(QUANTITIES, _quantities(group), strict=True)
         if expression != 0
     )
@@ -116,12 +116,12 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     """Term → the nodes it sums."""
     if model in DEPTHS:
         return resnet_nodes(model)
-    found: dict[str, tuple[GraphNode, ...]] = {}
+    groups: dict[str, tuple[GraphNode, ...]] = {}
     with GRAPHS.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["model"] == model:
-                found[row["term"]] = (*found.get(row["term"], ()), _node(row))
-    return found
+                groups[row["term"]] = (*groups.get(row["term"], ()), _node(row))
+    return groups
 
 
 def _quantities(group: tuple[GraphNode, ...]) -> tuple[sympy.Expr, ...]:
@@ -138,9 +138,9 @@ _TENSOR = re.compile(r"\[([^\]]*)\](?::(\d))?")
 
 def _tensors(text: str) -> tuple[Tensor, ...]:
     """Tensors as `[batch,seq]:8`: sizes, and bytes of an element where these are not 4."""
-    found = _TENSOR.findall(text)
+    matches = _TENSOR.findall(text)
     return tuple(
-        Tensor(tuple(map(_parsed, sizes.split(",") if sizes else ())), int(width or 4)) for sizes, width in found
+        Tensor(tuple(map(_parsed, sizes.split(",") if sizes else ())), int(width or 4)) for sizes, width in matches
     )
 
 

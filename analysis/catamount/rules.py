@@ -117,9 +117,9 @@ def turned(operation: Operation) -> Nodes:
 
 def bernoulli_nodes(operation: Operation) -> Nodes:
     """bernoulli: dropout's mask, from uniform numbers that are scaled, shifted, added to what is kept and rounded."""
-    made = outputs(operation)
-    changed = tuple(GraphNode(name, (*made, SCALAR), made) for name in ("Mul", "Add", "Add"))
-    return (GraphNode("RandomInitializer", (), made), *changed, GraphNode("Floor", made, made))
+    mask = outputs(operation)
+    changed = tuple(GraphNode(name, (*mask, SCALAR), mask) for name in ("Mul", "Add", "Add"))
+    return (GraphNode("RandomInitializer", (), mask), *changed, GraphNode("Floor", mask, mask))
 
 
 def added(name: str) -> Translation:
@@ -150,16 +150,16 @@ def product(operation: Operation) -> Nodes:
 def added_product(operation: Operation) -> Nodes:
     """addmm: a product, then a bias for each row."""
     left, right, bias = (tensor(shape(operation, name)) for name in ("mat1", "mat2", "self"))
-    made = outputs(operation)
-    return (GraphNode("MatMul", (left, right), made), GraphNode("Add", (*made, bias), made))
+    results = outputs(operation)
+    return (GraphNode("MatMul", (left, right), results), GraphNode("Add", (*results, bias), results))
 
 
 def convolution(operation: Operation) -> Nodes:
     """Conv2D, and an addition where there is a bias."""
-    made = outputs(operation)
+    results = outputs(operation)
     data, weight = _one(shape(operation, "input")), _one(shape(operation, "weight"))
-    bias = (GraphNode("Add", (*made, *_one(shape(operation, "bias"))), made),) if has(operation, "bias") else ()
-    return (GraphNode("Conv2D", (*data, *weight), made), *bias)
+    bias = (GraphNode("Add", (*results, *_one(shape(operation, "bias"))), results),) if has(operation, "bias") else ()
+    return (GraphNode("Conv2D", (*data, *weight), results), *bias)
 
 
 def convolution_backward(operation: Operation) -> Nodes:
@@ -171,7 +171,7 @@ def convolution_backward(operation: Operation) -> Nodes:
         GraphNode("Conv2DGradFilter", (*data, sizes, *gradient), weight),
         GraphNode("Reduce", gradient, _one(gradient[0].sizes[1:2])),
     )
-    return tuple(node for node, asked in zip(nodes, output_mask(operation), strict=True) if asked)
+    return tuple(node for node, wanted in zip(nodes, output_mask(operation), strict=True) if wanted)
 
 
 def recurrent_layer(operation: Operation) -> Nodes:
@@ -251,12 +251,12 @@ def cross_entropy_backward(operation: Operation) -> Nodes:
 
 def softmax_backward(operation: Operation) -> Nodes:
     """_softmax_backward_data: gradient times result, its sum over each row, subtracted, times result."""
-    made = outputs(operation)[0]
-    rows = Tensor((*made.sizes[:-1], 1))
+    result = outputs(operation)[0]
+    rows = Tensor((*result.sizes[:-1], 1))
     return (
-        GraphNode("Mul", (made, made), (made,), 2),
-        GraphNode("Reduce", (made, Tensor((1,))), (rows,)),
-        GraphNode("Sub", (made, rows), (made,)),
+        GraphNode("Mul", (result, result), (result,), 2),
+        GraphNode("Reduce", (result, Tensor((1,))), (rows,)),
+        GraphNode("Sub", (result, rows), (result,)),
     )
 
 
@@ -355,12 +355,12 @@ RENAMED = {
 
 
 def _pointwise() -> dict[str, Translation]:
-    found: dict[str, Translation] = {}
+    translations: dict[str, Translation] = {}
     for listed in POINTWISE.values():
         for node in listed.split():
             spelled = "".join("_" + c.lower() if c.isupper() else c for c in node).removeprefix("_")
-            found |= {name: same(node) for name in RENAMED.get(spelled, spelled).split()}
-    return found
+            translations |= {name: same(node) for name in RENAMED.get(spelled, spelled).split()}
+    return translations
 
 
 NODES: dict[str, Translation] = {

@@ -110,15 +110,15 @@ class Pools:
         # Sorted by size, then by segment and start: the first that is large enough is the best fit, as in the original,
         # whose set is ordered by size and address.
         at = bisect_left(free, (size,))
-        found, where, start = free[at] if at < len(free) else self._grow(size, small)
-        self._leave(found, where, start)
-        left = found - size
+        block, where, start = free[at] if at < len(free) else self._grow(size, small)
+        self._leave(block, where, start)
+        left = block - size
         # The request gets the beginning of the block, as in the original, and the rest stays free behind it: which end
         # it is decides what the rest can join later.
         # A remainder of up to 1 MiB of a large segment is not split off: no request of the large pool could use it.
-        taken = size if (left >= BLOCK if small else left > SMALL) else found
-        if found > taken:
-            self._add(found - taken, where, start + taken)
+        taken = size if (left >= BLOCK if small else left > SMALL) else block
+        if block > taken:
+            self._add(block - taken, where, start + taken)
         self._blocks[number] = where, start, taken
         self.allocated += taken
 

@@ -190,7 +190,7 @@ def _before(chosen: Sequence[Operation], shared: Mapping[int, int]) -> tuple[tup
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     barrier = drawn = BEFORE
-    found = []
+    before = []
     for node, operation in enumerate(chosen):
         first = {barrier} | ({drawn} if _draws(operation) else set())
         reads = {shared.get(number, number) for number in operation.reads}
@@ -204,8 +204,8 @@ def _before(chosen: Sequence[Operation], shared: Mapping[int, int]) -> tuple[tup
             readers.setdefault(number, []).append(node)
         barrier = barrier if operation.writes else node
         drawn = node if _draws(operation) else drawn
-        found.append(tuple(sorted(first - {BEFORE, node})))
-    return tuple(found)
+        before.append(tuple(sorted(first - {BEFORE, node})))
+    return tuple(before)
 
 
 def _draws(operation: Operation) -> bool:

@@ -128,14 +128,14 @@ def peak_bytes(operations: Sequence[Operation], storages: Iterable[Storage]) -> 
 
 def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> dict[int, str]:
     """Storage → one of CATEGORIES: its role, or CAST for an activation or temporary that is a copy in another dtype."""
-    found = {}
+    category = {}
     for each in storages:
-        found[each.id] = each.role
+        category[each.id] = each.role
         if each.role in ("activation", "temporary") and each.born_index > BEFORE:
             made = operations[each.born_index]
             if made.name in _COPIES and made.output_dtypes and made.output_dtypes[0] not in made.input_dtypes[:1]:
-                found[each.id] = CAST
-    return found
+                category[each.id] = CAST
+    return category
 
 
 def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
@@ -177,8 +177,8 @@ def place(operations: Sequence[Operation], index: int) -> StepPlace:
     """Where operation `index` is; -1: nowhere, before the first one."""
     if index == BEFORE:
         return StepPlace(BEFORE, "", "", "")
-    found = operations[index]
-    return StepPlace(index, found.name, found.module, found.phase)
+    operation = operations[index]
+    return StepPlace(index, operation.name, operation.module, operation.phase)
 
 
 def _held(operations: Sequence[Operation], storage: Storage, category: str) -> LiveStorage:
@@ -187,7 +187,7 @@ def _held(operations: Sequence[Operation], storage: Storage, category: str) -> L
 
 
 def _with_readers(operations: Sequence[Operation], held: Iterable[LiveStorage]) -> tuple[LiveStorage, ...]:
-    """The same, those of before the step with the module that reads them first."""
+    """Gives what was there before the step the module that reads it first."""
     readers: dict[int, str] = {}
     for operation in operations:
         for number in operation.reads:

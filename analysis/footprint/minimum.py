@@ -66,18 +66,18 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Min
     """
     known = tuple(storages)
     eager = footprint(operations, known)
-    found = graph(operations, known)
-    bound = max(forced_bytes(found), default=found.at_first_bytes)
-    order: Sequence[int] = range(len(found.operations))
-    peak = max(live_bytes(found, order), default=found.at_first_bytes)
+    step_graph = graph(operations, known)
+    bound = max(forced_bytes(step_graph), default=step_graph.at_first_bytes)
+    order: Sequence[int] = range(len(step_graph.operations))
+    peak = max(live_bytes(step_graph, order), default=step_graph.at_first_bytes)
     span = peak - bound
     for prefers, step in product(PREFERENCES, range(STEPS)):
         if peak == bound:
             break
-        run = listed(found, bound + span * step // STEPS, prefers)
+        run = listed(step_graph, bound + span * step // STEPS, prefers)
         if run.peak < peak:
             peak, order = run.peak, run.order
-    return Minimal(eager.at_least_bytes, peak, bound, with_views(operations, found, order))
+    return Minimal(eager.at_least_bytes, peak, bound, with_views(operations, step_graph, order))
 
 
 Preference = Callable[["Running", int], tuple[int, ...]]
@@ -233,11 +233,11 @@ def forced_bytes(graph: Graph) -> list[int]:
 
 
 def reach(neighbours: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
-    """Of each node the nodes that are reached over neighbours, itself among them, as bits. order: neighbours first."""
-    found = [0] * len(neighbours)
+    """The nodes that each node reaches over neighbours, itself among them, as bits. order: neighbours first."""
+    reached = [0] * len(neighbours)
     for node in order:
         mask = 1 << node
         for other in neighbours[node]:
-            mask |= found[other]
-        found[node] = mask
-    return found
+            mask |= reached[other]
+        reached[node] = mask
+    return reached

@@ -89,20 +89,20 @@ def request(
     quantities). measures: name → "B", "FLOP", "FLOP/B", "s" or "" (a count), for quantities whose bounds are to be
     checked. Raises ValueError, in one line with the nearest valid name, for anything that cannot be read.
     """
-    found = _REQUEST.fullmatch(text)
-    if found is None:
+    match = _REQUEST.fullmatch(text)
+    if match is None:
         raise ValueError(f"expected {EXPECTED}, with <=, >=, ==, < or >, got {text!r}")
     valid = sorted(symbols) if symbols is not None else names(*quantities.values())
     meanings = {**{name: symbol(name) for name in valid}, **quantities}
-    sides = [found["left"].strip(), found["right"].strip()]
+    sides = [match["left"].strip(), match["right"].strip()]
     known = measures or {}
     for side, other in (sides, sides[::-1]):
         _check_units(side, other, known)
-    named, candidates = _unknown_symbol(found["for"].strip(), valid)
+    named, candidates = _unknown_symbol(match["for"].strip(), valid)
     return Constraint(
-        left=parse(_in_base_units(found["left"]), meanings),
-        relation=RELATIONS[found["relation"]],
-        right=parse(_in_base_units(found["right"]), meanings),
+        left=parse(_in_base_units(match["left"]), meanings),
+        relation=RELATIONS[match["relation"]],
+        right=parse(_in_base_units(match["right"]), meanings),
         unknown=named,
         candidates=candidates,
         text=" ".join(text.split()),
@@ -131,26 +131,26 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 
 
 def _unknown_symbol(text: str, valid: Collection[str]) -> tuple[str, Candidates]:
-    found = _FOR.fullmatch(text)
-    if found is None:
+    match = _FOR.fullmatch(text)
+    if match is None:
         raise ValueError(f"expected a symbol after for, got {text!r}")
-    if found["name"] not in valid:
-        raise ValueError(unknown_name("symbol", found["name"], valid))
-    return found["name"], _candidates(found["which"])
+    if match["name"] not in valid:
+        raise ValueError(unknown_name("symbol", match["name"], valid))
+    return match["name"], _candidates(match["which"])
 
 
 def _candidates(text: str) -> Candidates:
     """Which whole numbers: nothing, `multiple of 64`, `= 1 mod 8` or `in 8:1024:8`."""
     if not text:
         return Candidates()
-    if found := _MULTIPLE.fullmatch(text):
-        step = int(found[1])
+    if match := _MULTIPLE.fullmatch(text):
+        step = int(match[1])
         return Candidates(_positive(step, text), step)
-    if found := _RESIDUE.fullmatch(text):
-        rest, step = int(found[1]), _positive(int(found[2]), text)
+    if match := _RESIDUE.fullmatch(text):
+        rest, step = int(match[1]), _positive(int(match[2]), text)
         return Candidates(rest % step or step, step)
-    if found := _RANGE.fullmatch(text):
-        values = span(found[1].replace(" ", ""))
+    if match := _RANGE.fullmatch(text):
+        values = span(match[1].replace(" ", ""))
         step = values[1] - values[0] if len(values) > 1 else 1
         return Candidates(values[0], step, values[-1])
     raise ValueError(

@@ -94,12 +94,12 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
 
 def _unsized(samples: Iterable[SizeSample], merged: bool) -> frozenset[CountKey]:
     """Places of the operations that read or write a storage whose size is not known."""
-    found: set[CountKey] = set()
+    places: set[CountKey] = set()
     for sample in samples:
         lacking = unsized(sample.operations, sample.storages)
         touching = (each for each in sample.operations if lacking.intersection((*each.reads, *each.writes)))
-        found.update(place_of(each, merged) for each in touching)
-    return frozenset(found)
+        places.update(place_of(each, merged) for each in touching)
+    return frozenset(places)
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -113,8 +113,8 @@ def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
         )
     except NoSample:
         alike = False
-    asked = [axis for axis in axes if axis.loops or not alike]
-    return tuple(axis for axis in axes if axis in asked and _restructures(sampled, base, axis))
+    suspected = [axis for axis in axes if axis.loops or not alike]
+    return tuple(axis for axis in axes if axis in suspected and _restructures(sampled, base, axis))
 
 
 def _restructures(sampled: Sampler, base: Point, axis: Axis) -> bool:
@@ -145,12 +145,12 @@ class _Level:
             for steps in range(1, 1 + STRUCTURE_POINTS)
         ]
         for turn in range(STRUCTURE_LONGEST):
-            found = self._fit_forms(points)
-            late = self._further(found, turn) if isinstance(found, str) else self._check_point(turn)
+            fitted = self._fit_forms(points)
+            late = self._further(fitted, turn) if isinstance(fitted, str) else self._check_point(turn)
             if late in points:
                 continue
-            if not isinstance(found, str) and self._agrees(found, late):
-                return found, (*self._counts_at(points[0])[1], *self._counts_at(late)[1])
+            if not isinstance(fitted, str) and self._agrees(fitted, late):
+                return fitted, (*self._counts_at(points[0])[1], *self._counts_at(late)[1])
             points.append(late)
         raise Uninterpolated(self._structural)
 
@@ -158,15 +158,15 @@ class _Level:
         """Forms through the counts at all points; or the symbol along which there is none ("" where it is between)."""
         tables = [self._counts_at(point)[0] for point in points]
         fitter = Fitter(points, STRUCTURE_DEGREE)
-        found: dict[tuple[Any, str], list[Form]] = defaultdict(list)
+        forms_of: dict[tuple[Any, str], list[Form]] = defaultdict(list)
         for key in dict.fromkeys(key for table in tables for key in table if key not in self.without):
             for monomial in dict.fromkeys(m for table in tables for m in table.get(key, {})):
                 values = tuple([_whole(table.get(key, {}).get(monomial, 0)) for table in tables])
                 form = fitter.fit(values)
                 if form is None:
                     return next(iter(sorted(fitter.curved(values))), "")
-                found[key].append(times(form, {monomial: Fraction(1)}))
-        return {key: plus(forms) for key, forms in found.items()}
+                forms_of[key].append(times(form, {monomial: Fraction(1)}))
+        return {key: plus(forms) for key, forms in forms_of.items()}
 
     def _further(self, symbol: str, turn: int) -> Point:
         """A point that may tell more: along a symbol that is curved, or between all."""
@@ -213,9 +213,9 @@ def partly_at(form: Form, point: Point) -> Form:
     """A form with some of its symbols at numbers."""
     parts = []
     for monomial, coefficient in form.items():
-        kept = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
-        given = {pair: Fraction(1) for pair in [tuple(pair for pair in monomial if pair not in kept)]}
-        parts.append({kept: coefficient * value_of(given, point)})
+        free = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
+        given = {pair: Fraction(1) for pair in [tuple(pair for pair in monomial if pair not in free)]}
+        parts.append({free: coefficient * value_of(given, point)})
     return plus(parts)
 
 

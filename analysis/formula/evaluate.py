@@ -84,8 +84,8 @@ def compiled(expression: Expr) -> tuple[list[str], Callable[..., Exact]]:
     function = eval(code, {**_SCOPE, "__builtins__": {}})
 
     def exact(*values: int) -> Exact:
-        found = function(*values)
-        return found.numerator if found.denominator == 1 else found  # type: ignore[no-any-return]
+        number = function(*values)
+        return number.numerator if number.denominator == 1 else number  # type: ignore[no-any-return]
 
     return wanted, exact
 
@@ -132,12 +132,12 @@ def _replaced(expression: Expr, here: Mapping[Expr, Expr]) -> Expr:
 
 def _whole(name: str, number: Any) -> int:
     try:
-        found = operator.index(number)
+        whole = operator.index(number)
     except TypeError as fault:
         raise ValueError(f"expected a whole number for {name}, got {number!r}") from fault
-    if isinstance(number, bool) or found < 1:
+    if isinstance(number, bool) or whole < 1:
         raise ValueError(f"expected a whole number of at least 1 for {name}, got {number!r}")
-    return found
+    return whole
 
 
 MOST_POINTS = 1_000_000
@@ -148,11 +148,11 @@ _WHOLE = re.compile(r"[0-9](_?[0-9])*")
 
 def parse_point(text: str) -> dict[str, int]:
     """`hidden=2004,batch=64` as a point. Raises ValueError for anything else, and for a symbol with several values."""
-    found = axes(text)
-    for name, several in found.items():
+    values = axes(text)
+    for name, several in values.items():
         if len(several) != 1:
             raise ValueError(f"expected one value for {name}, got {len(several)}: {_listed(several)}")
-    return {name: only for name, (only,) in found.items()}
+    return {name: only for name, (only,) in values.items()}
 
 
 def axes(text: str) -> dict[str, tuple[int, ...]]:
@@ -161,23 +161,23 @@ def axes(text: str) -> dict[str, tuple[int, ...]]:
     A comma parts values of one symbol as well as symbols: what has no `=` belongs to the symbol before it. Raises
     ValueError, in one line, for a piece that is neither, a symbol twice, and a value twice.
     """
-    found: dict[str, list[int]] = {}
+    values: dict[str, list[int]] = {}
     name = ""
     for piece in text.split(","):
         label, equals, rest = piece.rpartition("=")
         if equals:
             name = label.strip()
-            if not name.isidentifier() or name in found:
-                wanted = "each symbol once" if name in found else "a symbol's name before ="
+            if not name.isidentifier() or name in values:
+                wanted = "each symbol once" if name in values else "a symbol's name before ="
                 raise ValueError(f"expected {wanted}, got {piece.strip()!r} in {text!r}")
-            found[name] = []
+            values[name] = []
         elif not name:
             raise ValueError(f"expected NAME=VALUE, NAME=A,B,C or NAME=FIRST:LAST:STEP, got {piece.strip()!r}")
-        found[name] += span(rest.strip())
-    for name, several in found.items():
+        values[name] += span(rest.strip())
+    for name, several in values.items():
         if len(set(several)) != len(several):
             raise ValueError(f"expected each value of {name} once, got {_listed(several)}")
-    return {name: tuple(several) for name, several in found.items()}
+    return {name: tuple(several) for name, several in values.items()}
 
 
 def span(text: str) -> Sequence[int]:

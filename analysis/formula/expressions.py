@@ -137,11 +137,11 @@ class _Reader:
 
     def chain(self, node: ast.expr, plus: type[ast.operator], minus: type[ast.operator]) -> list[tuple[bool, Expr]]:
         """Terms, or factors, that are put together in one go, each with whether it is taken off."""
-        found = []
+        parts = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, plus | minus):
-            found.append((isinstance(node.op, minus), self.read(node.right)))
+            parts.append((isinstance(node.op, minus), self.read(node.right)))
             node = node.left
-        return [(False, self.read(node)), *found[::-1]]
+        return [(False, self.read(node)), *parts[::-1]]
 
     def inverse(self, divisor: Expr) -> Expr:
         if divisor == 0:

@@ -54,10 +54,10 @@ class Footprints:
 
     def formula(self, quantity: str) -> Expr:
         """The quantity as a sympy expression; None where it has none."""
-        found = self.peaks.get(quantity)
-        if not found:
+        peaks = self.peaks.get(quantity)
+        if not peaks:
             return None
-        parts = list(dict.fromkeys(expression(each.form) for each in found))
+        parts = list(dict.fromkeys(expression(each.form) for each in peaks))
         return parts[0] if len(parts) == 1 else sympy.Max(*parts, evaluate=False)
 
 
@@ -73,8 +73,8 @@ def footprints(derived: Derived, point: Point) -> Footprints:
         return _labelled(table, table.eager_peaks(), merged)
 
     def ordered(fixed: Point, table: FootprintTable) -> list[Labelled]:
-        peaks, found = table.ordered_peaks({**point, **fixed})
-        proven.append(found.proven)
+        peaks, order = table.ordered_peaks({**point, **fixed})
+        proven.append(order.proven)
         return _labelled(table, peaks, merged)
 
     peaks: dict[str, tuple[Labelled, ...]] = {}
@@ -106,12 +106,12 @@ def _through(
     tables: Sequence[tuple[Point, FootprintTable]], of: Callable[[Point, FootprintTable], list[Labelled]]
 ) -> tuple[Labelled, ...]:
     """The peaks of all tables as forms in every symbol. Raises Unalike."""
-    found = [(fixed, of(fixed, table)) for fixed, table in tables]
-    if max(len(peaks) for _, peaks in found) > MOST:
+    by_table = [(fixed, of(fixed, table)) for fixed, table in tables]
+    if max(len(peaks) for _, peaks in by_table) > MOST:
         raise Unalike(f"more than {MOST} operations can be the peak")
-    if len(found) == 1:
-        return tuple(found[0][1])
-    *fitted, (late, there) = [(fixed, _by_place(peaks)) for fixed, peaks in found]
+    if len(by_table) == 1:
+        return tuple(by_table[0][1])
+    *fitted, (late, there) = [(fixed, _by_place(peaks)) for fixed, peaks in by_table]
     points = [fixed for fixed, _ in fitted]
     fitter = Fitter(points, STRUCTURE_DEGREE)
     whole: list[Labelled] = []
@@ -157,6 +157,6 @@ def _check(peaks: Sequence[Labelled], tables: Sequence[tuple[Point, FootprintTab
     """Raises Unalike where the formula is not the footprint of whole numbers at some sample."""
     for _, table in tables:
         for sample in table.samples:
-            found, exact = value(peaks, sample.point), peak_of(sample)
-            if found != exact:
-                raise Unalike(f"at {point_text(sample.point)} the formula gives {found}, the footprint is {exact}")
+            largest, exact = value(peaks, sample.point), peak_of(sample)
+            if largest != exact:
+                raise Unalike(f"at {point_text(sample.point)} the formula gives {largest}, the footprint is {exact}")

@@ -73,12 +73,12 @@ class FootprintTable:
         storages = tuple(
             replace(each, nbytes=nbytes) for each, nbytes in zip(self.samples[0].storages, sized, strict=True)
         )
-        found = minimal(self.operations, storages)
+        order_found = minimal(self.operations, storages)
         shape = self._graph
         if _shape(graph(self.operations, storages)) != _shape(shape):
             raise Unalike(f"other gradients are summed in place at {point_text(point)}")
         node_of = {index: node for node, index in enumerate(shape.operations)}
-        order = [node_of[index] for index in found.order if index in node_of]
+        order = [node_of[index] for index in order_found.order if index in node_of]
         turn = {node: place for place, node in enumerate(order)}
         blocks = numpy.array([self._rows[block.storages[0]] for block in shape.blocks]).reshape(len(shape.blocks), -1)
         spans = []
@@ -87,7 +87,7 @@ class FootprintTable:
             ends = max((turn[node] for node in block.users), default=BEFORE)
             spans.append((begins, len(order) if block.stays else ends + 1))
         rows = _alive(blocks, spans, len(order))
-        return [(shape.operations[order[place]], form) for place, form in self._most(rows)], found
+        return [(shape.operations[order[place]], form) for place, form in self._most(rows)], order_found
 
     @cached_property
     def _graph(self) -> Graph:
@@ -165,10 +165,10 @@ class Basis:
 
     def row(self, form: Form) -> list[int]:
         """A form's coefficients times the denominator."""
-        found = [0] * len(self.monomials)
+        coefficients = [0] * len(self.monomials)
         for monomial, coefficient in form.items():
-            found[self._column[monomial]] = int(coefficient * self.denominator)
-        return found
+            coefficients[self._column[monomial]] = int(coefficient * self.denominator)
+        return coefficients
 
     def form(self, row: Sequence[int]) -> Form:
         """The form of a row."""
@@ -192,51 +192,51 @@ class Basis:
 def above(atoms: Sequence[Atom], least: Point) -> dict[Atom, Polynomial]:
     """Each atom in variables that are 0 or more: of one symbol the coarsest rounding is its least value and a variable,
     each finer one the next coarser, as often as it is finer, with the least that is between them and a variable."""
-    found: dict[Atom, Polynomial] = {}
+    polynomials: dict[Atom, Polynomial] = {}
     coarser: Atom | None = None
     for number, atom in sorted(enumerate(atoms), key=lambda pair: (pair[1].symbol, -pair[1].by, pair[1].add)):
         start = least[atom.symbol]
         if coarser is None or coarser.symbol != atom.symbol:
-            found[atom] = {(): atom(start), (number,): 1}
+            polynomials[atom] = {(): atom(start), (number,): 1}
         else:
             ratio = max(1, coarser.by // atom.by)
             span = range(start, start + lcm(coarser.by, atom.by))  # from then on it repeats, or is more
             apart = min(atom(size) - ratio * coarser(size) for size in span)
-            found[atom] = {key: ratio * number for key, number in found[coarser].items()}
-            found[atom][()] = found[atom].get((), 0) + apart
-            found[atom][number,] = 1
+            polynomials[atom] = {key: ratio * number for key, number in polynomials[coarser].items()}
+            polynomials[atom][()] = polynomials[atom].get((), 0) + apart
+            polynomials[atom][number,] = 1
         coarser = atom
-    return found
+    return polynomials
 
 
 def _product(factors: Iterable[Polynomial]) -> Polynomial:
-    found: Polynomial = {(): 1}
+    product_so_far: Polynomial = {(): 1}
     for factor in factors:
         whole: Polynomial = {}
-        for (one, a), (two, b) in product(found.items(), factor.items()):
+        for (one, a), (two, b) in product(product_so_far.items(), factor.items()):
             key = tuple(sorted((*one, *two)))
             whole[key] = whole.get(key, 0) + a * b
-        found = whole
-    return found
+        product_so_far = whole
+    return product_so_far
 
 
 def largest(basis: Basis, rows: Matrix, least: Point) -> list[int]:
     """Places of rows of which one is the largest of all, for any sizes from `least` on. Of equal rows the first."""
     moved = basis.shifted(rows, least)
     totals = [int(total) for total in moved.sum(axis=1)]
-    kept: list[int] = []
+    chosen: list[int] = []
     front = moved[:0]
     for place in sorted(range(len(rows)), key=lambda place: (-totals[place], place)):
-        if not len(kept) or not bool((front >= moved[place]).all(axis=1).any()):
-            kept.append(place)
-            front = moved[kept]
-    kept.sort()
-    if len(kept) <= PAIRED:
-        for place in tuple(kept):
-            others = [other for other in kept if other != place]
+        if not len(chosen) or not bool((front >= moved[place]).all(axis=1).any()):
+            chosen.append(place)
+            front = moved[chosen]
+    chosen.sort()
+    if len(chosen) <= PAIRED:
+        for place in tuple(chosen):
+            others = [other for other in chosen if other != place]
             if _between(moved[place], moved[others]):
-                kept = others
-    return kept
+                chosen = others
+    return chosen
 
 
 def _between(row: Matrix, others: Matrix) -> bool:

@@ -84,23 +84,23 @@ def number_of(form: Form, point: Point) -> int | Fraction:
 
 def times(left: Form, right: Form) -> Form:
     """The product of two forms."""
-    found: Form = {}
+    product_form: Form = {}
     for (one, a), (two, b) in product(left.items(), right.items()):
         powers = dict(one)
         for atom, power in two:
             powers[atom] = powers.get(atom, 0) + power
         key = tuple(sorted(powers.items()))
-        found[key] = found.get(key, Fraction(0)) + a * b
-    return _without_zeros(found)
+        product_form[key] = product_form.get(key, Fraction(0)) + a * b
+    return _without_zeros(product_form)
 
 
 def plus(forms: Iterable[Form]) -> Form:
     """The sum of forms."""
-    found: Form = {}
+    total: Form = {}
     for form in forms:
         for monomial, coefficient in form.items():
-            found[monomial] = found.get(monomial, Fraction(0)) + coefficient
-    return _without_zeros(found)
+            total[monomial] = total.get(monomial, Fraction(0)) + coefficient
+    return _without_zeros(total)
 
 
 def scaled(form: Form, factor: Fraction) -> Form:
@@ -175,10 +175,10 @@ class Fitter:
         base = Fraction(values[0])
         constant = {ONE: base}
         if base:
-            found: Form = constant
+            product_form: Form = constant
             for form in varying.values():
-                found = times(found, scaled(form, 1 / base))
-            yield found
+                product_form = times(product_form, scaled(form, 1 / base))
+            yield product_form
         yield plus((constant, *(plus((form, {ONE: -base})) for form in varying.values())))
         bases = [[ONE, *(monomial for monomial in form if monomial != ONE)] for form in varying.values()]
         monomials = [tuple(sorted(pair for part in parts for pair in part)) for parts in product(*bases)]
@@ -231,8 +231,8 @@ def _rounded(symbol: str, there: tuple[int, ...], seen: Values, degree: int) -> 
     quotients = _quotients(tuple(there[place] for place in order))
     alike = ((quotients[:, 1:] != quotients[:, :-1]) == steps).all(axis=1)
     forms = [through(Atom(symbol, *_ROUNDINGS[row]), there, seen, degree) for row in alike.nonzero()[0]]
-    found = [form for form in forms if form is not None]
-    return [form for form in found if ONE not in form] or found
+    fitting = [form for form in forms if form is not None]
+    return [form for form in fitting if ONE not in form] or fitting
 
 
 _ROUNDINGS = [(by, add) for by in STRIDES for add in range(by - 1, -by - 1, -1)]

@@ -104,10 +104,10 @@ class Sizes:
 
     def form(self, values: Values) -> Form:
         """The form of a size by its values, one a sample. Raises Unfitted for one that has none."""
-        found = self.fitter.fit(values[: self.fitted])
-        if found is None or not self.holds(found, values):
+        form = self.fitter.fit(values[: self.fitted])
+        if form is None or not self.holds(form, values):
             raise Unfitted(f"no formula goes through {', '.join(map(str, values[:6]))}, …")
-        return found
+        return form
 
     def holds(self, form: Form, values: Values) -> bool:
         """Whether a form gives the values of the samples that none was fitted to."""
@@ -129,10 +129,10 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     def at(point: Point) -> SizeSample:
         whole = {**base, **point}
         taken.add(tuple(whole.values()))
-        found = sample_at(whole)
-        if found.structure != structure:
+        sample = sample_at(whole)
+        if sample.structure != structure:
             raise Restructured(base, whole)
-        return found
+        return sample
 
     used = {axis.symbol: AXIS_POINTS for axis in axes}
     samples = [first]
@@ -183,8 +183,8 @@ def _tried(at: Sampler, point: Point) -> list[SizeSample]:
 def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> dict[str, int] | None:
     """Where along an axis to look next, as more than one rounding is possible; None where the points decide."""
     among = {axis.symbol: [axis.at(steps) for steps in range(1, REACH)] for axis in axes}
-    found = (fitter.doubt(values, among) for values in sizes)
-    return next(({symbol: value} for symbol, value in filter(None, found)), None)
+    doubts = (fitter.doubt(values, among) for values in sizes)
+    return next(({symbol: value} for symbol, value in filter(None, doubts)), None)
 
 
 def _more(
@@ -192,13 +192,13 @@ def _more(
 ) -> list[dict[str, int]]:
     """Points along the axes on which something is curved; none if that is not it."""
     curved = set().union(*(fitter.curved(values) for values in unfitted))
-    found: list[dict[str, int]] = []
+    points: list[dict[str, int]] = []
     for axis in axes:
         if axis.symbol in curved and used[axis.symbol] < len(STRIDE):
             count = used[axis.symbol]
             used[axis.symbol] = min(len(STRIDE), count + 2)
-            found += [{axis.symbol: axis.at(steps)} for steps in STRIDE[count : used[axis.symbol]]]
-    return found
+            points += [{axis.symbol: axis.at(steps)} for steps in STRIDE[count : used[axis.symbol]]]
+    return points
 
 
 def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
@@ -249,15 +249,15 @@ def columns(samples: Sequence[SizeSample]) -> list[Values]:
         attributes.append([row.attributes for row in rows])
     for each in zip(*(sample.parameters for sample in samples), strict=True):
         shapes.add(tuple((shape,) for _, shape in each))
-    found: dict[Values, None] = {}
+    values_seen: dict[Values, None] = {}
     for tables in sorted(shapes):
         for forms in zip(*tables, strict=True):
-            found.update(dict.fromkeys(zip(*forms, strict=True)))
+            values_seen.update(dict.fromkeys(zip(*forms, strict=True)))
     for each in zip(*(sample.storages for sample in samples), strict=True):
-        found[tuple(storage.nbytes for storage in each)] = None
+        values_seen[tuple(storage.nbytes for storage in each)] = None
     for each_attributes in attributes:
-        merge_values(each_attributes, lambda values: found.setdefault(values))
-    return list(found)
+        merge_values(each_attributes, lambda values: values_seen.setdefault(values))
+    return list(values_seen)
 
 
 def _unlike(samples: Sequence[SizeSample]) -> Iterable[tuple[Operation, ...]]:

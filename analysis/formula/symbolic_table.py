@@ -85,12 +85,12 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
         if forms[told_by]:
             counts[key] = forms[told_by]
     late = range(sizes.fitted, len(sizes.samples)) or range(len(sizes.samples))[-1:]
-    found = [(sizes.samples[i], _wrong(counts, sizes.samples[i], convention, merged, rows, i)) for i in late]
-    without = {key for _, wrong in found for key in wrong if key[1] == OPEN}
-    for sample, wrong in found:
+    differences = [(sizes.samples[i], _wrong(counts, sizes.samples[i], convention, merged, rows, i)) for i in late]
+    without = {key for _, wrong in differences for key in wrong if key[1] == OPEN}
+    for sample, wrong in differences:
         _refuse(wrong, sample, without)
-    kept = {key: form for key, form in counts.items() if key not in without}
-    return kept, tuple(sample.point for sample, _ in found), without
+    known = {key: form for key, form in counts.items() if key not in without}
+    return known, tuple(sample.point for sample, _ in differences), without
 
 
 def check(
@@ -160,9 +160,9 @@ def _entries(
 
 def _costs(operation: Operation, convention: Convention) -> tuple[tuple[str, Any], ...]:
     cost = registry.cost(operation, convention.rules)
-    made = () if convention.made is None else ((FOOTPRINT, convention.made(operation)),)
+    footprint = () if convention.made is None else ((FOOTPRINT, convention.made(operation)),)
     return (
-        *made,
+        *footprint,
         ("model_flop", cost.model_flop),
         ("other_flop", cost.other_flop),
         ("read_bytes", cost.read_bytes),

@@ -135,14 +135,14 @@ def at_least(derived: Derived) -> dict[str, Expr]:
 def _known_sums(derived: Derived) -> dict[str, Expr]:
     """Every quantity that is a sum, of all that is known."""
     roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
-    found = {
+    forms = {
         "parameters": derived.total("parameters"),
         **{name: _cost(derived, name, lambda place: isinstance(place, CountKey)) for name in COSTS[:3]},
         "total_footprint_bytes": derived.total(FOOTPRINT),
         "kept_bytes": plus(form for role, form in roles.items() if role in KEPT),
         "io_bytes": roles.get("input", {}),
     }
-    sums = {name: expression(form) for name, form in found.items()}
+    sums = {name: expression(form) for name, form in forms.items()}
     for name, convention in OF_ATTENTION.items():
         unknown = derived.total(f"{convention}{UNKNOWN}", lambda place: isinstance(place, CountKey))
         less = expression(_cost(derived, f"{convention}{LESS}", lambda place: isinstance(place, CountKey)))
@@ -156,18 +156,18 @@ def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     grouped: dict[str, list[CountKey]] = {}
     for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, CountKey)):
         grouped.setdefault(label(place), []).append(place)
-    found = {
+    costs_of = {
         name: {cost: expression(_cost(derived, cost, frozenset(places).__contains__)) for cost in COSTS}
         for name, places in grouped.items()
     }
     for place, _ in derived.without:
-        found[label(place)]["all_flop"] = None
+        costs_of[label(place)]["all_flop"] = None
     for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, CountKey)):
         if not place.kind:  # not understood
-            found[label(place)].update(dict.fromkeys(FLOP))
+            costs_of[label(place)].update(dict.fromkeys(FLOP))
         if place in derived.unsized:
-            found[label(place)].update(dict.fromkeys(("bytes_accessed", "made_bytes")))
-    return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in found.items()}
+            costs_of[label(place)].update(dict.fromkeys(("bytes_accessed", "made_bytes")))
+    return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in costs_of.items()}
 
 
 def _intensity(costs: Mapping[str, Expr]) -> Expr:

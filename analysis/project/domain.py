@@ -120,10 +120,10 @@ class Domain:
 
     def sizes_at(self, grown: int) -> dict[str, int]:
         """Every size that the file gives, where the one that grows has this value."""
-        found = {self.grows: grown}
+        sizes = {self.grows: grown}
         for name, size in self.sizes.items():
-            found[name] = size if isinstance(size, int) else int(parse(size, {self.grows: grown}))
-        return found
+            sizes[name] = size if isinstance(size, int) else int(parse(size, {self.grows: grown}))
+        return sizes
 
 
 def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
@@ -140,7 +140,7 @@ def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
         if key not in numbers:
             table, inner = next((t, k) for t, keys in TABLES.items() for k, its in keys.items() if its == key)
             raise ValueError(f"{table}: expected {inner}, got none")
-    made = Domain(
+    domain = Domain(
         name=_text(tables, "name") or name,
         model=tables["model"],
         grows=tables["grows"],
@@ -151,8 +151,8 @@ def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
         data_unit=_text(tables.get("data", {}), "unit") or "sample",
         source=_text(tables, "source"),
     )
-    _check(made)
-    return made
+    _check(domain)
+    return domain
 
 
 def shipped_names() -> list[str]:

@@ -232,18 +232,18 @@ def target_of(given: Inputs) -> Accelerator:
 def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> Found:
     """Tables 1 to 4, and the years of section 5."""
     target = target_of(given)
-    found: Found = {
+    results: Found = {
         ("Table 4", "target", "ridge point"): Ours(target.nominal_ridge),
         ("Table 4", "target", "achievable ridge point"): Ours(target.ridge),
     }
     for row in ROWS:
-        found.update(_scales(row, given))
-        found.update(_asymptotes(row, given, formulas))
-        found.update(_requirements(row, given, assumed, formulas, target))
-    gammas = [found["Table 2", row.name, "gamma"].value for row in ROWS]
-    found["Figure 7", "all domains", "least gamma"] = Ours(min(gammas))
-    found["Figure 7", "all domains", "most gamma"] = Ours(max(gammas), ("depths",))
-    return found
+        results.update(_scales(row, given))
+        results.update(_asymptotes(row, given, formulas))
+        results.update(_requirements(row, given, assumed, formulas, target))
+    gammas = [results["Table 2", row.name, "gamma"].value for row in ROWS]
+    results["Figure 7", "all domains", "least gamma"] = Ours(min(gammas))
+    results["Figure 7", "all domains", "most gamma"] = Ours(max(gammas), ("depths",))
+    return results
 
 
 def domain_of(row: PaperRow, batch: int = 1, sizes: Mapping[str, int | str] | None = None) -> Domain:

@@ -51,8 +51,8 @@ def reproduced(folder: Path = ppopp2019.FOLDER) -> list[ppopp2019.PaperCell]:
         ppopp2019.assumptions(PAPER, folder),
         shipped_formulas(),
     )
-    ours = {**tables(given, assumed, formulas), **case_study(given, assumed, formulas)}
-    return ppopp2019.cells(PAPER, ours, folder)
+    results = {**tables(given, assumed, formulas), **case_study(given, assumed, formulas)}
+    return ppopp2019.cells(PAPER, results, folder)
 
 
 def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> Found:
@@ -61,15 +61,15 @@ def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[st
     samples = samples_of(ROWS[0], given, assumed)
     assert samples is not None
     steps = samples / model.batch
-    found: Found = {}
-    _single(found, model, target, steps, int(assumed["tile"]))
+    results: Found = {}
+    _single(results, model, target, steps, int(assumed["tile"]))
     for option in ("data parallel 1", "data parallel 2"):
         workers = int(given("Table 5", option, "workers"))
-        _row(found, option, model, target, steps, workers, 1, data_parallel_s(model, target, workers, assumed))
-        found["Table 5", option, "memory"] = Ours(memory(model, 3), (SIZES, "memory_ring"))
-    _layers(found, given, assumed, model, target, steps)
-    _words(found, given, assumed, formulas, model, target, steps)
-    return found
+        _row(results, option, model, target, steps, workers, 1, data_parallel_s(model, target, workers, assumed))
+        results["Table 5", option, "memory"] = Ours(memory(model, 3), (SIZES, "memory_ring"))
+    _layers(results, given, assumed, model, target, steps)
+    _words(results, given, assumed, formulas, model, target, steps)
+    return results
 
 
 def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> ProjectedLM:

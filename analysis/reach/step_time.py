@@ -88,13 +88,13 @@ def amounts(low: Step, low_batch: int, high: Step, high_batch: int) -> dict[str,
     if [each.name for each in low] != [each.name for each in high]:
         raise Inconsistent(f"expected the same operations at batches {low_batch} and {high_batch}")
     classes = [class_of(*pair) for pair in zip(low, high, strict=True)]
-    found: dict[str, StepAmounts] = {}
+    by_run: dict[str, StepAmounts] = {}
     for how, parts in ((EAGER, _eager), (COMPILED, _compiled)):
         at_low, at_high = list(parts(low, classes)), list(parts(high, classes))
         if [each[0] for each in at_low] != [each[0] for each in at_high]:
             raise Inconsistent(f"expected the same groups at batches {low_batch} and {high_batch}")
-        found[how] = _lines(at_low, low_batch, at_high, high_batch)
-    return found
+        by_run[how] = _lines(at_low, low_batch, at_high, high_batch)
+    return by_run
 
 
 Part = tuple[str, float, float]
@@ -135,10 +135,10 @@ def _lines(low: Sequence[Part], low_batch: int, high: Sequence[Part], high_batch
     sums: dict[str, Any] = {}
     for (name, *at_low), (_, *at_high) in zip(low, high, strict=True):
         slope = (np.array(at_high) - at_low) / (high_batch - low_batch)
-        found = sums.setdefault(name, [0, np.zeros(2), np.zeros(2)])
-        found[0] += 1
-        found[1] += np.array(at_low) - slope * low_batch
-        found[2] += slope
+        sums_of = sums.setdefault(name, [0, np.zeros(2), np.zeros(2)])
+        sums_of[0] += 1
+        sums_of[1] += np.array(at_low) - slope * low_batch
+        sums_of[2] += slope
     return {
         name: Amounts(count, (float(constant[0]), float(slope[0])), (float(constant[1]), float(slope[1])))
         for name, (count, constant, slope) in sums.items()
@@ -155,11 +155,13 @@ def class_of(low: StepOperation, high: StepOperation) -> str:
         kind = "attention" if low.kind == "attention" else "batched product" if "bmm" in low.name else "product"
         # the smallest size of a product's matrices that does not depend on the batch
         sizes = []
-        for one, other in zip(
+        for low_shape, other in zip(
             (*low.input_shapes, *low.output_shapes), (*high.input_shapes, *high.output_shapes), strict=True
         ):
-            if len(one) >= 2:
-                sizes += [size for size, again in zip(one[-2:], other[-2:], strict=True) if size == again and size > 1]
+            if len(low_shape) >= 2:
+                sizes += [
+                    size for size, again in zip(low_shape[-2:], other[-2:], strict=True) if size == again and size > 1
+                ]
         return f"{kind}{_pass(low.phase)} {width_class(min(sizes, default=1))}"
     if low.phase == OPTIMIZER:
         return OPTIMIZER

@@ -69,7 +69,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
             mode = fake_mode()
             built = parts(asked, batch_size, mode)
             with rules(asked.device):
-                found = trace_step(
+                trace = trace_step(
                     built.step,
                     model=built.model,
                     optimizer=built.optimizer,
@@ -86,8 +86,8 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
                 ) from fault
             reason = (f"{plain_words(str(fault))}: the step was run on real tensors",)
             built = parts(asked, batch_size, None)
-            found = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
-    return StepTrace(batch_size, found.operations, found.storages, (*reason, *found.notes))
+            trace = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
+    return StepTrace(batch_size, trace.operations, trace.storages, (*reason, *trace.notes))
 
 
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
@@ -140,11 +140,11 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
 
 def _trained(model: Any, asked: StepOptions) -> list[Any]:
     """Its parameters that are trained. Raises ValueError where there is none."""
-    found = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not found:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
         frozen = f"; --frozen {','.join(asked.hyper['frozen'])} has all" if asked.hyper.get("frozen") else ""
         raise ValueError(f"expected a parameter that is trained, got none{frozen}")
-    return found
+    return parameters
 
 
 LEAST = (1, 2, 4, 8, 16, 32, 64)
@@ -182,9 +182,9 @@ def fit(
         live = moments(step, device, known, beside)
         if device != "cuda":
             return max(live)
-        found = footprint(step.operations, step.storages)
-        segments = replay(found.ledger, len(step.operations)).reserved_bytes
-        return segments + live[0] - found.total_bytes[0]
+        peak = footprint(step.operations, step.storages)
+        segments = replay(peak.ledger, len(step.operations)).reserved_bytes
+        return segments + live[0] - peak.total_bytes[0]
 
     at_most = largest_batch(
         lambda batch_size: moments(step_at(batch_size), device, known, beside),
@@ -218,8 +218,8 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
                 steps[batch_size] = trace_batch(asked, batch_size)
         return steps[batch_size]
 
-    found = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
-    return Fitting(found.fits, min(found.needed), found.largest_batch)
+    batch_fit = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
+    return Fitting(batch_fit.fits, min(batch_fit.needed), batch_fit.largest_batch)
 
 
 def _lying(step: StepTrace) -> int:
