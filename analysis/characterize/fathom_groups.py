@@ -126,8 +126,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
 BY_TAG: Mapping[str, str] = {"nondeterministic_seeded": "E", "reduction": "C", "pointwise": "A", "alias": "G"}
 """What torch says of an operator (`torch.Tag`; "alias": it gives a view) → group, in this order."""
 
-_FOREACH = "_foreach_"
-
 TYPES: Mapping[str, str] = {
     **dict.fromkeys((names.CONVOLUTION + names.CONVOLUTION_RELU).split(), "convolution"),
     **dict.fromkeys(names.CONVOLUTION_BACKWARD.split(), "convolution_backward"),
@@ -142,7 +140,7 @@ def bare(name: str) -> str:
     """ "aten::add_" and "aten.add" as "add"; "torchvision::nms" as "torchvision.nms"; "_foreach_mul_" as "mul"."""
     plain = name.replace("::", ".").removeprefix("aten.")
     short = plain.removesuffix("_") if not plain.endswith("__") else plain
-    return short.removeprefix(_FOREACH)
+    return short.removeprefix("_foreach_")
 
 
 def group_of(name: str, scope: str = "", tags: Sequence[str] = ()) -> str:
@@ -173,8 +171,6 @@ def type_of(name: str, scope: str = "", optimizer: str = "") -> str:
     return TYPES.get(short, short)
 
 
-TABLE = Path(__file__).with_name("fathom_figure3.csv")
-
 COLUMNS_OF_GROUPS: Mapping[str, str] = {
     "A": "Add Sub Mul Div Pow Softmax",
     "B": "MatMul",
@@ -190,7 +186,7 @@ COLUMNS_OF_GROUPS: Mapping[str, str] = {
 @functools.cache
 def figure3() -> dict[str, dict[str, int]]:
     """Workload → operation type → per cent of its training time."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
+    with Path(__file__).with_name("fathom_figure3.csv").open(encoding="utf-8", newline="") as file:
         return {row.pop("workload"): {name: int(cell) for name, cell in row.items()} for row in csv.DictReader(file)}
 
 

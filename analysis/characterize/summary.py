@@ -80,8 +80,7 @@ def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
 
 def linkage(mixes: Sequence[Mix]) -> list[Merge]:
     """The clusters of workloads by operation types, of those mixes that have any."""
-    alike = {label: vector for label, vector in vectors(mixes).items() if any(vector)}
-    return centroid_linkage(alike)
+    return centroid_linkage({label: vector for label, vector in vectors(mixes).items() if any(vector)})
 
 
 def training_against_inference(data: Characterization) -> list[Against]:

@@ -23,7 +23,6 @@ from results.errors import Unavailable
 
 NSYS = "nsys"
 VERSION_TIMEOUT_S = 60.0
-REAP_S = 10.0
 
 MARK = "FLOPLEDGER_NSYS"
 """Variable of all that a recording starts: the recording's folder."""
@@ -88,7 +87,7 @@ def record(words: Sequence[str], folder: Path, limit_s: float, environ: dict[str
     finally:
         process.kill()
         end_marked(folder)
-        process.wait(REAP_S)
+        process.wait(10.0)
     if code:
         how = f"nsys ended with status {code}" if code > 0 else end_of("nsys", code)
         raise Unavailable(f"{how}{_failure_text(log)}")

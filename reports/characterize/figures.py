@@ -26,7 +26,6 @@ LEAST_RATIO = 0.01
 """Shares below are not drawn, as in the paper's Figure 3; of types, those below in every workload."""
 
 _LETTERS = 26
-_MOST_TYPES = 44
 _MOST_PANELS = 12
 _MOST_TIMES = 4.0
 
@@ -82,7 +81,7 @@ def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
     most: dict[tuple[str, str], float] = defaultdict(float)
     for share in (share for mix in mixes for share in mix.types):
         most[share.group, share.name] = max(most[share.group, share.name], share.share_ratio)
-    largest = sorted((key for key in most if most[key] >= LEAST_RATIO), key=lambda key: -most[key])[:_MOST_TYPES]
+    largest = sorted((key for key in most if most[key] >= LEAST_RATIO), key=lambda key: -most[key])[:44]
     order = [*GROUPS, ""]
     return sorted(largest, key=lambda key: (order.index(key[0]), -most[key]))
 

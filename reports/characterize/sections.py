@@ -6,11 +6,12 @@ and reads no file; the numbers are calculated by `reports/characterize/answer.py
 
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
 from analysis.characterize.operation_mix import Merge, inverted
 from analysis.characterize.parallelism import Amdahl
+from analysis.characterize.summary import GroupCost
 from reports.characterize.answer import (
     CharacterizeAnswer,
     paper_label,
@@ -234,6 +235,12 @@ def batches(seen: CharacterizeAnswer) -> Iterator[Part]:
     return _table(title, ["workload", "batch", "step", "a sample", *GROUPS], rows)
 
 
+def _of_peak(cost: GroupCost, peaks: Mapping[str, float]) -> list[str]:
+    """The share of the peak, where there are peaks to compare with."""
+    ratio = cost.utilization_ratio(peaks)
+    return [DASH if ratio is None else percent(ratio)] if peaks else []
+
+
 def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
@@ -246,11 +253,7 @@ def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
             at_least_time(cost.time_s, cost.at_least_time_s),
             DASH if cost.flop_per_s is None else si(cost.flop_per_s, ""),
             DASH if cost.bytes_per_s is None else si(cost.bytes_per_s, "B"),
-            *(
-                [DASH if (share := cost.utilization_ratio(seen.peaks)) is None else percent(share)]
-                if seen.peaks
-                else []
-            ),
+            *_of_peak(cost, seen.peaks),
         ]
         for workload, group_rows in itertools.groupby(seen.costs, key=operator.attrgetter("workload"))
         for number, cost in enumerate(group_rows)

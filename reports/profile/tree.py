@@ -302,26 +302,21 @@ def profile_page(profile: StepProfile) -> str:
     nodes = tree(profile)
     machine = profile.machine or Machine()
     modules = _page_table(module_table(nodes, -1, FILE_WIDTH), EXPLAINED, "tree")
-    branches = tuple(Branch(node.module, node.depth, "") for _, node in guided(nodes))
-    names = (
-        TableCell(f"{branch.path.rpartition('.')[2]}: {nodes[branch.path].type}".removeprefix(": "), tip=branch.path)
-        for branch in branches
-    )
+    listed = [node for _, node in guided(nodes)]
+    branches = tuple(Branch(node.module, node.depth, "") for node in listed)
+    names = (TableCell(f"{node.name}: {node.type}" if node.module else node.type, tip=node.module) for node in listed)
     rows = tuple((name, *row[1:]) for name, row in zip(names, modules.rows, strict=True))
     title, operations = operations_table(profile)
-    sums = (
-        *conservation_lines(profile, nodes[""]),
-        *(f"{name}: {source}" for name, source in machine.sources.items()),
-    )
+    sources = (f"{name}: {source}" for name, source in machine.sources.items())
     sections = (
         Section("modules", "Modules", (replace(modules, rows=rows, branches=branches),)),
         Section("operations", "Operations", (_page_table(operations, title, "operations-table"),)),
-        Section("sums", "Does it add up?", (sums, RULE)),
+        Section("sums", "Does it add up?", ((*conservation_lines(profile, nodes[""]), *sources), RULE)),
     )
     title = " · ".join(("flopledger", "profile", profile.model, machine.device_name or profile.device))
     facts = (*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes))
-    rests_on = PageVerdict(verdict(profile), "", [(name, (text,)) for name, text in facts])
-    return document(title, rests_on, sections, dense=True, more=("profile.js",))
+    first = PageVerdict(verdict(profile), "", [(name, (text,)) for name, text in facts])
+    return document(title, first, sections, dense=True, more=("profile.js",))
 
 
 def _page_table(table: TextTable, caption: str, anchor: str) -> Table:
