@@ -29,5 +29,5 @@ def one_line(text: str, longest: int) -> str:
     words = " ".join(text.split())
     if len(words) <= longest:
         return words
-    kept, _, _ = words[: longest - 1].rpartition(" ")
-    return f"{kept} …" if len(kept) >= longest // 2 else f"{words[: longest - 1]}…"
+    start, _, _ = words[: longest - 1].rpartition(" ")
+    return f"{start} …" if len(start) >= longest // 2 else f"{words[: longest - 1]}…"

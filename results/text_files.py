@@ -176,12 +176,6 @@ def csv_table(text: str) -> tuple[list[str], list[list[str]]]:
     return names, [fields for fields in rows if fields]
 
 
-def csv_rows(text: str) -> list[dict[str, str]]:
-    """The rows of a table by the names in its first line. Raises ValueError as `csv_table` does."""
-    names, rows = csv_table(text)
-    return [dict(zip(names, fields, strict=True)) for fields in rows]
-
-
 def json_value(text: str) -> Any:
     """What a JSON text says. Raises ValueError, also for brackets within brackets beyond Python's depth."""
     try:

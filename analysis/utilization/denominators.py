@@ -308,7 +308,7 @@ def marked(
 ) -> Iterator[Utilization]:
     """The rows, those of a ceiling with a mark where it is doubtful. runs: attempt → its row."""
     known = {sitting.sitting: sitting for sitting in sittings}
-    beaten, told = _beaten(rows, runs), dict[tuple[str, ...], tuple[str, ...]]()
+    beaten, reasons = _beaten(rows, runs), dict[tuple[str, ...], tuple[str, ...]]()
     for row in rows:
         run = runs.get((row.cell_id, row.attempt)) if row.denominator == "ceiling" else None
         if row.peak_flop_per_s is None or run is None:
@@ -316,9 +316,9 @@ def marked(
             continue
         units = run.convolution_unit, run.matmul_unit
         key = run.sitting, run.device, run.malloc, run.precision, *units  # all that doubts look at
-        if key not in told:
-            told[key] = doubts(ceilings, known.get(run.sitting), run)
-        why = list(told[key])
+        if key not in reasons:
+            reasons[key] = doubts(ceilings, known.get(run.sitting), run)
+        why = list(reasons[key])
         above = beaten.get((run.sitting, run.device, row.peak_flop_per_s))
         if above is not None and (row.utilization_ratio or 0.0) <= 1:
             why.append(f"another cell reaches {above:.3g} × of it")

@@ -304,38 +304,38 @@ _MATRIX_KINDS = tuple(kind for kind in registry.PRODUCTS if kind != "convolution
 def _of_profile(
     method: str, source: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
 ) -> Numerator:
-    mine = [count for count in counts if (count.work, count.source) == (method, source)]
+    own = [count for count in counts if (count.work, count.source) == (method, source)]
     products = [op for op in operations if op.source == source]
     try:
-        flop = _cleaned_flop(mine, method, run)
-        _check_whole(mine, products, method, run)
+        flop = _cleaned_flop(own, method, run)
+        _check_whole(own, products, method, run)
         units = _units_of_work(method, products, run)
         if sum(units.values()) != flop:
             raise Inconsistent(f"operations of the profile add up to {sum(units.values())} FLOP, its counts to {flop}")
     except (Unavailable, Inconsistent, ValueError) as fault:
-        return Numerator(method, source, reason=str(fault), **_known_part(mine))
-    return Numerator(method, source, units, warnings=_profile_marks(mine), attention=DENSE)
+        return Numerator(method, source, reason=str(fault), **_known_part(own))
+    return Numerator(method, source, units, warnings=_profile_marks(own), attention=DENSE)
 
 
-def _check_whole(mine: Sequence[ProfileCount], products: Sequence[CleanedOperation], method: str, run: Run) -> None:
+def _check_whole(own: Sequence[ProfileCount], products: Sequence[CleanedOperation], method: str, run: Run) -> None:
     """A numerator over the time of a whole work must hold all of its products. Raises Unavailable.
 
     Kernels without a recorded call and products of no phase are in no phase's total, but in the time.
     """
-    if outside := max((count.outside_time_ratio or 0.0 for count in mine), default=0.0):
+    if outside := max((count.outside_time_ratio or 0.0 for count in own), default=0.0):
         raise Unavailable(f"{100 * outside:.2g} % of the time of kernels that make products is in no recorded call")
     works = _parts(method, run)
     if lost := sum(op.work in works and not op.phase for op in products):
         raise Unavailable(f"{lost} products are in no phase: forward and backward are not all of the {method}")
 
 
-def _known_part(mine: Sequence[ProfileCount]) -> dict[str, Any]:
+def _known_part(own: Sequence[ProfileCount]) -> dict[str, Any]:
     """What is known of a work whose phases are not whole."""
-    known = [count.at_least_flop for count in mine if count.at_least_flop is not None]
-    shares = {count.unknown_time_ratio for count in mine}
+    known = [count.at_least_flop for count in own if count.at_least_flop is not None]
+    shares = {count.unknown_time_ratio for count in own}
     return {
         "at_least_flop": sum(known) if known else None,
-        "unknown_calls": sum(count.unknown_calls for count in mine),
+        "unknown_calls": sum(count.unknown_calls for count in own),
         "unknown_time_ratio": shares.pop() if len(shares) == 1 else None,
     }
 
@@ -345,16 +345,16 @@ def _parts(work: str, run: Run) -> Mapping[str, int]:
     return epoch_parts(run) if work == "epoch" else {work: 1}
 
 
-def _cleaned_flop(mine: Sequence[ProfileCount], method: str, run: Run) -> int:
+def _cleaned_flop(own: Sequence[ProfileCount], method: str, run: Run) -> int:
     """Forward and backward FLOP of one work and source. Raises Unavailable."""
-    if broken := next((count for count in mine if count.status != "ok"), None):
+    if broken := next((count for count in own if count.status != "ok"), None):
         raise Unavailable(broken.reason or broken.status)
-    if sorted(count.phase for count in mine) != ["backward", "forward"]:
+    if sorted(count.phase for count in own) != ["backward", "forward"]:
         raise Unavailable(str(run.unprofiled.get(method, "")) or f"no profile of {method}")
-    if lacking := next((count for count in mine if count.cleaned_flop is None), None):
+    if lacking := next((count for count in own if count.cleaned_flop is None), None):
         products = f"{lacking.unknown} products of {lacking.phase}"
         raise Unavailable(f"unknown: {products} whose recorded shapes give no count")
-    return sum(count.cleaned_flop or 0 for count in mine)
+    return sum(count.cleaned_flop or 0 for count in own)
 
 
 def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) -> dict[str, int]:
@@ -370,15 +370,15 @@ def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) 
     return dict(units)
 
 
-def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
+def _profile_marks(own: Sequence[ProfileCount]) -> tuple[str, ...]:
     """What cleaning did to a profile, and where it differs from our own count."""
-    products, marks = sum(count.operations for count in mine), []
-    if repaired := sum(count.repaired for count in mine):
+    products, marks = sum(count.operations for count in own), []
+    if repaired := sum(count.repaired for count in own):
         marks.append(f"repaired: {repaired} of {products} products counted from their recorded shapes")
-    if removed := sum(count.removed for count in mine):
+    if removed := sum(count.removed for count in own):
         marks.append(f"duplicates: {removed} of {products} products were recorded twice and count once")
-    marks += dict.fromkeys(f"profile: {count.reason}" for count in mine if count.reason)
-    differing = [count for count in mine if count.exact_flop is not None and count.exact_flop != count.cleaned_flop]
+    marks += dict.fromkeys(f"profile: {count.reason}" for count in own if count.reason)
+    differing = [count for count in own if count.exact_flop is not None and count.exact_flop != count.cleaned_flop]
     if differing:
         text = ", ".join(f"{count.phase} {count.cleaned_flop} against {count.exact_flop}" for count in differing)
         marks.append(f"profile_differs: FLOP of the profile against our own count: {text}")
@@ -387,9 +387,9 @@ def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
 
 def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopCount, list[FlopCount]]:
     """The total and the operators of one counter's forward pass at the run's batch size."""
-    mine = [c for c in counts if (c.cell_id, c.attempt, c.counter) == (run.cell_id, run.attempt, counter)]
-    here = [c for c in mine if c.scope == WHOLE and c.phase == "forward" and c.batch_size == run.batch_size]
-    broken = [c for c in (here or mine) if c.status != "ok" or c.flop is None]
+    own = [c for c in counts if (c.cell_id, c.attempt, c.counter) == (run.cell_id, run.attempt, counter)]
+    here = [c for c in own if c.scope == WHOLE and c.phase == "forward" and c.batch_size == run.batch_size]
+    broken = [c for c in (here or own) if c.status != "ok" or c.flop is None]
     if broken:
         raise Unavailable(f"{counter}: {broken[0].reason or broken[0].status}")
     totals = [c for c in here if not c.operator]

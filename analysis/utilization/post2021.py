@@ -80,14 +80,14 @@ def _on_fp32(numerator: Numerator, divisor: int, method: str) -> Numerator:
     flop = numerator.model_flop
     units = {} if flop is None else {UNIT: flop // divisor}
     least = numerator.at_least_flop
-    kept = tuple(mark for mark in numerator.warnings if not mark.startswith("convention"))
+    marks = tuple(mark for mark in numerator.warnings if not mark.startswith("convention"))
     return replace(
         numerator,
         method=method,
         flop_by_unit=units,
         all_flop=None,
         at_least_flop=None if least is None else least // divisor,
-        warnings=(CONVENTION, *kept),
+        warnings=(CONVENTION, *marks),
     )
 
 
@@ -97,6 +97,6 @@ def _with_warning(run: Run, row: Utilization) -> Utilization:
     ran = {run.convolution_unit or policy.convolution_unit, run.matmul_unit or policy.matmul_unit}
     if row.utilization_ratio is None or row.utilization_ratio <= 1 or not ran & set(TENSOR_UNITS):
         return row
-    kept = tuple(mark for mark in row.warnings if not mark.startswith(("above_one", "ceiling_too_low")))
+    marks = tuple(mark for mark in row.warnings if not mark.startswith(("above_one", "ceiling_too_low")))
     why = f"above_one: {', '.join(sorted(ran))} is faster than the fp32 peak, over which this is"
-    return replace(row, warnings=(*kept, why))
+    return replace(row, warnings=(*marks, why))

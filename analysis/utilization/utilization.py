@@ -100,19 +100,19 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetr
     """
     cell_id, attempt = run.cell_id, run.attempt
     timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == (cell_id, attempt)]
-    mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == (cell_id, attempt)]
+    own = [reading for reading in readings if (reading.cell_id, reading.attempt) == (cell_id, attempt)]
     blocks = step_blocks(whole_steps(timed), run.interval_rule)
     time = None if blocks is None else _time_of_steps(blocks)
     works = {row.work: row for row in work_times(run, timed)}
-    one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
+    one_clock_hz = _clock_of(blocks_of(timed, "one"), own)
     paired = paired_ceiling(timed, run.interval_rule)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is None or end_s is None or not end_s > start_s:
         return Measurement(run, time, works=works, one_clock_hz=one_clock_hz, paired=paired, blocks=blocks)
-    clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
-    energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
+    clock_hz = telemetry.mean_sm_clock_hz(own, start_s, end_s)
+    energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(own, start_s, end_s).joules
     power_w = None if energy_j is None or paired is not None else energy_j / (end_s - start_s)
-    shares = telemetry.event_shares(mine, start_s, end_s)
+    shares = telemetry.event_shares(own, start_s, end_s)
     capped = None if shares is None else shares.get("sw_power_cap", 0.0)
     notes = limits_seen(shares or {})
     return Measurement(run, time, clock_hz, power_w, notes, works, one_clock_hz, paired, blocks, capped)

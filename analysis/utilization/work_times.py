@@ -55,11 +55,11 @@ class Mean:
 
 def works_of(run: Parameters) -> tuple[str, ...]:
     """The works that a run's methods ask for, in the order of WORKS; no `last` where the batches come out even."""
-    asked = {work for method in run.methods for work in WORKS_OF_METHODS.get(method, ())}
+    wanted = {work for method in run.methods for work in WORKS_OF_METHODS.get(method, ())}
     full, last = epoch_of(run)
     absent = {"last"} if not last else set()
     absent |= {"batch"} if not full and "batch" not in run.methods else set()
-    return tuple(work for work in WORKS if work in asked - absent)
+    return tuple(work for work in WORKS if work in wanted - absent)
 
 
 def epoch_of(run: Parameters) -> tuple[int, int]:
@@ -114,8 +114,8 @@ def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
     """Work → its mean, of those that have blocks; the epoch from its full and its last batch, if it has those."""
     means = {}
     for work in ("one", "batch", "last"):
-        if mine := [block for block in blocks if (block.work or "batch") == work]:
-            means[work] = _mean(mine, run.interval_rule)
+        if own := [block for block in blocks if (block.work or "batch") == work]:
+            means[work] = _mean(own, run.interval_rule)
     epoch = _epoch(run, means)
     return means if epoch is None else {**means, "epoch": epoch}
 

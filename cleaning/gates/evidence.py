@@ -27,7 +27,6 @@ from results.store.layout import Key, by_cell, key_of
 from results.store.reading import RunData
 
 Table = tuple[Sequence[Operation], Sequence[Storage]]
-ReadTable = Callable[[str], Table]
 
 TWO_FACTORS = ("convolution", "matmul")
 """Kinds whose every product has two factors, of which each that needs a gradient costs one more product."""

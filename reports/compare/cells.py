@@ -166,12 +166,12 @@ def _differing(first: Key, others: Iterable[Key]) -> list[str]:
     return [name for i, name in enumerate(OF_A_STEP) if any(other[i] != first[i] for other in others)]
 
 
-def _nearest(mine: Mapping[Key, Group], others: Mapping[Key, Group]) -> str:
+def _nearest(groups_a: Mapping[Key, Group], groups_b: Mapping[Key, Group]) -> str:
     """The fewest fields in which a cell of A differs from one of B, with both values."""
-    pairs = [(_differing(one, [other]), one, other) for one in mine for other in others]
-    names, one, other = min(pairs, key=lambda pair: len(pair[0]))
+    pairs = [(_differing(key_a, [key_b]), key_a, key_b) for key_a in groups_a for key_b in groups_b]
+    names, key_a, key_b = min(pairs, key=lambda pair: len(pair[0]))
     at = {name: i for i, name in enumerate(OF_A_STEP)}
-    return ", ".join(f"{name} is {one[at[name]]!r} in A and {other[at[name]]!r} in B" for name in names)
+    return ", ".join(f"{name} is {key_a[at[name]]!r} in A and {key_b[at[name]]!r} in B" for name in names)
 
 
 def _row(a: Group, b: Group, pooled: tuple[float, int], margin_ratio: float | None) -> Comparison:

@@ -206,10 +206,10 @@ def _figure(dots: Sequence[Dot]) -> Figure:
     )
     marks = []
     for verdict, (of, marker) in _LOOKS.items():
-        mine = points[points["verdict"] == verdict]
-        if not mine.empty:
+        own = points[points["verdict"] == verdict]
+        if not own.empty:
             look = {"color": figure_style.colour(of), "marker": marker}
-            figure_panels.dots(axes, mine.assign(y=mine.index), "value", "y", markersize=4.5, **look)
+            figure_panels.dots(axes, own.assign(y=own.index), "value", "y", markersize=4.5, **look)
             marks.append(figure_panels.mark(f"B is {verdict}" if verdict != UNKNOWN else verdict, **look))
     figure_panels.label_rows(axes, [figure_style.label(name) for name, _ in dots])
     lowest = min(points["value"].min(), 1 / (1 + max(margins, default=0.0)))

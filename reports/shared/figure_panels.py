@@ -128,17 +128,17 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
     pages: what sets each apart, and what draws it. The first `MOST_PAGES` are drawn; how many are not is said below
     the first figure.
     """
-    found: dict[str, Figure] = {}
-    asked = list(pages)
-    for number, (apart, draw) in enumerate(asked[:MOST_PAGES], 1):
+    figures: dict[str, Figure] = {}
+    every = list(pages)
+    for number, (apart, draw) in enumerate(every[:MOST_PAGES], 1):
         words = re.sub(r"[^a-z0-9.-]+", "_", apart.lower()).strip("_")
         name = base if number == 1 else f"{base}_{words or number}"
-        found[name if name not in found else f"{base}_{number}"] = draw()
-    if (left := len(asked) - MOST_PAGES) > 0:
-        first = found[base]
+        figures[name if name not in figures else f"{base}_{number}"] = draw()
+    if (left := len(every) - MOST_PAGES) > 0:
+        first = figures[base]
         more = f"{left} more page{'s' * (left > 1)} like this are not drawn: the tables hold every cell"
         say_below(first, *first.get_supxlabel().splitlines(), more)
-    return found
+    return figures
 
 
 def paged(base: str, things: Sequence[T], most: int, draw: Callable[[list[T]], Figure]) -> dict[str, Figure]:

@@ -68,7 +68,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     names = Names(built.views)
     variants = variant_table(built.variants)
     problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
-    told = reasons(built, names), warnings(built.views, names)
+    notes = reasons(built, names), warnings(built.views, names)
     changes = len(built.log)
     version, commands = (manifest.harness_version, "\n".join(manifest.commands)) if manifest else ("", "")
     how = (
@@ -82,7 +82,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     )
     below = (
         Section("methods", "Utilization by method", _methods(built)),
-        Section("failures", "Failures and warnings", told if any(told) else ("None.",)),
+        Section("failures", "Failures and warnings", notes if any(notes) else ("None.",)),
         Section("repeats", "Repeats", (tuple(repeat_lines(built.views)),)),
         Section("cleaning", "Cleaning", (CLEANED.format(changes) if changes else "Nothing had to be changed.",)),
         Section("environment", "Environment", how),
@@ -173,30 +173,30 @@ def measured_cells(views: Sequence[View]) -> Table:
 
 def reasons(built: Built, names: Names) -> Table | None:
     """Why a number is not there, or why a counter's is not ours."""
-    said = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
-    return told_once("Numbers that are missing, and counters that differ", ("what", "reason"), said, names)
+    texts = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
+    return told_once("Numbers that are missing, and counters that differ", ("what", "reason"), texts, names)
 
 
 def warnings(views: Sequence[View], names: Names) -> Table | None:
     """Every warning, by its code."""
-    said = []
+    texts = []
     for view in in_order(views):
         marks = (*view.run.warnings, *(mark for row in view.fractions for mark in row.warnings))
         not_converged = [f"not_converged: {view.run.reason}"] if view.run.status == "not_converged" else []
         for mark in (*not_converged, *marks):
             code, colon, text = mark.partition(": ")
-            said.append((code if colon else "", text if colon else mark, view.run.cell_id))
-    codes = list(dict.fromkeys(code for code, *_ in said))
-    said.sort(key=lambda each: codes.index(each[0]))
-    return told_once("What to know before using these numbers", ("code", "warning"), said, names)
+            texts.append((code if colon else "", text if colon else mark, view.run.cell_id))
+    codes = list(dict.fromkeys(code for code, *_ in texts))
+    texts.sort(key=lambda each: codes.index(each[0]))
+    return told_once("What to know before using these numbers", ("code", "warning"), texts, names)
 
 
-def told_once(caption: str, heads: Cells, said: Iterable[Said], names: Names) -> Table | None:
+def told_once(caption: str, heads: Cells, texts: Iterable[Said], names: Names) -> Table | None:
     """A row for each text with its cells at the end; texts that differ in their numbers alone are one."""
-    found = grouped(dict.fromkeys(said), lambda each: (each[0], skeleton(each[1])))
+    rows_of = grouped(dict.fromkeys(texts), lambda each: (each[0], skeleton(each[1])))
     rows = tuple(
         (what, session_words(merged([text for _, text, _ in same])), names.listed(cell for *_, cell in same))
-        for (what, _), same in found.items()
+        for (what, _), same in rows_of.items()
     )
     columns = (*heads, "cells")
     return Table(caption, columns, rows, frozenset(columns)) if rows else None

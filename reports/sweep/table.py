@@ -152,16 +152,16 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
 
     Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
     """
-    asked = [method for method in METHODS if any(method in view.run.methods for view in views)]
+    methods = [method for method in METHODS if any(method in view.run.methods for view in views)]
     epochs = {key_of(row): row for row in times if row.work == "epoch"}
     heads = {"images": 4, "takes": 1, "profiled": 3, "whole": 3} if epochs else {}
-    columns = [*_start_columns(), *(Column(name, right=True) for name in asked)]
+    columns = [*_start_columns(), *(Column(name, right=True) for name in methods)]
     columns += [Column(name, right=True, rank=rank) for name, rank in heads.items()]
     shared, rows = shared_variant(views), []
     for view in views:
         below = own_lines(view, shared)
         over = view.methods_denominator
-        fractions = [view.fraction(method, over) if over else None for method in asked]
+        fractions = [view.fraction(method, over) if over else None for method in methods]
         used = [DASH if row is None else percent(row.utilization_ratio or 0.0) for row in fractions]
         rows.append([*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ())])
     return TextTable(columns, rows)

@@ -90,14 +90,14 @@ def range_of(name: str, hint: Any) -> Range | None:
     own = _annotated(hint)
     if own is not None or not {int, float} & {hint, *typing.get_args(hint)}:
         return own
-    return next((kept for end, kept in UNITS.items() if name.endswith(end)), NOT_NEGATIVE)
+    return next((limits for end, limits in UNITS.items() if name.endswith(end)), NOT_NEGATIVE)
 
 
 def _annotated(hint: Any) -> Range | None:
     """The range that an annotation holds, at whatever depth."""
     if isinstance(hint, Range):
         return hint
-    return next((kept for part in typing.get_args(hint) if (kept := _annotated(part)) is not None), None)
+    return next((limits for part in typing.get_args(hint) if (limits := _annotated(part)) is not None), None)
 
 
 def _short(value: float) -> str:

@@ -2,13 +2,14 @@
 
 from benchmarks.gpu.predictions import DEVICE, FILE, suite_cells
 from results.records.rows import cell_text
-from results.text_files import csv_rows, read_text
+from results.text_files import csv_table, read_text
 
 KEY = ("device", "model", "batch_size", "precision", "layout", "compile")
 
 
 def test_each_cell_of_the_suite_has_one_row_and_bound_low_time_and_high_are_in_order() -> None:
-    predictions = csv_rows(read_text(FILE))
+    names, rows = csv_table(read_text(FILE))
+    predictions = [dict(zip(names, row, strict=True)) for row in rows]
     assert [tuple(row[name] for name in KEY) for row in predictions] == [
         (DEVICE, *(cell_text(getattr(cell, name)) for name in KEY[1:])) for cell in suite_cells()
     ]

@@ -81,15 +81,15 @@ def _panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
     """Lines over the batch size; words hang from the top where there is no time."""
     gaps: list[tuple[float, str, Any]] = []
     for precision, (colour, marker) in looks.items():
-        mine = points[points["precision"] == precision].sort_values("batch_size")
+        own = points[points["precision"] == precision].sort_values("batch_size")
         for prefix, (_, look) in SERIES.items():
-            known = mine.dropna(subset=[f"{prefix}time_s"])
+            known = own.dropna(subset=[f"{prefix}time_s"])
             known = known.assign(
                 **{to: known[f"{prefix}{name}_s"] for to, name in (("value", "time"), ("low", "low"), ("high", "high"))}
             )
             full = {"marker": marker, "linestyle": "-", "linewidth": 1, "color": colour, **look}
             figure_panels.dots(axes, known, "batch_size", "value", **full)
-        lost = figure_panels.records(mine[mine["time_s"].isna()])
+        lost = figure_panels.records(own[own["time_s"].isna()])
         gaps += [(float(row["batch_size"]), figure_panels.why(row["status"]), colour) for row in lost]
     figure_panels.hang_words(axes, gaps, len(looks))
 

@@ -90,19 +90,19 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
     gaps: list[tuple[float, str, Any]] = []
     highest = 0.0
     for phase, (colour, marker) in figure_style.phase_looks().items():
-        mine = rows[rows["phase"] == phase]
+        own = rows[rows["phase"] == phase]
         looks = {"found": {"markerfacecolor": "none", "markersize": 6}, "found_at_least": _AT_LEAST}
         for state, look in {**looks, "cleaned": {"markersize": 2.8}}.items():
-            points = mine.dropna(subset=[state]).drop_duplicates(subset=["items", state])
+            points = own.dropna(subset=[state]).drop_duplicates(subset=["items", state])
             if points.empty:
                 continue
             y = points[state] / scale
             highest = max(highest, float(y.max()))
             drawn = {"marker": marker, "color": colour, "linestyle": "none", "clip_on": False, "zorder": 3, **look}
             axes.plot(points["items"], y, **drawn)
-        _law(axes, mine, colour, scale)
-        known = set(mine.dropna(subset=["cleaned"])["items"])
-        lost = mine[~mine["items"].isin(known)].drop_duplicates(subset=["items", "status"])
+        _law(axes, own, colour, scale)
+        known = set(own.dropna(subset=["cleaned"])["items"])
+        lost = own[~own["items"].isin(known)].drop_duplicates(subset=["items", "status"])
         gaps += [(float(row["items"]), figure_panels.why(row["status"]), colour) for row in figure_panels.records(lost)]
     axes.set_ylim(0, highest * 1.12 or 1.0)
     if not highest:

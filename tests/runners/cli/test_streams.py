@@ -14,7 +14,7 @@ import pytest
 
 from results.records.answers import Utilization
 from results.store.layout import read_records
-from results.text_files import csv_rows, json_value, read_text, toml_tables
+from results.text_files import csv_table, json_value, read_text, toml_tables
 from runners import ceiling as command
 
 ROOT = Path(__file__).parents[3]
@@ -124,4 +124,4 @@ def test_no_reader_waits_for_a_pipe(tmp_path, reader):
 @pytest.mark.parametrize("row", ["1", "1,2,3"])
 def test_a_row_of_another_width_is_refused(row):
     with pytest.raises(ValueError, match=rf"row 2: expected 2 fields, got {row.count(',') + 1}"):
-        csv_rows(f"a,b\n1,2\n{row}\n")
+        csv_table(f"a,b\n1,2\n{row}\n")
