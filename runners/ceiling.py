@@ -162,7 +162,7 @@ def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, 
 
 
 def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | None, ...]:
-    """Of torch: those asked for, or as many as it takes by itself; None on a device that has no such number."""
+    """Numbers of torch's threads: those of the option, or its own; None on a device that has no such number."""
     if probed.device.startswith("cpu"):
         return options.threads or (probed.properties.get("threads"),)
     if options.threads:

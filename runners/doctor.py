@@ -246,7 +246,7 @@ def peaks_answer(device: peaks.Device, name: str) -> dict[str, Any]:
 
 
 def peaks_table(answer: Mapping[str, Any]) -> list[Part]:
-    """The same for a reader: TFLOP/s and MHz, then source, evidence and note."""
+    """The peaks for a reader: TFLOP/s and MHz, then source, evidence and note."""
     cells = []
     for unit, peak in answer["peaks"].items():
         if peak is None and unit in peaks.SMALL_UNITS:

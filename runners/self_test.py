@@ -136,7 +136,7 @@ def executed_flop(operations: Sequence[ProfiledOperation], cuda: bool) -> tuple[
 
 
 TERMS = 512
-"""Of each sum, in the product and in the convolution: what FP32_ERROR is for."""
+"""Terms of each sum, in the product and in the convolution: what FP32_ERROR is for."""
 
 
 def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
@@ -178,7 +178,7 @@ RATE_S = 2.5
 """For one precision and kind of kernel."""
 
 CHANNELS, SIDE, MOST_IMAGES, CALL_S = 1024, 14, 512, 0.01
-"""Of the convolutions: images of that many channels and pixels squared, as many as take about CALL_S. 512 FLOP a byte
+"""The convolutions: images of that many channels and pixels squared, as many as take about CALL_S. 512 FLOP a byte
 moved in bf16, so that memory does not hold them down."""
 
 
@@ -223,7 +223,7 @@ FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
 """For one whose wall time no other process of the host disturbs: device time that is too long must not be hidden by a
 wall time that is, too."""
 LONG_S = 0.5
-"""Of a block that is long against whatever an event or a call adds."""
+"""Length of a block that is long against whatever an event or a call adds."""
 SLEEPS, CYCLES, PAUSE_S = (40, 80), 100_000, 0.001
 """A sleep and one twice as long, in units: cycles of the multiprocessors (2 and 4 ms, far above what a launch takes and
 short enough to see an offset of a tenth of that), or seconds of the host."""

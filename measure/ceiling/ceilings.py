@@ -288,7 +288,7 @@ class Bench:
         self.clock.synchronize()
 
     def _round_trip_s(self) -> float | None:
-        """Of a cache line between two processors, now; None on another device, or where it cannot be timed."""
+        """Time of a cache line between two processors, now; None on another device, or where it cannot be timed."""
         return core_state(with_round_trip=True).core_round_trip_s if self.device.type == "cpu" else None
 
     def _call(self, call: Call, cold: bool) -> tuple[float, bool]:
@@ -362,7 +362,7 @@ def bench_of(device: str, precision: Precision, threads: int | None, share_s: fl
 
 
 LONGEST_CALL_S = 0.05
-"""Of a kernel that is timed between blocks of steps, where there is such a one."""
+"""Longest call of a kernel that is timed between blocks of steps, where there is one so short."""
 
 
 def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, clock: Clock) -> list[CeilingKernel]:

@@ -32,11 +32,11 @@ ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
 FAMILIES = (SQUARE, NEAR, AREA, DEEP, BATCH)
-"""Of products: powers of two; beside them; of large area and small depth, tall and flat; deep; many small ones."""
+"""Families of products: powers of 2; beside them; of large area and small depth, tall and flat; deep; many."""
 
 
 MEMORY, CACHE = "memory", "cache"
-"""Of copies: operands so large that no cache helps, and smaller ones."""
+"""Families of copies: operands so large that no cache helps, and smaller ones."""
 BEYOND = 4
 """An operand of this many times the last cache is in memory."""
 CACHE_IF_UNKNOWN_BYTES = 64 << 20
@@ -109,7 +109,7 @@ class Move:
 
     @property
     def moved_bytes(self) -> int:
-        """Of one call, each operand read or written once; what a cache fetches before it writes is not counted."""
+        """Bytes of a call, each operand read or written once; what a cache fetches before it writes is not counted."""
         return OPERANDS[self.operation] * self.operand_bytes
 
     @property
@@ -211,7 +211,7 @@ def trial_of(row: Ceiling) -> Trial:
 
 
 def _side(kind: str, rate_flop_per_s: float) -> int:
-    """Of the square product that takes about CALL_S."""
+    """Side of the square product that takes about CALL_S."""
     least, most = SIDES[kind]
     return min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
 

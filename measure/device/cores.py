@@ -78,7 +78,7 @@ def ping_code() -> bytes:
 
 
 def pong_code() -> bytes:
-    """The same that waits for 1 and sets 0."""
+    """The other side: in each round it waits for 1 and sets 0."""
     return _ROUNDS_LEFT + _WAIT % (16, 1) + _STORE % 0 + _NEXT
 
 

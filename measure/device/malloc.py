@@ -23,7 +23,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """Parameters of mallopt, as malloc.h has them."""
 
 _NEVER_TRIM = -1
-"""Of M_TRIM_THRESHOLD: the largest size_t (mallopt(3))."""
+"""M_TRIM_THRESHOLD that never trims: the largest size_t (mallopt(3))."""
 
 _PROBE_BYTES = 64 << 20
 """A block that glibc never keeps by itself: its largest threshold is 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX)."""
@@ -32,7 +32,7 @@ _MOST_BLOCKS = 64
 """Holes of the heap that are filled at most to reach its end."""
 
 _MOST_ANEW = 0.25
-"""Of the pages of a block that was freed before: more page faults than so show that it was given back."""
+"""Share of the pages of a freed block: more page faults show that it was given back."""
 
 
 def retain_freed_memory() -> None:
