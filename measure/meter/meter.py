@@ -193,23 +193,23 @@ class UtilizationMeter:
 
     def window(self) -> MeterSummary:
         """Sum up the steps that completed since the last call of this method. Does not wait for the device."""
-        window_summary = None
+        figures = None
         with self._guarded():
             self._take(wait=False)
             self._observations.window(self._step.number)
             self._step.left = 0
             window, self._open = self._open[-1], [self._run, Stretch()]
-            window_summary = self._summary(window, self._energy.since_window() if self._energy else None)
-        return window_summary or self._no_summary()
+            figures = self._summary(window, self._energy.since_window() if self._energy else None)
+        return figures or self._no_summary()
 
     def summary(self) -> MeterSummary:
         """Sum up all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
-        run_summary = None
+        figures = None
         with self._guarded():
             self._take(wait=True)
             self._costs.count_waiting(all_of_them=True)
-            run_summary = self._summary(self._run, self._energy.since_start() if self._energy else None)
-        return run_summary or self._no_summary()
+            figures = self._summary(self._run, self._energy.since_start() if self._energy else None)
+        return figures or self._no_summary()
 
     def close(self) -> None:
         """Remove the hooks. The numbers stay."""
