@@ -181,34 +181,18 @@ class Store:
         unknown status or file, a used attempt number, rows of another attempt, a trace that was not written, or a
         value that could not be read back.
         """
-        self.commit_group([(run, rows)])
-
-    def commit_group(self, attempts: Sequence[tuple[Run, Mapping[str, Sequence[Record]]]]) -> None:
-        """Keeps attempts at different cells as `commit` keeps one, with one write and one fsync a file for all.
-
-        A kill leaves all of them uncommitted, or those whose rows of runs.csv are whole. Raises ValueError before
-        anything is written if one of them may not be kept, or two are of one cell.
-        """
-        if len({run.cell_id for run, _ in attempts}) < len(attempts):
-            raise ValueError("expected attempts at different cells, got two at one")
-        whole: dict[str, list[bytes]] = {}
-        lines: list[bytes] = []
-        for run, rows in attempts:
-            self._check(run, rows)
-            blocks = {file: layout.encode(records) for file, records in rows.items() if records}
-            seals = {file: layout.seal(len(rows[file]), layout.head_of(file) + block) for file, block in blocks.items()}
-            seals |= {file: [count, sealed.hexdigest()[:16]] for file, (count, sealed) in self._wholes.items() if count}
-            committed = {**run.committed, **self._seals_of(run.trace_id), **seals}
-            lines.append(layout.encode([dataclasses.replace(run, committed=committed)]))
-            for file, block in blocks.items():
-                whole.setdefault(file, []).append(block)
-        self._attempts |= {run.cell_id: run.attempt for run, _ in attempts}
-        for file, parts in whole.items():
-            self._append(file, b"".join(parts))
-        self._append(RUNS, b"".join(lines))
-        for run, rows in attempts:
-            counts = rows.get(FLOP_COUNTS, ())
-            self._count(run, any(isinstance(row, FlopCount) and row.status in FAILED for row in counts))
+        self._check(run, rows)
+        blocks = {file: layout.encode(records) for file, records in rows.items() if records}
+        seals = {file: layout.seal(len(rows[file]), layout.head_of(file) + block) for file, block in blocks.items()}
+        seals |= {file: [count, sealed.hexdigest()[:16]] for file, (count, sealed) in self._wholes.items() if count}
+        committed = {**run.committed, **self._seals_of(run.trace_id), **seals}
+        line = layout.encode([dataclasses.replace(run, committed=committed)])
+        self._attempts[run.cell_id] = run.attempt
+        for file, block in blocks.items():
+            self._append(file, block)
+        self._append(RUNS, line)
+        counts = rows.get(FLOP_COUNTS, ())
+        self._count(run, any(isinstance(row, FlopCount) and row.status in FAILED for row in counts))
 
     def write_operations(
         self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]

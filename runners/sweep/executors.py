@@ -80,9 +80,9 @@ class Local:
                 except KeyboardInterrupt:
                     status, reason = self._interruption()
                     result = CellResult(order.row(status, reason=reason, duration_s=stopwatch.elapsed_s))
-                    progress.done(*keep(store, [(order, result)], notes))
+                    progress.done(keep(store, order, result, notes))
                     raise
-                (run,) = keep(store, [(order, result)], notes)
+                run = keep(store, order, result, notes)
                 progress.done(run)
                 budget.learn(run.duration_s)
                 yield run
@@ -186,7 +186,7 @@ class Remote:
             self._hand_out(orders, budget, progress)
             if not self._orders and not (self._waiting and self.slots.expected):
                 break
-            for run in self._take(store, self.slots.next(POLL_S), progress, notes):
+            if (run := self._take(store, self.slots.next(POLL_S), progress, notes)) is not None:
                 budget.learn(run.duration_s)
                 progress.done(run)
                 yield run
@@ -222,33 +222,28 @@ class Remote:
             progress.stage(cell, f"on {facts.host}")
             self.slots.measure(slot, order)
 
-    def _take(self, store: Store, event: Event | None, progress: Progress, notes: Sequence[str]) -> list[Run]:
-        """The rows that an event brings, and those that have come by now: they are committed together."""
-        measured: list[tuple[Order, CellResult]] = []
+    def _take(self, store: Store, event: Event | None, progress: Progress, notes: Sequence[str]) -> Run | None:
+        """Keeps the row that an event brings. A cell whose slot was lost goes back to the head of the list; after too
+        many losses its row says why."""
+        if event is None:
+            return None
+        if event.facts is not None:
+            self._facts[event.slot] = event.facts
+            self._announce(store, event.slot, progress)
+            return None
         with uninterrupted():  # what came is kept
-            while event is not None:
-                if event.facts is not None:
-                    self._facts[event.slot] = event.facts
-                    self._announce(store, event.slot, progress)
-                elif event.result is not None and event.slot in self._orders:
-                    host = self._facts[event.slot].host
-                    for line in event.result.lines:
-                        progress.say(f"{host}: {line}")
-                    measured.append((self._orders.pop(event.slot), event.result))
-                elif event.reason:
-                    progress.say(self._lose(event.slot, event.reason))
-                    measured += self._retry(self._orders.pop(event.slot, None), event.reason)
-                event = self.slots.next(0.0)
-            return keep(store, measured, notes) if measured else []
-
-    def _retry(self, order: Order | None, why: str) -> list[tuple[Order, CellResult]]:
-        """A cell whose slot was lost goes back to the head of the list; the row that says why, after too many."""
-        if order is None:
-            return []
-        self._losses[order.cell.cell_id] += 1
-        lost = self._losses[order.cell.cell_id]
-        if lost <= MOST_LOSSES:
-            self._waiting.appendleft(order.cell)
-            return []
-        reason = f"its slot was lost {lost} times, the last time: {why}"
-        return [(order, CellResult(order.row("crashed", reason=reason)))]
+            order, result = self._orders.pop(event.slot, None), event.result
+            if result is None:
+                progress.say(self._lose(event.slot, event.reason))
+            if order is None:
+                return None
+            if result is None:
+                self._losses[order.cell.cell_id] += 1
+                if (lost := self._losses[order.cell.cell_id]) <= MOST_LOSSES:
+                    self._waiting.appendleft(order.cell)
+                    return None
+                reason = f"its slot was lost {lost} times, the last time: {event.reason}"
+                result = CellResult(order.row("crashed", reason=reason))
+            for line in result.lines:
+                progress.say(f"{self._facts[event.slot].host}: {line}")
+            return keep(store, order, result, notes)

@@ -2,7 +2,7 @@
 
 Torch-free and picklable: workers send these to their parent. Nothing is measured here.
 
-A session gets an order and gives a result, on this machine or on another one. `keep` writes results into the run: until
+A session gets an order and gives a result, on this machine or on another one. `keep` writes it into the run: until
 then the cell is not measured.
 """
 
@@ -199,27 +199,21 @@ class CellResult:
         self.run = replace(self.run, **fields)
 
 
-def keep(store: Store, measured: Sequence[tuple[Order, CellResult]], notes: Sequence[str] = ()) -> list[Run]:
-    """Writes results into the run, the cells' own rows last; Ctrl-C waits until they are whole. notes: more warnings.
+def keep(store: Store, order: Order, result: CellResult, notes: Sequence[str] = ()) -> Run:
+    """Writes a result into the run, the cell's own row last; Ctrl-C waits until it is whole. notes: more warnings.
 
     Rows that cannot be kept (a value that could not be read back, an operation table that is not the one that the run
     has) cost their cell, whose row says so. Raises StoreFault.
     """
     with uninterrupted():
-        store.append_ceilings([row for _, result in measured for row in result.ceilings])
+        store.append_ceilings(result.ceilings)
         try:
-            attempts = [(_run(store, result, notes), result.rows) for _, result in measured]
-            store.commit_group(attempts)
-            return [run for run, _ in attempts]
+            run = _run(store, result, notes)
+            store.commit(run, result.rows)
         except (ValueError, Inconsistent) as fault:
-            if len(measured) == 1:
-                ((order, result),) = measured
-                run = order.row("crashed", reason=f"its rows cannot be kept: {fault}", duration_s=result.run.duration_s)
-                store.commit(run, {})
-                return [run]
-        return [
-            run for order, result in measured for run in keep(store, [(order, replace(result, ceilings=[]))], notes)
-        ]
+            run = order.row("crashed", reason=f"its rows cannot be kept: {fault}", duration_s=result.run.duration_s)
+            store.commit(run, {})
+        return run
 
 
 def _run(store: Store, result: CellResult, notes: Sequence[str]) -> Run:

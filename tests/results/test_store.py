@@ -200,31 +200,6 @@ def test_a_second_sweep_is_refused_by_pid(tmp_path):
     Store.resume(tmp_path / "run").close()
 
 
-# Cost
-
-
-THREE = ("a" * 16, "b" * 16, "c" * 16)
-
-
-def contents(path):
-    return {file.name: file.read_bytes() for file in path.glob("*.csv")}
-
-
-def commit_group(store):
-    store.commit_group([(a_run(cell), rows_of(cell)) for cell in THREE])
-
-
-def test_a_group_leaves_what_single_commits_leave(tmp_path):
-    with new_store(tmp_path / "single") as single:
-        for cell in THREE:
-            single.commit(a_run(cell), rows_of(cell))
-    with new_store(tmp_path / "group") as group:
-        commit_group(group)
-        assert group.done() == dict.fromkeys(THREE, "ok")
-    assert contents(tmp_path / "group") == contents(tmp_path / "single")
-    assert read_run(tmp_path / "group").problems == []
-
-
 def test_a_directory_with_other_things_is_not_taken(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(ValueError, match=r"expected a new or empty directory, .* which holds notes\.txt"):

@@ -48,7 +48,7 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     results = [(one, made.measure(one)) for one in (order(scene, each) for each in wanted)]
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
         other.append_sitting(SITTING)
-        kept = keep(other, results)
+        kept = [keep(other, order, result) for order, result in results]
     list(scene.rows(wanted))
     here, there = read_run(scene.path), read_run(tmp_path / "other")
     assert there.problems == here.problems == []
@@ -67,7 +67,7 @@ def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -
     first = slot_of(scene).measure(one)
     scene.answers[TRACE] = replace(scene.answers[TRACE], operations=tuple(operations(3)))
     second = slot_of(scene).measure(two)
-    ok, run = keep(scene.store, [(one, first), (two, second)])
+    ok, run = keep(scene.store, one, first), keep(scene.store, two, second)
     assert ok.status == "ok"
     assert run.status == "crashed"
     assert "two tables for one trace" in run.reason
