@@ -9,7 +9,7 @@ one fraction that is shown first. A cell without one is there, with its reason.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -33,7 +33,7 @@ from reports.shared.numbers import (
     used_half_width,
     verdict,
 )
-from reports.sweep.repeats import Repeats, name_of, one_a_cell, repeats_by_cell
+from reports.sweep.repeats import name_of, one_a_cell, repeats_by_cell
 from results.process import collector_off
 from results.records.answers import Headline, Utilization
 from results.records.cell import identity
@@ -56,7 +56,7 @@ class Closing:
 
 
 def closing(views: Sequence[View]) -> Closing:
-    """The best and the worst model, else precision, else batch size; of a single cell its utilization.
+    """The best and the worst model, else the cell with the highest utilization.
 
     Only cells that converged are in it, and ratios are compared only where they are over the same ceiling.
     """
@@ -66,19 +66,13 @@ def closing(views: Sequence[View]) -> Closing:
         return Closing(_wide(divided) if divided else _nothing(views))
     together = repeats_by_cell(converged, views)
     cells = one_a_cell(converged, views)
-    for found in (_models(cells), _precisions(cells), _batches(cells)):
-        if found is not None:
-            return Closing(found.sentence, _with_repeats(found.cells, together))
-    return Closing(_single(cells[0]), _with_repeats(cells[:1], together))
-
-
-def _with_repeats(cells: Sequence[View], together: Mapping[tuple[str, int], Repeats]) -> tuple[View, ...]:
-    """The cells as they were measured, all repeats of each."""
-    found: list[View] = []
-    for view in cells:
+    best = max(cells, key=_ratio)
+    conclusion = _models(cells) or Closing(_single(best), (best,))
+    measured: list[View] = []  # all repeats of each cell
+    for view in conclusion.cells:
         repeats = together.get(key_of(view.run))
-        found += [view] if repeats is None else repeats.views
-    return tuple(found)
+        measured += [view] if repeats is None else repeats.views
+    return Closing(conclusion.sentence, tuple(measured))
 
 
 def basis(conclusion: Closing, views: Sequence[View]) -> str:
@@ -204,52 +198,6 @@ def _because(best: View, worst: View, views: Sequence[View]) -> str:
     return f", which bytes do not explain: {name} does {text}"
 
 
-def _precisions(views: Sequence[View]) -> Closing | None:
-    """One model at one batch size: the fastest precision against the slowest."""
-    pair = _extremes(views, lambda view: (view.run.batch_size,), lambda view: view.run.precision)
-    if pair is None:
-        return None
-    fast, slow, times = pair
-    start = f"{_model(fast)} at batch {fast.run.batch_size} trains {times} times as fast in {fast.run.precision}"
-    return Closing(f"{start} as in {slow.run.precision}, {_against(fast, slow)}.", (fast, slow))
-
-
-def _batches(views: Sequence[View]) -> Closing | None:
-    """One model in one precision: the batch size with the most items per second against the one with the least."""
-    pair = _extremes(views, lambda view: (view.run.precision, _ceiling(view)), lambda view: view.run.batch_size)
-    if pair is None:
-        return None
-    fast, slow, times = pair
-    start = f"{_model(fast)} in {fast.run.precision} trains {times} times as many items a second"
-    text = f"{start} at batch {fast.run.batch_size} as at batch {slow.run.batch_size}, {_against(fast, slow)}."
-    return Closing(text, (fast, slow))
-
-
-def _extremes(
-    converged: Sequence[View], same: Callable[[View], tuple[object, ...]], differing: Callable[[View], object]
-) -> tuple[View, View, str] | None:
-    """The fastest and the slowest of cells that differ in one parameter, and their ratio; None without two."""
-    groups: dict[tuple[object, ...], list[View]] = {}
-    for view in converged:
-        if _row(view).items_per_s is not None:
-            groups.setdefault((view.run.model, view.run.device, _row(view).variant, *same(view)), []).append(view)
-    group = max(groups.values(), key=lambda views: len({differing(view) for view in views}), default=[])
-    if len({differing(view) for view in group}) < 2:
-        return None
-    ranked = sorted(group, key=lambda view: _row(view).items_per_s or 0.0)
-    slow, fast = ranked[0], ranked[-1]
-    if differing(slow) == differing(fast) or _overlap(_rates(fast), _rates(slow)):
-        return None
-    return fast, slow, digits((_row(fast).items_per_s or 0.0) / (_row(slow).items_per_s or 1.0), 2)
-
-
-def _against(fast: View, slow: View) -> str:
-    of_fast, of_slow = OF_WHAT[_row(fast).denominator], OF_WHAT[_row(slow).denominator]
-    if of_fast == of_slow:
-        return f"with {percent(_ratio(fast))} of {of_fast} against {percent(_ratio(slow))}"
-    return f"with {percent(_ratio(fast))} of {of_fast} against {percent(_ratio(slow))} of {of_slow}"
-
-
 def _model(view: View) -> str:
     return fitting(view.run.model, _NAME_LETTERS)
 
@@ -281,13 +229,6 @@ def _ratios(view: View) -> tuple[float, float]:
     row = _row(view)
     low, high = shown_interval(row)
     return (0.0 if low is None else low, math.inf if high is None else high)
-
-
-def _rates(view: View) -> tuple[float, float]:
-    """The interval of items per second, from that of the step time."""
-    low, high = _ratios(view)
-    scale = (_row(view).items_per_s or 0.0) / _ratio(view)
-    return (low * scale, high * scale)
 
 
 def _single(view: View) -> str:
