@@ -1,8 +1,7 @@
 """The ranks of a sweep, from their parent processes' side: the first one orders, each does its part, all answer.
 
-Whatever ends or hangs on one rank becomes that rank's fault, and the others do not wait for it for ever: a rank whose
-worker fails says so, and the worker of every other rank that has not answered some seconds later is killed by its own
-parent. A parent that does not answer at all is named, too.
+Whatever ends or hangs on one rank becomes that rank's fault: its parent kills its worker at the cell's limit, and the
+others' collectives give up before. A parent that does not answer at all is named, too.
 
 Every rank but the first one follows (`follow`): it looks at its device, does its part of what is ordered, and answers.
 It reads no options, prints nothing and keeps no file. It ends with 0 when the first rank says so, and with 130 or 143
@@ -21,7 +20,6 @@ import pickle
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -43,13 +41,9 @@ CHUNK_BYTES = 4 << 20
 POLL_S = 0.2
 ANSWER_S = 60.0
 
-GRACE_S = 10.0
-"""Between a rank's fault and the end of those that have not answered since."""
-
 MEETING_S = 300.0
 """For all ranks to look at their device."""
 
-GUARD_S = 0.5
 PROBE_S = 180.0
 
 KILLED = "torchrun's process was killed"
@@ -77,7 +71,7 @@ class LostExchange(Exception):
 
 
 class Exchange:
-    """Values by key, for all ranks, of any thread. Each method raises LostExchange where there is no store."""
+    """Values by key, for all ranks. Each method raises LostExchange where there is no store."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -101,17 +95,12 @@ class Exchange:
     def take(self, key: str, within_s: float = math.inf) -> Any:
         """The value of a key, when there is one; None where none came in time."""
         until_s = time.monotonic() + within_s
-        while not self.is_there(key):
-            if time.monotonic() > until_s:
-                return None
-            time.sleep(POLL_S)
         with self._found() as store:
+            while not store.check([key]):
+                if time.monotonic() > until_s:
+                    return None
+                time.sleep(POLL_S)
             return pickle.loads(b"".join(store.get(f"{key}#{index}") for index in range(int(store.get(key)))))
-
-    def is_there(self, key: str) -> bool:
-        """Whether a key has a value now."""
-        with self._found() as store:
-            return bool(store.check([key]))
 
     @contextlib.contextmanager
     def _found(self) -> Iterator[Any]:
@@ -213,13 +202,7 @@ class RankPeers:
         else:
             worker.stop()  # a group is joined by a process that has joined no other
             call = ("runners.sweep.rank_task:measure_rank", order, self.exchange.place, device, number)
-        with self._guarded(number, worker) as hung:
-            result = worker.call(*call, timeout_s=order.timeout_s)
-        if hung:
-            result = WorkerFault("timeout", hung[0])
-        if isinstance(result, WorkerFault):
-            self.exchange.put(f"fault/{number}", self.facts.rank)
-            return RankAnswer(self.facts, result)
+        result = worker.call(*call, timeout_s=order.timeout_s)
         # host times between which a rank's part was timed; None for what was not
         measured = getattr(result, "measured", None)
         start_s, end_s = (None, None) if measured is None else (measured.run.window_start_s, measured.run.window_end_s)
@@ -239,28 +222,6 @@ class RankPeers:
                 answer = RankAnswer(self.others[rank], WorkerFault("timeout", words))
             answers[rank] = answer
         return answers
-
-    @contextlib.contextmanager
-    def _guarded(self, number: int, worker: Worker) -> Iterator[list[str]]:
-        """Kills the worker of a call that has not ended some seconds after another rank's fault; then says so."""
-        done, reasons = threading.Event(), list[str]()
-
-        def guard() -> None:
-            with contextlib.suppress(LostExchange):  # torchrun is gone, and this process will be
-                while not done.wait(GUARD_S):
-                    if self.exchange.is_there(f"fault/{number}"):
-                        if not done.wait(GRACE_S):
-                            reasons.append(f"it hangs: it gave no answer for {GRACE_S:.0f} s after others had failed")
-                            worker.abandon()
-                        return
-
-        thread = threading.Thread(target=guard, daemon=True)
-        thread.start()
-        try:
-            yield reasons
-        finally:
-            done.set()
-            thread.join(0.0 if self.exchange.is_orphaned else None)  # it may still ask a store that is gone
 
 
 def follow(place: Place) -> int:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from runners.sweep.rank_task import RankMeasurement
 
 PATIENCE_S = 60.0
-"""For the answers of other ranks once this one is done."""
+"""How much later than the limit of an order another rank's answer is waited for."""
 
 
 class RankExecutor(Local):
@@ -117,7 +117,7 @@ class RankSession(Session):
         try:
             number = self.peers.order(order)
             own = self.peers.do(number, order, self.measurer, self.watch)
-            return {0: own, **self.peers.answers(number, range(1, order.ranks), PATIENCE_S)}
+            return {0: own, **self.peers.answers(number, range(1, order.ranks), order.timeout_s + PATIENCE_S)}
         except LostExchange as lost:
             return WorkerFault("crashed", f"torchrun is gone, and the other ranks with it: {lost}")
 

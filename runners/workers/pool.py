@@ -251,14 +251,6 @@ class Worker:
                     end.close()
         self._connection = self._lifeline = self._noise = None
 
-    def abandon(self) -> None:
-        """Kills the process under a call that another thread waits in; that call gives a WorkerFault."""
-        process = self._process
-        if process is not None and process.pid is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-
     def _sent(self, task: str, arguments: tuple[Any, ...]) -> WorkerFault | None:
         """Hands the task to a process, to a new one if the old one died meanwhile; the fault if none can be had."""
         text = ""

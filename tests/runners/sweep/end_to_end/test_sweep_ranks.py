@@ -97,7 +97,7 @@ def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
     }
     name = f"rank 1 of 2 ({socket.gethostname()} cpu)"
     assert found["killed", "ddp=2"].reason.startswith(f"{name}: the worker died of SIGKILL")
-    assert found["hung", "ddp=2"].reason.startswith(f"{name}: it hangs")
+    assert found["hung", "ddp=2"].reason.startswith(f"{name}: killed at its limit of 24 s")
     late = {row.rank: row for row in rows(data, RankRow, found["late", "ddp=2"])}
     assert late[1].waited_for_ratio > 0.9
     assert late[1].late_since_step is not None
