@@ -181,14 +181,14 @@ def _planned(subject: Subject, symbols: Sequence[str]) -> Iterator[Axis]:
                 start = max(start, number)
             elif bound == size and relation == "at most":
                 start = max(start, subject.value(symbol))
-        yield Axis(symbol, start, step, size in LOOPS)
+        yield Axis(symbol, start, step)
 
 
 def _axis(planned: Axis, base: Mapping[str, int], own: int, sample_at: Callable[[Point], SizeSample]) -> Axis:
     """The smallest step that the model takes twice, the planned one first."""
     fault = None
     for step in (planned.step, *STEPS, own):
-        axis = Axis(planned.symbol, base[planned.symbol], step, planned.loops)
+        axis = Axis(planned.symbol, base[planned.symbol], step)
         try:
             for count in (1, 2):
                 sample_at({**base, axis.symbol: axis.at(count)})

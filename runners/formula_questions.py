@@ -4,7 +4,7 @@ The command imports this module after its options were parsed: it loads sympy.
 
 Formulas are compared with the step at the point that was asked for, and at a batch of one, which torch treats apart. A
 footprint that does not equal that of the step where it can be checked is not printed, and a note says why. Where a
-model has no formula, the line says between which sizes its operations change, and the first that does.
+model has no formula as its operations change, the line says between which sizes, and the first that does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from analysis.formula.evaluate import axes, parse_point, points, rows
 from analysis.formula.expressions import Expr, rational, symbol
 from analysis.formula.footprint_terms import peak_of
 from analysis.formula.interpolate import Point, point_text, value_of
-from analysis.formula.sampling import Axis, Restructured, Sampler, SizeSample, Unfitted
+from analysis.formula.sampling import Sampler, SizeSample, Unfitted, restructured
 from analysis.formula.solve import Solution, solve
 from analysis.formula.symbolic_table import OWN, Convention, check
 from analysis.formula.totals import FLOP, QUANTITIES, SIZED, Rates, rates, time_bound
@@ -82,14 +82,14 @@ def answer(options: Namespace) -> FormulaAnswer:
     placeholder = sympy.Add(*map(symbol, symbols))
     _requests(options.solve, dict.fromkeys(QUANTITIES, placeholder), symbols, device)  # mistakes come early
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
-    derived, left_out = _derived(options, subject, symbols, looked_at, convention)
-    symbols = [name for name in symbols if name not in left_out]
-    point = {name: given.get(name, subject.value(name)) for name in symbols}
-    _, convention_terms = _convention(options, subject, symbols)
     try:
+        derived, left_out = _derived(options, subject, symbols, looked_at, convention)
+        symbols = [name for name in symbols if name not in left_out]
+        point = {name: given.get(name, subject.value(name)) for name in symbols}
         late, notes = _checked_apart(looked_at, derived, point, convention)
-    except Restructured as fault:
-        raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
+    except Unfitted as fault:
+        raise Unfitted(f"{options.model}: {fault}") from fault
+    _, convention_terms = _convention(options, subject, symbols)
     footprints = _footprints(options.rules, derived, point, looked_at)
     whole = totals.totals(derived, convention_terms, footprints.formulas)
     at_least = {**totals.at_least(derived), **footprints.at_least}
@@ -252,19 +252,8 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Sampler, conv
     where = sampled_axes(subject, symbols, looked_at)
     try:
         return derive.formulas(looked_at, where, convention)
-    except Restructured as fault:
-        raise Unfitted(branched(fault, subject, where, looked_at)) from fault
-    except derive.Uninterpolated as fault:
-        raise Unfitted(f"{subject.model}: {fault}") from fault
     except NotBuilt as fault:
         raise fixed_symbol(fault, where, looked_at) from fault
-
-
-def branched(fault: Restructured, subject: Subject, axes: Sequence[Axis], sample_at: Sampler) -> str:
-    """One line on a model that takes another course at some size."""
-    steps = {axis.symbol: axis.step for axis in axes}
-    change = derive.change(sample_at, fault.base, fault.point, steps)
-    return f"{subject.model}: {change or f'{fault}: not every time that it is looked at, so that chance may decide it'}"
 
 
 def _checked_apart(
@@ -302,7 +291,7 @@ def _holds(looked_at: Sampler, derived: Derived, point: Point, convention: Conve
     sample = looked_at(point)
     near = looked_at({**point, **{axis.symbol: axis.base for axis in derived.axes}})
     if near.structure != sample.structure:
-        raise Restructured(near.point, point, derive.difference(near, sample))
+        raise restructured(near, sample)
     check(derived.counts, sample, convention, bool(derived.structural), derived.without)
     return True
 

@@ -5,11 +5,6 @@ as a polynomial in the symbols and their rounded quotients. Symbols that only ch
 sizes, and the rules of `analysis/operators/registry.py` (or another table) do the counting on expressions. Symbols that
 change the operations themselves (layers, an unrolled loop) come from interpolation between such counts, exactly. Either
 way the result must equal the count of whole numbers at points that had no part in it, or `Unfitted` is raised.
-
-Where the operations of a step change between two points of its symbols, and which of them is the first to differ.
-
-For a model that takes another course at some size no one formula holds; this finds the neighbouring sizes between which
-it does so.
 """
 
 from __future__ import annotations
@@ -18,17 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice, zip_longest
 from typing import Any
 
 from analysis.footprint.live_bytes import unsized
-from analysis.formula.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
-from analysis.formula.sampling import Axis, NoSample, Sampler, Sizes, SizeSample, Unfitted, derive, spread
-from analysis.formula.symbolic_table import OWN, Convention, CountKey, Counts, Key, counts_of, place_of
+from analysis.formula.interpolate import Fitter, Form, Point, plus, times, value_of
+from analysis.formula.sampling import Axis, CountKey, Sampler, Sizes, SizeSample, Unfitted, derive, place_of
+from analysis.formula.symbolic_table import OWN, Convention, Counts, Key, counts_of
 from analysis.operators import registry
-
-TOGETHER = 2
-"""Points at which symbols are changed all at once, but those that are thought to change the operations."""
 
 STRUCTURE_POINTS = 2
 """Points along a symbol that changes the operations, beside its base, at first."""
@@ -63,14 +54,6 @@ class Derived:
         return plus(form for (place, of), form in self.counts.items() if of == quantity and keep(place))
 
 
-class Uninterpolated(Unfitted):
-    """No formula goes through the counts at some values of the symbols that change the operations. axes: of those."""
-
-    def __init__(self, axes: Sequence[Axis]) -> None:
-        self.axes = tuple(axes)
-        super().__init__(f"no formula in {', '.join(axis.symbol for axis in axes)} was found")
-
-
 def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = OWN) -> Derived:
     """The formulas of a step in the symbols of all axes. Raises Unfitted where they are of no known form."""
     seen: dict[tuple[tuple[str, int], ...], SizeSample] = {}
@@ -81,12 +64,17 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
             seen[key] = sample_at(dict(key))
         return seen[key]
 
-    structural = _structural(sampled, axes)
+    base = {axis.symbol: axis.base for axis in axes}
+    structure = sampled(base).structure
+    structural = tuple(
+        axis
+        for axis in axes
+        if any(sampled({**base, axis.symbol: axis.at(steps)}).structure != structure for steps in (1, 2))
+    )
     sized = tuple(axis for axis in axes if axis not in structural)
     level = _Level(sampled, sized, structural, convention)
     counts, checked = level.counts()
-    first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
-    unknown = registry.not_understood(first.operations, convention.rules)
+    unknown = registry.not_understood(sampled(base).operations, convention.rules)
     without, levels = frozenset(level.without), tuple(level.tables)
     lacking = frozenset() if convention.made else _unsized(seen.values(), merged=bool(structural))
     return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels, lacking)
@@ -100,27 +88,6 @@ def _unsized(samples: Iterable[SizeSample], merged: bool) -> frozenset[CountKey]
         touching = (each for each in sample.operations if lacking.intersection((*each.reads, *each.writes)))
         places.update(place_of(each, merged) for each in touching)
     return frozenset(places)
-
-
-def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """The axes along which the operations change. Those that are not thought to are looked at all at once, first."""
-    base = {each.symbol: each.base for each in axes}
-    calm = [axis for axis in axes if not axis.loops]
-    try:
-        alike = all(
-            sampled({**base, **point}).structure == sampled(base).structure
-            for point in islice(spread(calm), TOGETHER if calm else 0)
-        )
-    except NoSample:
-        alike = False
-    suspected = [axis for axis in axes if axis.loops or not alike]
-    return tuple(axis for axis in axes if axis in suspected and _restructures(sampled, base, axis))
-
-
-def _restructures(sampled: Sampler, base: Point, axis: Axis) -> bool:
-    """Whether the operations change along an axis."""
-    there = (sampled({**base, axis.symbol: axis.at(steps)}).structure for steps in (1, 2))
-    return any(structure != sampled(base).structure for structure in there)
 
 
 class _Level:
@@ -152,7 +119,7 @@ class _Level:
             if not isinstance(fitted, str) and self._agrees(fitted, late):
                 return fitted, (*self._counts_at(points[0])[1], *self._counts_at(late)[1])
             points.append(late)
-        raise Uninterpolated(self._structural)
+        raise Unfitted(f"no formula in {', '.join(axis.symbol for axis in self._structural)} was found")
 
     def _fit_forms(self, points: Sequence[Point]) -> Counts | str:
         """Forms through the counts at all points; or the symbol along which there is none ("" where it is between)."""
@@ -217,54 +184,3 @@ def partly_at(form: Form, point: Point) -> Form:
         given = {pair: Fraction(1) for pair in [tuple(pair for pair in monomial if pair not in free)]}
         parts.append({free: coefficient * value_of(given, point)})
     return plus(parts)
-
-
-def change(sample_at: Sampler, first: Point, last: Point, steps: Mapping[str, int]) -> str | None:
-    """The change that is met first on the way from one point to another, one symbol after another, as a clause; None
-    where all have the same operations.
-
-    steps: the least that each symbol moves by (1 where it is not there). Where a point on the way cannot be had
-    (`sample_at` raises ValueError) the two samples are further apart.
-    """
-
-    def sample(point: Point) -> SizeSample | None:
-        try:
-            return sample_at(point)
-        except ValueError:
-            return None
-
-    before, here = sample_at(first), dict(first)
-    for symbol in (symbol for symbol in first if first[symbol] != last[symbol]):
-        here[symbol] = last[symbol]
-        after = sample(dict(here))
-        if after is None or after.structure == before.structure:
-            before = after or before
-            continue
-        step = steps.get(symbol, 1)
-        while half := int((after.point[symbol] - before.point[symbol]) / 2 / step) * step:
-            middle = sample({**here, symbol: before.point[symbol] + half})
-            if middle is None:
-                break
-            before, after = (middle, after) if middle.structure == before.structure else (before, middle)
-        symbols = [name for name in first if before.point[name] != after.point[name]]
-        where = f"{point_text(before.point)} and {point_text(after.point)}"
-        if len(symbols) == 1:
-            where = f"{symbol} {before.point[symbol]} and {after.point[symbol]}"
-        clause = f"the operations change between {where}: {difference(before, after)}"
-        return f"no formula holds for all of {' and '.join(symbols)}: {clause}"
-    return None
-
-
-def difference(before: SizeSample, after: SizeSample) -> str:
-    """What differs first between two tables that are not of one structure."""
-    pairs = zip_longest(before.structure[0], after.structure[0], before.operations, after.operations)
-    for old, new, was, now in pairs:
-        if was is None:
-            return f"{place_of(now)} comes after all others"
-        if now is None:
-            return f"{place_of(was)} does not come any more"
-        if old[:2] != new[:2]:
-            return f"{place_of(now)} comes instead of {place_of(was)}"
-        if old != new:
-            return f"{place_of(now)} has tensors of other dimensions"
-    return "the same operations have other parameters, or keep other tensors"

@@ -22,7 +22,7 @@ from analysis.footprint.live_bytes import BEFORE
 from analysis.formula.derive import STRUCTURE_DEGREE, Derived, partly_at
 from analysis.formula.footprint_terms import FootprintTable, Peak, Unalike, peak_of
 from analysis.formula.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
-from analysis.formula.symbolic_table import CountKey, place_of
+from analysis.formula.sampling import CountKey, place_of
 from analysis.formula.totals import Expr, expression
 
 BATCH = "batch"

@@ -1,16 +1,18 @@
 """Which points of its symbols a step is looked at, so that its sizes can be found: chosen, extended and checked.
 
 `derive` asks for tables at a base, along each symbol's axis and in between, until every size has a form that also holds
-at points which no form was fitted to. Where the operations themselves change (layers, an unrolled loop)
-that is reported by `Restructured`, a size without a form by `Unfitted`. It builds no model: `sample_at` does.
+at points which no form was fitted to. Where the operations themselves change (layers, an unrolled loop),
+or a size has no form, `Unfitted` says so. It builds no model: `sample_at` does.
 
 Tables of one step at several points side by side: every size as its values at the points.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from analysis.formula.interpolate import Fitter, Form, Point, Values, number_of, point_text
 from results.records.counts import Operation, Storage
@@ -36,15 +38,11 @@ LONGEST = 60
 
 @dataclass(frozen=True)
 class Axis:
-    """Where a symbol is looked at: base, base + step, base + 2 step, …
-
-    loops: whether it is thought to change the operations themselves; that is found out, only later where it is not so.
-    """
+    """Where a symbol is looked at: base, base + step, base + 2 step, …"""
 
     symbol: str
     base: int
     step: int = 1
-    loops: bool = False
 
     def at(self, steps: int) -> int:
         return self.base + steps * self.step
@@ -77,12 +75,49 @@ class NoSample(ValueError):
     """There is no table at a point: the model does not take such sizes."""
 
 
-class Restructured(Unfitted):
-    """At a point the operations are others than at the base, not only their sizes."""
+class CountKey(NamedTuple):
+    """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
 
-    def __init__(self, base: Point, point: Point, what: str = "") -> None:
-        self.base, self.point = dict(base), dict(point)
-        super().__init__(f"at {point_text(point)} the operations change" + (f": {what}" if what else ""))
+    phase: str
+    kind: str
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.module or 'the model itself'} ({self.phase})"
+
+
+def place_of(operation: Operation, merged: bool = False) -> CountKey:
+    """Where an operation counts. merged: of modules, numbers are *."""
+    module = _without_numbers(operation.module) if merged else operation.module
+    return CountKey(operation.phase, operation.kind, module, operation.name)
+
+
+@lru_cache(maxsize=1 << 16)
+def _without_numbers(module: str) -> str:
+    return re.sub(r"\d+", "*", module)
+
+
+def restructured(base: SizeSample, sample: SizeSample) -> Unfitted:
+    """No formula holds for both samples, as their operations are others: between which sizes, and the first of them."""
+    symbols = [symbol for symbol in base.point if base.point[symbol] != sample.point[symbol]]
+    old, new = (point_text({symbol: each.point[symbol] for symbol in symbols}) for each in (base, sample))
+    return Unfitted(f"the operations change between {old} and {new}: {difference(base, sample)}")
+
+
+def difference(before: SizeSample, after: SizeSample) -> str:
+    """What differs first between two tables that are not of one structure."""
+    pairs = zip_longest(before.structure[0], after.structure[0], before.operations, after.operations)
+    for old, new, was, now in pairs:
+        if was is None:
+            return f"{place_of(now)} comes after all others"
+        if now is None:
+            return f"{place_of(was)} does not come any more"
+        if old[:2] != new[:2]:
+            return f"{place_of(now)} comes instead of {place_of(was)}"
+        if old != new:
+            return f"{place_of(now)} has tensors of other dimensions"
+    return "the same operations have other parameters, or keep other tensors"
 
 
 Sampler = Callable[[Point], SizeSample]
@@ -122,16 +157,14 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     """
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     first = sample_at(base)
-    structure = first.structure
-
     taken: set[tuple[int, ...]] = set()
 
     def at(point: Point) -> SizeSample:
         whole = {**base, **point}
         taken.add(tuple(whole.values()))
         sample = sample_at(whole)
-        if sample.structure != structure:
-            raise Restructured(base, whole)
+        if sample.structure != first.structure:
+            raise restructured(first, sample)
         return sample
 
     used = {axis.symbol: AXIS_POINTS for axis in axes}
@@ -209,19 +242,6 @@ def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
         yield {
             axis.symbol: axis.at(1 + far + (5 * turn + 3 * place + turn * place) % 29)
             for place, axis in enumerate(axes)
-        }
-        turn += 1
-
-
-def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
-    """Points at which all symbols are changed, each by another number of steps. The first is one more than a multiple
-    of 32 away from the base, so that what is divided by 2, 4, … 32 and rounded is distinguished; later ones are not."""
-    turn = 0
-    while True:
-        blocks = ((place + turn * (place + 2 + turn * (3 * place + 1))) % 11 for place in range(len(axes)))
-        yield {
-            axis.symbol: axis.at(1 + 11 * turn % 32 + 32 * (1 + block))
-            for axis, block in zip(axes, blocks, strict=True)
         }
         turn += 1
 

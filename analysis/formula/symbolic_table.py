@@ -10,37 +10,24 @@ Operations of tables side by side that differ in nothing that costs are counted 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis.formula.interpolate import Form, Point, number_of, point_text
-from analysis.formula.sampling import Sizes, SizeSample, Unfitted, merge_values
+from analysis.formula.sampling import Sizes, SizeSample, Unfitted, merge_values, place_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
 from analysis.operators.cost import numel
 from results.records.counts import Operation, Storage
 
 FOOTPRINT = "footprint_bytes"
-
-
-class CountKey(NamedTuple):
-    """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
-
-    phase: str
-    kind: str
-    module: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.name} in {self.module or 'the model itself'} ({self.phase})"
 
 
 Key = tuple[Any, str]
@@ -191,17 +178,6 @@ def _of_storage(
         yield storage.role, FOOTPRINT
     if storage.born_index >= 0:
         yield place_of(operations[storage.born_index], merged), "made_bytes"
-
-
-def place_of(operation: Operation, merged: bool = False) -> CountKey:
-    """Where an operation counts. merged: of modules, numbers are *."""
-    module = _without_numbers(operation.module) if merged else operation.module
-    return CountKey(operation.phase, operation.kind, module, operation.name)
-
-
-@lru_cache(maxsize=1 << 16)
-def _without_numbers(module: str) -> str:
-    return re.sub(r"\d+", "*", module)
 
 
 class _Symbolic:

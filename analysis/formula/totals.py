@@ -36,7 +36,8 @@ from analysis.devices import peaks
 from analysis.formula.derive import Derived
 from analysis.formula.expressions import rational, unknown_name
 from analysis.formula.interpolate import Form, plus
-from analysis.formula.symbolic_table import FOOTPRINT, LESS, UNKNOWN, CountKey
+from analysis.formula.sampling import CountKey
+from analysis.formula.symbolic_table import FOOTPRINT, LESS, UNKNOWN
 from analysis.operators.attention_conventions import BY_RULE
 
 Expr = Any

@@ -206,7 +206,7 @@ def layered(point, k=lambda point: 4):
     return replace(product(point, k(point)), operations=rows)
 
 
-LAYERS = [Axis("n", 3), Axis("layers", 2, loops=True)]
+LAYERS = [Axis("n", 3), Axis("layers", 2)]
 
 
 def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
