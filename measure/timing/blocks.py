@@ -45,7 +45,6 @@ from measure.timing.stopping import (
     Interleaved,
     Timing,
     is_narrow,
-    narrowing,
     rules_beside_others,
     step_time_s,
     timing_of,
@@ -123,15 +122,13 @@ def measure_blocks(
     step_s: float | None = None,
     beside: Interleaved | None = None,
     announce: Announce | None = None,
-    report: Callable[[str], None] | None = None,
 ) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
     beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
     with them (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step
-    whose machine is slower and faster by turns has no narrow time of its own. report: is called after each block
-    with how wide the interval still is.
+    whose machine is slower and faster by turns has no narrow time of its own.
     """
     estimate_s = step_time_s(block_of(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
@@ -158,10 +155,7 @@ def measure_blocks(
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
             rules = rules_beside_others(blocks, protocol)
             left_s = min(rules.cap_with_s(len(blocks)), again_s) - (now_s - origin_s)
-            is_last = now_s - begun_s > left_s
-            if report is not None:
-                report(narrowing(best, blocks, rules, beside, left_s))
-            if is_last or is_narrow(best, blocks, rules, beside):
+            if now_s - begun_s > left_s or is_narrow(best, blocks, rules, beside):
                 return timing_of(blocks, rules, tuple(timed.suspended), beside)
 
 
