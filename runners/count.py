@@ -61,7 +61,7 @@ OPTIONS: Mapping[str, Options] = {
             "help": "a row of the table of peaks, for what the products of a step are divided by",
         },
         "format": {"help": "table, csv or json (table)"},
-        "out": {"help": "write accounts.csv, causes.csv and the pictures here"},
+        "out": {"help": "write accounts.csv and causes.csv here"},
         "timeout": {"default": TIMEOUT_S, "help": f"of each counter ({TIMEOUT_S:g})"},
     },
     "a step over many ranks (docs/cluster.md)": {
@@ -207,8 +207,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
 
 def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """The accounts of every model, or what the pasted numbers are; with --out files, too. Raises StoreFault."""
-    from reports.count import answer, explain, text, waterfall_figure
-    from reports.shared.figure_style import render_all
+    from reports.count import answer, explain, text
     from reports.shared.layout import csv_of, page, to_csv
     from results.records.answers import Account, AccountCause
 
@@ -240,8 +239,6 @@ def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
     if options.out is not None:
         put(options.out / "accounts.csv", to_csv(accounts, Account))
         put(options.out / "causes.csv", to_csv(causes, AccountCause))
-        for name, content in render_all(lambda: waterfall_figure.waterfalls(accounts, causes)).items():
-            put(options.out / name, content)
 
 
 if __name__ == "__main__":
