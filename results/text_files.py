@@ -141,7 +141,7 @@ class BoundedStream(io.RawIOBase):
 _GZIP = b"\x1f\x8b"
 
 _LONGEST_FIELD = 1 << 30
-"""Of a table; the csv module's own limit of 131,072 is less than some traces' lists of tensors."""
+"""Longest field of a table. The csv module's own limit of 131,072 is less than some traces' lists of tensors."""
 
 
 def read_text(path: Path, errors: str = "strict") -> str:

@@ -54,7 +54,7 @@ DESCRIPTION = (
 )
 
 CONDITIONS = ("slower", "flop", "bytes", "launches", "memory")
-"""Of --fail-if: the names of `reports.compare.gate`, which takes longer to import than a mistake may."""
+"""Names that --fail-if takes. They repeat those of `reports.compare.gate`, which is slow to import."""
 
 
 def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:

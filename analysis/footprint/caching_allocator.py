@@ -225,7 +225,7 @@ def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
 KIB = 1024
 CUBLAS_BYTES = (2 * 4096 + 16 * 8) * KIB
 HOPPER_BYTES = 32 * 1024 * KIB
-"""Of one handle, from compute capability 9.0 on; of an unknown device, too."""
+"""Workspace of one handle, from compute capability 9.0 on and for an unknown device."""
 
 SOURCE = "allowance: torch's default, threads: {}"
 

@@ -148,7 +148,7 @@ ROUGH = 1e-6
 """By how much floats may be off where a pair is only looked for."""
 
 DENOMINATOR = 1000
-"""Of the share of a mean of two, at most: layers apart."""
+"""Largest denominator of the share of a mean of two values."""
 
 Polynomial = dict[tuple[int, ...], int]
 """Numbers of variables, each as often as it is multiplied → coefficient."""

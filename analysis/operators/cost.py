@@ -50,7 +50,7 @@ class Cost:
         return self if other == 0 else NotImplemented
 
     def __mul__(self, times: Size) -> Cost:
-        """The same operation `times` times."""
+        """The cost of the operation, repeated `times` times."""
         return Cost(
             self.model_flop * times, self.other_flop * times, self.read_bytes * times, self.written_bytes * times
         )

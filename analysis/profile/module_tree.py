@@ -23,7 +23,7 @@ SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recom
 OPTIMIZER = "optimizer"
 
 TOLERANCE = 1e-6
-"""Of the step's time, that its parts may miss: nanoseconds, added up in floating point."""
+"""The parts may miss the step's time by this share: nanoseconds are added up in floating point."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ from results.records.answers import StepOperation
 MEASURED, OTHER_DEVICE = "measured", "not measured"
 
 NOMINAL = 0.9
-"""Of the rows of a group, which its interval is to hold."""
+"""An interval is to hold this share of the rows of its group."""
 
 WIDELY, THINLY = "measured widely", "measured thinly"
 
@@ -59,10 +59,10 @@ THIN_KINDS = (GROUPED, TRANSPOSED, "recurrent", "attention backward")
 """Kinds of operations of which few families have many: time in them says little about another family."""
 
 THIN_SHARE = 0.1
-"""Of the predicted time in such kinds, from which on a model is measured thinly."""
+"""A model is measured thinly if at least this share of its predicted time is in such kinds."""
 
 MOST_UNKNOWN = 0.05
-"""Of the bytes of a step, in kinds of operations that no fitted model had."""
+"""At most this share of a step's bytes may be in kinds of operations that no fitted model had."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from results.records.rows import columns_of, to_text
 PROCESSES, BLOCKS, SESSIONS = "processes", "blocks", "sessions"
 
 ALARM_RATIO = 0.05
-"""Of comparisons of equal runs, how many may call any cell different."""
+"""At most this share of comparisons of equal runs may call any cell different."""
 
 MARGIN_RATIO = {"cuda": 0.03, "cpu": 0.10}
 """What fresh processes of one cell differ by without a cause: less does not matter. 38 of 39 single H100 were within
@@ -72,7 +72,7 @@ class Mean:
 
 
 Session = Sequence[tuple[float, float]]
-"""Of each window of one session: the logarithm of the relative step time, and its variance by the window's blocks."""
+"""A session: for each window, the logarithm of its relative step time, and its variance by the window's blocks."""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def unsteady(values: Sequence[float]) -> str:
 
 
 def _by_batches(x: Array) -> list[tuple[float, float]]:
-    """Of each number of batches of two blocks or more: (how rarely independent blocks would differ as much between
+    """For each number of batches of two blocks or more: (how rarely independent blocks would differ as much between
     them, half width of the interval by their means). The first blocks are left out where they fill no batch."""
     from scipy.special import fdtrc  # 0.3 s to import: not for a command's --help
 
@@ -276,7 +276,7 @@ def _drift(values: Array, shares: Array) -> float | None:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Of values in order, as `np.quantile` has it to the last digit: on the line between the two values beside it."""
+    """The quantile of values in order, interpolated as `np.quantile` does, to the last digit."""
     place = (len(ordered) - 1) * share
     at = int(place)
     low, high, part = ordered[at], ordered[min(at + 1, len(ordered) - 1)], place - at
@@ -332,7 +332,7 @@ class Printed:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of what it may have been rounded from."""
+        """The range of values that round to this one."""
         return self.value - self.half_unit, self.value + self.half_unit
 
 

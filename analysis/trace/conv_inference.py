@@ -23,7 +23,7 @@ MOST_DILATION = 8
 """Dilations that are tried when an output is compared with its input."""
 
 LEAST_DIMENSIONS = 3
-"""Of a convolution's input, weight and output: two, and one of positions."""
+"""Input, weight and output of a convolution have at least these dimensions: two, and one of positions."""
 
 _TELLS_NOTHING = frozenset(
     (

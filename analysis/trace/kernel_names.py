@@ -34,7 +34,7 @@ CONVOLUTION_HELPERS = (
     "fft1d_c2r",
     "scaleTensor_kernel",
 )
-"""Of a convolution, but 0 FLOP."""
+"""Kernels of a convolution for which PyProf counts 0 FLOP."""
 
 CONVOLUTION = (
     "_s884cudnn_",
@@ -55,7 +55,7 @@ CONVOLUTION = (
 """The whole convolution's FLOP for each."""
 
 CONVOLUTION_ALL_GROUPS = ("2d_grouped_direct_kernel", "spatialDepthwiseConvolutionUpdateOutput")
-"""Of those the ones that PyProf takes for one kernel of all groups; of any other it expects one a group."""
+"""Kernels that PyProf takes for one kernel of all groups. It expects any other once a group."""
 
 LINEAR = ("gemm", "gemv", "dot_kernel", "splitKreduce_kernel", "reduce_1Block_kernel", "cutlass")
 """The whole layer's FLOP for each, in the forward pass."""

@@ -21,7 +21,7 @@ from results.records.cell import Run
 FLOP_PER_MULTIPLY_ADD = 2
 
 UNIT = "fp32"
-"""Whose peak the post divides by."""
+"""The unit whose peak the post divides by."""
 
 PEAKS = ("datasheet", "user", "ceiling")
 """The first of these that has a peak for UNIT is divided by."""

@@ -87,7 +87,7 @@ class StepBlocks:
 
 
 def step_blocks(blocks: Sequence[Sample], rule: str = LAG1) -> StepBlocks | None:
-    """Of these blocks; None without any. rule: of the interval (`Run.interval_rule`)."""
+    """Summarises these blocks; None without any. rule: of the interval (`Run.interval_rule`)."""
     if not blocks:
         return None
     means_s, steps = block_means_s(blocks), [block.steps for block in blocks]
@@ -175,8 +175,8 @@ def same_placement(one_s: float | None, other_s: float | None) -> bool:
 
 
 def placements(blocks: Sequence[Sample]) -> list[int | None]:
-    """Of each block, in their order of time: 0 near, 1 far; None: moved within it, or unknown. All 0 where there is one
-    placement."""
+    """The placement of each block, in order of time: 0 near, 1 far; None: moved within it, or unknown. All are 0 where
+    there is one placement."""
     trips_s = [block.core_round_trip_s for block in blocks]
     far_s = far_from_s(trip_s for trip_s in trips_s if trip_s)
     if far_s == math.inf:
@@ -219,7 +219,7 @@ class PairedCeiling:
     rule: str = LAG1
 
     def utilization(self, flop_by_unit: Mapping[str, float]) -> PairedUtilization:
-        """Of a step. flop_by_unit: its work. Raises Unavailable for work on a unit without a kernel, and for none."""
+        """The utilization of a step. flop_by_unit: its model FLOP. Raises Unavailable for a unit without a kernel."""
         work = {unit: flop for unit, flop in flop_by_unit.items() if flop}
         if not work:
             raise Unavailable("no model FLOP to divide")
@@ -255,7 +255,7 @@ class PairedCeiling:
 
 
 def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling | None:
-    """Of one attempt's samples. None where no ceiling was timed between its blocks, or no measured block has one.
+    """The ceiling that was timed between the blocks of one attempt. None where no measured block has one.
 
     rule: of the interval (`Run.interval_rule`).
     """

@@ -223,7 +223,7 @@ Standing = tuple[MeanStepTime | None, str, str]
 
 
 def _standing(measured: Measurement, method: str) -> Standing:
-    """Of a profiled method the time of its work, else that of a step."""
+    """The time to divide by: that of its pass for a profiled method, else that of a step."""
     run, work = measured.run, measured.works.get(method)
     if run.status not in MEASURED:
         return None, run.status, run.reason

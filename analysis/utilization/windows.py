@@ -28,7 +28,7 @@ LEAST_DEGREES = 4
 """Degrees of freedom below which nothing is pooled: of one cell with three repeats the interval would say nothing."""
 
 OWN_LEVEL = 0.01
-"""Of the F test by which a cell scatters more than others."""
+"""Level of the F test for a cell that scatters more than others."""
 
 _NORMAL = 1.959964
 """Half of a 95 % interval ÷ its standard error, where its degrees of freedom are not known."""
@@ -44,7 +44,7 @@ class Window:
 
     @property
     def variance(self) -> float:
-        """Of the logarithm of the value, by its interval."""
+        """Variance of the logarithm of the value, from its interval."""
         return float((math.log(self.high / self.low) / 2 / _NORMAL) ** 2)
 
 
@@ -71,7 +71,7 @@ class BetweenWindows:
     deviation: float
 
     def largest_variance(self, degrees: int) -> float:
-        """Of the logarithms of one cell's repeats, with so many degrees of freedom, if it scatters as others do."""
+        """The largest variance of the logarithms of a cell's repeats that the F test accepts. degrees: of freedom."""
         from scipy.special import fdtri
 
         return float(self.deviation**2 * fdtri(degrees, self.degrees, 1 - OWN_LEVEL))

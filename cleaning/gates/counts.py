@@ -20,7 +20,7 @@ NEAR_RATIO = 1e-3
 """How near to twice or half a counter's products must be; those that tell them apart are exact or far off."""
 
 NEAR_TOTAL = 0.1
-"""The same of a counter that adds normalisation and the like to its products."""
+"""The tolerance for a counter that adds other operations, such as normalisation, to its products."""
 
 
 def _traced_runs(evidence: Evidence) -> Iterator[tuple[Run, TraceFacts]]:

@@ -75,7 +75,7 @@ class Evidence:
     self_test: SelfTest | str | None = None
 
     def without(self, cell_ids: Collection[str]) -> Evidence:
-        """The same without some cells: every row of theirs is gone."""
+        """This evidence without the rows of some cells."""
         if not cell_ids:
             return self
 

@@ -182,7 +182,7 @@ LINEAR = ("linear", "mkldnn_linear", "linear_backward", "mkldnn_linear_backward"
 """Operators that PyProf sees as torch.nn.functional.linear."""
 
 GRADIENTS_OF_LINEAR = 2
-"""Of a linear layer's backward pass PyProf counts the first two kernels, whatever they do."""
+"""PyProf counts the first two kernels of a linear layer's backward pass, whatever they do."""
 
 
 def _found(product: Product, kernel: Kernel, place: int) -> int | None:

@@ -34,7 +34,7 @@ MAX_WANTED = 64
 """Observations because calls have no other count, or have new sizes, that no budget limits."""
 
 APART = 8
-"""Of so many steps one is observed because its inputs have new sizes, not more."""
+"""At most one step in this many is observed because its inputs have new sizes."""
 
 MAX_FAILED = 4
 """Observations in a row that saw only a part of their step, after which there are no more."""

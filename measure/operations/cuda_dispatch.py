@@ -23,7 +23,7 @@ IN_FLOAT32 = (
     "huber_loss", "mse_loss", "binary_cross_entropy_with_logits", "logsumexp", "prod", "prod.dim_int", "softmax.int",
     "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm", "sum", "sum.dim_IntList",
 )  # fmt: skip
-"""Of CUDA's list those that a training step may meet."""
+"""Operators of CUDA's autocast list that a training step may call."""
 
 FUSED_WITH_HALF = {"softmax.int": torch.ops.aten._softmax, "log_softmax.int": torch.ops.aten._log_softmax}
 """Operators whose kernel on CUDA reads float16 and writes float32, with no copy between. Not bfloat16

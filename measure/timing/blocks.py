@@ -64,10 +64,10 @@ AGAIN_FACTOR = 2.0
 where so few are undisturbed that this would not do."""
 
 MOST_LENGTH = 2.5
-"""Of the protocol's block: a longer one is followed by one of fewer steps, a shorter one by one of more."""
+"""A block that takes this many times the protocol's time is followed by one of fewer steps."""
 
 TRIES = 5
-"""Of a block, before somebody who stops the process again and again is named as the reason."""
+"""A block is measured this often before the reason says that the process was stopped again and again."""
 
 
 class WarmUp(NamedTuple):

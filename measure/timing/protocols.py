@@ -146,7 +146,7 @@ CPU_PROTOCOL = Protocol(
     lead_in_steps=0,
 )
 CAP_FACTOR = 2
-"""Of cap_s, while there are fewer than cap_blocks."""
+"""cap_s is extended by this factor while there are fewer than cap_blocks blocks."""
 
 QUICK_DIVISOR = 5
 PASS_DIVISOR = 3

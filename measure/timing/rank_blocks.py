@@ -100,7 +100,7 @@ CEILING = "ceiling"
 """The part of a block of a ceiling's kernel."""
 
 BLOCK_SHARE = 0.2
-"""Of the time of a step's block that a kernel's block has."""
+"""A block of a kernel takes this share of the time of a step's block."""
 
 LEAD_IN_CALLS = 1
 """Calls of a kernel before each of its blocks, which fill the caches."""

@@ -211,7 +211,7 @@ def failures(views: Iterable[View]) -> Iterator[Said]:
 
 
 def _without_number(built: Built) -> Iterator[Said]:
-    """Of measured cells the methods, peaks, profiles and times that have no number."""
+    """Methods, peaks, profiles and times of measured cells that have no number."""
     measured = [view for view in in_order(built.views) if view.measured]
     for view in measured:
         if not view.fractions:

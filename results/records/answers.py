@@ -389,5 +389,5 @@ class StepProfile:
 
     @property
     def samples(self) -> int | None:
-        """Of a step, by all devices: those that hold one model between them share one batch."""
+        """Samples of a step over all devices: devices that hold one model between them share one batch."""
         return None if self.batch_size is None else self.batch_size * (self.world_size // self.model_parallel)

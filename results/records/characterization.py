@@ -146,7 +146,7 @@ class Characterization:
         return dict(zip(FILES, (getattr(self, each.name) for each in fields(self)), strict=True))
 
     def numbered_from(self, first: int) -> Characterization:
-        """The same rows, whose recordings are numbered from `first`; for rows that stand after others."""
+        """These rows with their recordings numbered from `first`, so that they can follow others."""
         if not first:
             return self
         number = {each.recording: place for place, each in enumerate(self.recordings, first)}

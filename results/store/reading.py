@@ -192,7 +192,7 @@ def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], l
 
 
 def read_operation_table(path: Path | str, trace_id: str) -> list[Operation]:
-    """The same without the storages. Raises as `read_operations` does, of the operations' file alone."""
+    """The operations of a trace without their storages. Raises as `read_operations` does."""
     return _trace_rows(Path(path), trace_id, Operation)
 
 
@@ -388,7 +388,7 @@ def _holds(scan: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, 
 
 
 def _file_checksum(scan: Scan, file: str) -> str:
-    """Of a file that a run can have committed, in its own directory; any other is not opened."""
+    """The checksum of a committed file. A name outside of the run's directory is not opened."""
     path = scan.path / file
     if not layout.is_committed_name(file) or not path.resolve().is_relative_to(scan.path.resolve()):
         return "no file of a run"

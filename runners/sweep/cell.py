@@ -50,10 +50,10 @@ from workloads.catalogue.base import Batch, Workload
 from workloads.step import ScheduledStep, TrainingStep, optimizer_of
 
 MEMORY_RATIO = 0.1
-"""Of the budget for ceilings: how long copies and launches are timed."""
+"""Copies and launches are timed for this share of the budget for ceilings."""
 
 ISSUE_RATIO, MOST_ISSUE_S = 0.02, 0.2
-"""Of the budget for ceilings: how long the kernel of each kind of instructions runs, at most so many seconds."""
+"""The kernel of each kind of instructions runs for this share of the budget for ceilings, at most so many seconds."""
 
 Split = Callable[["Workload", "torch.nn.Module", "list[Batch]"], "tuple[torch.nn.Module, list[Batch], Schedule | None]"]
 """What puts a model on several ranks: workload, model and whole batches → what this rank trains, on which batches, and
@@ -63,7 +63,7 @@ Schedule = Callable[[Sequence[Any], Any], "torch.Tensor | None"]
 """The schedule of a `ScheduledStep`: inputs and target → the loss, on the rank that has it."""
 
 HEAP_ROOM = 0.25
-"""Of the process's memory, what the heap is extended by before anything is timed where freed memory is retained."""
+"""Where freed memory is retained, the heap grows by this share of the process's memory before anything is timed."""
 
 _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""

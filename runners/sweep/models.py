@@ -77,7 +77,7 @@ def buildable(model: str, sizes: Mapping[str, Any]) -> None:
 
 
 TIMEOUT_S = 300.0
-"""Of one counter and workload, all its batches together."""
+"""Limit of one counter and workload, all its batches together."""
 
 
 class Counts:

@@ -27,10 +27,10 @@ from runners.workers.pool import WorkerFault
 SOURCE = "nsys"
 TASK = "runners.sweep.nsight:record_work"
 LIMIT_S = 300.0
-"""Of one recording: importing torch, building, warming up, one step and the export."""
+"""Limit of one recording: importing torch, building, warming up, one step and the export."""
 
 SHORTEST_S = 2.0
-"""Of the cell's limit, without which no recording is begun."""
+"""A recording is begun only if this much of the cell's limit is left."""
 
 PARENT = "FLOPLEDGER_PARENT"
 """Variable with the number of the process without which a recorded step ends: nsys may put it into another session."""

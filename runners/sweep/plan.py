@@ -323,7 +323,7 @@ SPARE_RATIO = 1.2
 """How much longer than that the next cell is taken to need."""
 
 LEAST_SHARE = 3.0
-"""Of a time budget a cell may take this many times its least, whatever its share is."""
+"""A cell may take this many times its shortest time from a time budget, whatever its share is."""
 
 
 class Budget:

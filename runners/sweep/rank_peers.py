@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from measure.timing.protocols import Protocol
 
 CHUNK_BYTES = 4 << 20
-"""Of a value: torch's store takes 8 MiB at once."""
+"""A value is split into parts of this size: torch's store takes 8 MiB at once."""
 
 POLL_S = 0.2
 ANSWER_S = 60.0

@@ -29,7 +29,7 @@ from runners.workers.devices import Place
 from workloads.catalogue.base import Batch, Workload
 
 COLLECTIVE_SHARE = 1 / 3
-"""Of a cell's limit, after which a collective gives up waiting for a rank; at most so many seconds."""
+"""A collective waits for a rank for this share of the cell's limit, and at most LONGEST_COLLECTIVE_S."""
 
 LONGEST_COLLECTIVE_S = 300.0
 
