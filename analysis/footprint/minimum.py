@@ -10,15 +10,8 @@ gain is usually the optimizer's step, which then takes each gradient as soon as 
 recomputed, moved to another memory or split. What kernels take for
 themselves, and what an allocator rounds up, is not in it, as it is not in the footprint.
 
-An order of operations that keeps below a limit where it can: one run over the graph, choosing as it goes.
-
-Whenever an operation can run that leaves no more than it found, and fits below the limit while it runs, it runs: later
-it would free no more, and everything between has that much less to bear. Of the others the first by a preference runs
-that fits; where none fits, the one that needs the least. Nothing is taken back.
-
-What must be in memory while an operation runs, in any order of the step: a lower bound of every footprint.
-
-While an operation runs there is, whatever the order: what it uses; what is there from before the step and is still
+The lower bound is what must be in memory while an operation runs, in any order of the step:
+what it uses; what is there from before the step and is still
 used by it or by something that cannot run before it; what something that must run before it makes and something that
 cannot run before it uses; and what has been made by then and stays. The largest sum over all operations bounds the
 peak of every order from below. It need not be reached: two blocks may each be avoidable, and not both.
@@ -26,10 +19,10 @@ peak of every order from below. It need not be reached: two blocks may each be a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 
 import numpy
 
@@ -71,137 +64,53 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Min
     order: Sequence[int] = range(len(step_graph.operations))
     peak = max(live_bytes(step_graph, order), default=step_graph.at_first_bytes)
     span = peak - bound
-    for prefers, step in product(PREFERENCES, range(STEPS)):
-        if peak == bound:
-            break
-        run = listed(step_graph, bound + span * step // STEPS, prefers)
-        if run.peak < peak:
-            peak, order = run.peak, run.order
+    for is_eager, step in product((True, False), range(STEPS)):
+        if peak > bound:
+            run = listed(step_graph, bound + span * step // STEPS, is_eager)
+            peak, order = min((peak, order), run, key=itemgetter(0))
     return Minimal(eager.at_least_bytes, peak, bound, with_views(operations, step_graph, order))
 
 
-Preference = Callable[["Running", int], tuple[int, ...]]
+def listed(graph: Graph, limit: int, is_eager: bool) -> tuple[int, Sequence[int]]:
+    """(peak, order) of a run over the graph that keeps below a limit in bytes where it can.
 
+    Of the operations that can run, the first is one that fits below the limit and leaves no more than it found: later
+    it would free no more, and everything between has that much less to bear. Else it is one that fits, the first of the
+    eager order or that which leaves the least; where none fits, the one that needs the least. Nothing is taken back.
+    """
+    made = graph.made_bytes
+    waiting, gain = list(map(len, graph.before)), [0] * len(made)
+    left = [0 if block.stays else len(block.users) for block in graph.blocks]
+    users = [sum(block.users) for block in graph.blocks]  # the sum of the nodes that are still to use a block
+    for block in graph.blocks:
+        if not block.stays and len(block.users) == 1:
+            gain[block.users[0]] += block.nbytes
+    ready = {node for node, count in enumerate(waiting) if not count}
+    live = peak = graph.at_first_bytes
+    order = []
 
-@dataclass
-class Running:
-    """A run over a graph so far. gain: what goes if a node runs now. waiting: neighbours that must run before."""
+    def rank(node: int) -> tuple[int, int, int]:
+        if live + made[node] > limit:
+            return 2, made[node], node
+        net = made[node] - gain[node]
+        return (0, made[node], node) if net <= 0 else (1, 0 if is_eager else net, node)
 
-    graph: Graph
-    live: int = 0
-    peak: int = 0
-    order: list[int] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-    gain: list[int] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
-    users: list[int] = field(default_factory=list)
-
-    @classmethod
-    def start(cls, graph: Graph) -> Running:
-        """Before the first operation. users: of each block, the sum of the nodes that are still to use it."""
-        begun = cls(graph, graph.at_first_bytes)
-        begun.waiting = list(map(len, graph.before))
-        begun.gain = [0] * len(graph.operations)
-        begun.left = [0 if block.stays else len(block.users) for block in graph.blocks]
-        begun.users = [sum(block.users) for block in graph.blocks]
-        for number, block in enumerate(graph.blocks):
-            if begun.left[number] == 1:
-                begun.gain[block.users[0]] += block.nbytes
-        return begun
-
-    def net(self, node: int) -> int:
-        """Bytes that are there more after a node than before it, if it runs now."""
-        return self.graph.made_bytes[node] - self.gain[node]
-
-    def run(self, node: int) -> tuple[list[int], list[int]]:
-        """Run a node. Returns (those that can run now for the first time, those whose gain has grown)."""
-        graph, left, users = self.graph, self.left, self.users
-        during = self.live + graph.made_bytes[node]
-        self.peak = max(self.peak, during)
-        self.live = during - self.gain[node]
-        self.order.append(node)
-        ready, grown = [], []
+    while ready:
+        node = min(ready, key=rank)
+        ready.remove(node)
+        order.append(node)
+        peak = max(peak, live + made[node])
+        live += made[node] - gain[node]
         for number in graph.goes[node]:
             left[number] -= 1
             users[number] -= node
             if left[number] == 1:
-                last = users[number]
-                self.gain[last] += graph.blocks[number].nbytes
-                grown.append(last)
+                gain[users[number]] += graph.blocks[number].nbytes
         for other in graph.after[node]:
-            self.waiting[other] -= 1
-            if not self.waiting[other]:
-                ready.append(other)
-        return ready, grown
-
-
-PREFERENCES: tuple[Preference, ...] = (
-    lambda running, node: (node,),
-    lambda running, node: (running.net(node), node),
-    lambda running, node: (running.graph.made_bytes[node], running.net(node), node),
-    lambda running, node: (-node,),
-)
-"""What runs first of several operations that all leave more than they found: the first of the eager order, what grows
-least, what makes least, the last of the eager order."""
-
-
-def listed(graph: Graph, limit: int, prefers: Preference) -> Running:
-    """The order that a preference makes, below a limit in bytes where it can."""
-    running = Running.start(graph)
-    made = graph.made_bytes
-    done = [False] * len(made)
-    free: list[tuple[int, int]] = []  # leave no more than they found, by what they need
-    others: list[tuple[tuple[int, ...], int]] = []
-
-    def enter(node: int) -> None:
-        if running.net(node) <= 0:
-            heappush(free, (made[node], node))
-        else:
-            heappush(others, (prefers(running, node), node))
-
-    for node, count in enumerate(running.waiting):
-        if not count:
-            enter(node)
-    while len(running.order) < len(made):
-        while free and done[free[0][1]]:
-            heappop(free)
-        if free and (running.live + free[0][0] <= limit or not others):
-            chosen = heappop(free)[1]
-        else:
-            chosen = _taken(running, others, done, limit)
-            if chosen < 0:
-                if not free:
-                    continue
-                chosen = heappop(free)[1]
-        if done[chosen]:
-            continue
-        done[chosen] = True
-        ready, grown = running.run(chosen)
-        for node in (*ready, *grown):
-            if not running.waiting[node] and not done[node]:
-                enter(node)
-    return running
-
-
-def _taken(running: Running, others: list[tuple[tuple[int, ...], int]], done: list[bool], limit: int) -> int:
-    """The preferred node that fits, else that which needs the least; -1: all of these have run already."""
-    made = running.graph.made_bytes
-    skipped: list[tuple[tuple[int, ...], int]] = []
-    chosen = -1
-    while others:
-        entry = heappop(others)
-        if done[entry[1]]:
-            continue
-        if running.live + made[entry[1]] <= limit:
-            chosen = entry[1]
-            break
-        skipped.append(entry)
-    if chosen < 0 and skipped:
-        least = min(skipped, key=lambda entry: (made[entry[1]], entry))
-        chosen = least[1]
-    others += skipped
-    heapify(others)
-    return chosen
+            waiting[other] -= 1
+            if not waiting[other]:
+                ready.add(other)
+    return peak, order
 
 
 MOST_REACHED = 20_000
