@@ -24,10 +24,11 @@ from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import json_text, put, reserve, say, show_answer
 from runners.cli.progress import passing
-from runners.workers.traced_step import StepOptions, StepTrace, capability, fit, trace_batch
+from runners.workers.traced_step import StepOptions, capability, fit, trace_batch
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
+    from measure.operations.tracer import Trace
     from reports.footprint import FootprintAnswer, MemoryFit
 
 
@@ -145,19 +146,19 @@ def _run(options: Namespace) -> int:
 class Steps:
     """The step at any batch, traced once each. Raises Untraced, or Mistake where it is the caller's."""
 
-    def __init__(self, asked: StepOptions, trace: Callable[[StepOptions, int], StepTrace] | None = None) -> None:
+    def __init__(self, asked: StepOptions, trace: Callable[[StepOptions, int], Trace] | None = None) -> None:
         """trace: of one batch; `trace_batch` where none is given."""
         self.asked, self._trace_batch = asked, trace
-        self._traced: dict[int, StepTrace] = {}
+        self._traced: dict[int, Trace] = {}
 
-    def at(self, batch_size: int) -> StepTrace:
+    def at(self, batch_size: int) -> Trace:
         """The step at this batch."""
         if batch_size not in self._traced:
             passing(f"{self.asked.model}: batch {batch_size}")
             self._traced[batch_size] = self._trace(batch_size)
         return self._traced[batch_size]
 
-    def _trace(self, batch_size: int) -> StepTrace:
+    def _trace(self, batch_size: int) -> Trace:
         from results.errors import Unavailable
 
         model = self.asked.model
@@ -196,13 +197,14 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     from reports.footprint import FootprintAnswer
 
     largest = fitted.fit.fits or fitted.least_batch if fitted else BATCH_SIZE
-    step = steps.at(options.batch_size or largest)
+    batch_size = options.batch_size or largest
+    step = steps.at(batch_size)
     found = footprint(step.operations, step.storages)
     more = unforeseen(step.operations, options.device)
     least = minimal(step.operations, step.storages)
     return FootprintAnswer(
         model=options.model,
-        batch_size=step.batch_size,
+        batch_size=batch_size,
         precision=options.precision,
         optimizer=options.optimizer,
         device=options.device,

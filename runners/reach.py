@@ -27,10 +27,11 @@ from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models,
 from runners.cli.output import reserve, say, show_answer
 from runners.cli.progress import passing
 from runners.footprint import Steps, Untraced
-from runners.workers.traced_step import StepOptions, StepTrace, fit, moments, parts, rules, trace_batch
+from runners.workers.traced_step import StepOptions, fit, moments, parts, rules, trace_batch
 
 if TYPE_CHECKING:
     from analysis.reach.prediction import Prediction, StepBound
+    from measure.operations.tracer import Trace
     from reports.reach import ReachAnswer
     from results.records.answers import StepOperation
 
@@ -145,7 +146,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     )
 
 
-def operations_of(asked: StepOptions, step: StepTrace) -> Operations:
+def operations_of(asked: StepOptions, step: Trace) -> Operations:
     """The operations of a traced step, in the groups of ideal fusion."""
     from analysis.profile.fusion import fused
     from measure.profile.step_profile import operation_rows
@@ -154,7 +155,7 @@ def operations_of(asked: StepOptions, step: StepTrace) -> Operations:
     return operation_rows(step.operations, (), asked.precision, asked.device, groups)[0]
 
 
-def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
+def trace_forward(asked: StepOptions, batch_size: int) -> Trace:
     """The forward pass of a model in evaluation mode, without gradients, on fake tensors."""
     from analysis.devices.precisions import PRECISIONS
     from measure.operations.fake_mode import fake_mode, quiet
@@ -169,7 +170,7 @@ def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
         step = ModelStep(model, tuple(inputs), {}, None, None, None, "forward", policy, "cpu")
         with rules(asked.device):
             trace = trace_step(step, model=model, inputs=inputs, mode=mode, steps_before=0)
-    return StepTrace(batch_size, trace.operations, trace.storages, trace.notes)
+    return trace
 
 
 def prediction_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,13 @@ from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_f
 from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable
 from results.printable import plain_words
-from results.records.counts import Operation, Storage
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import NONE
 from runners.workers.any_model import FEW_BATCHES, LARGEST_REAL, MORE_BATCHES, SMALL_BATCH_BYTES, get, in_layout
 
 if TYPE_CHECKING:
     from measure.operations.fake_mode import FakeMode
-    from measure.operations.tracer import StepParts
+    from measure.operations.tracer import StepParts, Trace
 
 
 ACCUMULATED = 2
@@ -48,19 +47,9 @@ class StepOptions:
     hyper: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class StepTrace:
-    """What a step does at one batch. notes: what was unusual."""
-
-    batch_size: int
-    operations: tuple[Operation, ...]
-    storages: tuple[Storage, ...]
-    notes: tuple[str, ...] = ()
-
-
-def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
+def trace_batch(asked: StepOptions, batch_size: int) -> Trace:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
-    from measure.operations.fake_mode import NOT_ON_FAKE, fake_mode, quiet
+    from measure.operations.fake_mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
 
     reason: tuple[str, ...] = ()
@@ -77,9 +66,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
                     mode=mode,
                     steps_before=0,
                 )
-        except NOT_ON_FAKE as fault:
-            if not isinstance(fault, Unavailable):
-                raise
+        except Unavailable as fault:
             if batch_size > LARGEST_REAL:
                 raise Unavailable(
                     f"expected a batch of {LARGEST_REAL} at most, for a step on real tensors: {fault}"
@@ -87,7 +74,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
             reason = (f"{plain_words(str(fault))}: the step was run on real tensors",)
             built = parts(asked, batch_size, None)
             trace = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
-    return StepTrace(batch_size, trace.operations, trace.storages, (*reason, *trace.notes))
+    return replace(trace, notes=(*reason, *trace.notes))
 
 
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
@@ -162,12 +149,12 @@ class Fitting:
 
 
 def fit(
-    step_at: Callable[[int], StepTrace],
+    step_at: Callable[[int], Trace],
     memory_bytes: int,
     margin_ratio: float,
     device: str,
     name: str = "",
-    beside: Callable[[StepTrace], int] = lambda _step: 0,
+    beside: Callable[[Trace], int] = lambda _step: 0,
     least: int | None = None,
 ) -> BatchFit:
     """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
@@ -195,10 +182,10 @@ def fit(
 
 
 def moments(
-    step: StepTrace,
+    step: Trace,
     device: str,
     known: str | None,
-    beside: Callable[[StepTrace], int] = lambda _step: 0,
+    beside: Callable[[Trace], int] = lambda _step: 0,
 ) -> list[int]:
     """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
     more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
@@ -210,9 +197,9 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
     """
-    steps: dict[int, StepTrace] = {}
+    steps: dict[int, Trace] = {}
 
-    def step_at(batch_size: int) -> StepTrace:
+    def step_at(batch_size: int) -> Trace:
         if batch_size not in steps:
             with as_mistake(ValueError):
                 steps[batch_size] = trace_batch(asked, batch_size)
@@ -222,7 +209,7 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
     return Fitting(batch_fit.fits, min(batch_fit.needed), batch_fit.largest_batch)
 
 
-def _lying(step: StepTrace) -> int:
+def _lying(step: Trace) -> int:
     """Bytes of the batches that lie on the device beside the one in work."""
     batch_bytes = sum(each.nbytes or 0 for each in step.storages if each.role == "input" and each.born_index == BEFORE)
     return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
@@ -236,7 +223,7 @@ def capability(name: str | None) -> str | None:
     return known.compute_capability if known else None
 
 
-def _least(step_at: Callable[[int], StepTrace]) -> int:
+def _least(step_at: Callable[[int], Trace]) -> int:
     """The smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
     faults: list[Mistake] = []
     for batch_size in LEAST:

@@ -22,7 +22,7 @@ import measure.ceiling.ceilings
 import measure.device.telemetry
 import measure.operations.tracer
 import measure.profile.allocations
-import measure.profile.recording  # noqa: F401
+import measure.profile.recording
 from measure.device.environment import device_facts
 from runners import self_test
 from runners import self_test as known_work
@@ -48,7 +48,7 @@ CHECKED = {
 """All, with the smaller model of those whose memory is predicted, on small images."""
 
 
-def small_steps() -> dict[str, traced_step.StepTrace]:
+def small_steps() -> dict[str, measure.operations.tracer.Trace]:
     """The steps that checks trace on fake tensors, by what is asked for."""
     found = {}
     for size, pixels in ((known_work.BATCH, known_work.IMAGE_SIZE), SMALL):
