@@ -66,7 +66,6 @@ class Local:
         assert self._watch is not None  # `begin_session` came before
         self._watch.start()
         session = self._session(self._watch, self._cell_timeout_s, progress)
-        session.expect(cells)
         progress.expect(planned_s(cells))
         orders, budget, sitting = Orders(store), Budget(budget_s), store.sittings[-1].sitting
         try:

@@ -4,9 +4,8 @@ Torch-free. A catalogue workload is built by its own factory with all of its siz
 any other model by `runners.workers.any_model:get`, with what was asked for. Names and files are checked here; whether a
 model can be built is asked of a process of its own (`buildable`) before anything is measured.
 
-Each workload is counted at all batches that cells ask for, together where they are known before the first is counted,
-and no batch twice. Each counter runs in a process of its own; batches that are too large to count are computed by the
-law of the batch.
+Each workload is counted at the batches that cells ask for, and no batch twice. Each counter runs in a process of its
+own; batches that are too large to count are computed by the law of the batch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -84,40 +83,24 @@ class Counts:
     """The counters' rows of a session, kept from one cell for the next of its workload."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[FlopCount]] = {}
-        self._batches: dict[str, set[int]] = {}  # workload → those at which some cell wants it counted
-        self._counted: dict[str, set[int]] = {}  # counter and workload → those it was counted at
-
-    def ask(self, cell: Cell) -> None:
-        """Says which batches a cell will want, best before the first is counted."""
-        self._batches.setdefault(_workload(cell), set()).update(_batches(cell))
+        self._rows: dict[str, list[FlopCount]] = {}  # by counter and workload
+        self._counted: dict[str, set[int]] = {}  # counter and workload → its batches
 
     def of(self, cell: Cell) -> list[FlopCount]:
         """The counters' rows at small batches and at the cell's own; no workload is counted twice."""
-        from measure.counters.isolation import count_isolated, extrapolate
+        from measure.counters.isolation import batches_to_count, count_isolated, extrapolate
 
         rows: list[FlopCount] = []
-        workload, own = _workload(cell), _batches(cell)
+        sizes, own = hyper_of_cell(cell), (1, 2) if cell.quick else batches_to_count(cell.batch_size)
         for counter in cell.counters:
-            key = digest([counter, workload])
+            key = digest([counter, cell.model, sizes])
             before = self._counted.setdefault(key, set())
-            if batches := sorted(self._batches[workload] - before):
-                sizes, built_by = hyper_of_cell(cell), factory_of(cell)
-                rows_found = count_isolated(counter, cell.model, sizes, batches, TIMEOUT_S, factory=built_by)
-                self._rows.setdefault(key, []).extend(rows_found)
+            if batches := sorted(set(own) - before):
+                new_rows = count_isolated(counter, cell.model, sizes, batches, TIMEOUT_S, factory=factory_of(cell))
+                self._rows.setdefault(key, []).extend(new_rows)
                 before.update(batches)
             counted = [row for row in self._rows[key] if row.batch_size in own]
             rows += counted
             if all(row.batch_size != cell.batch_size for row in counted):
                 rows += extrapolate(counted, cell.batch_size)
         return rows
-
-
-def _workload(cell: Cell) -> str:
-    return digest([cell.model, hyper_of_cell(cell)])
-
-
-def _batches(cell: Cell) -> tuple[int, ...]:
-    from measure.counters.isolation import batches_to_count
-
-    return (1, 2) if cell.quick else batches_to_count(cell.batch_size)

@@ -4,7 +4,7 @@ A fault in one cell costs one row; only a store that cannot be written, the call
 started pass through. Which cells there are, and where results are kept, others decide (`executors`, `ray_slots`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,19 +54,12 @@ class Session:
         self._ceilings: dict[tuple[str, str, str], list[Ceiling]] = {}
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
-    def expect(self, cells: Iterable[Cell]) -> None:
-        """Says which cells there will be, best before the first: the batches of a model are counted together."""
-        for cell in cells:
-            if not reason_against(cell):
-                self._counts.ask(cell)
-
     def protocol_s(self, cell: Cell) -> float:
         """Seconds that the cell's protocol takes here at least."""
         return protocol_s(cell, ceiling_key(cell) in self._ceilings)
 
     def measure(self, order: Order, share_s: Callable[[float], float | None] = lambda least_s: None) -> CellResult:
         """One attempt at a cell. share_s: the least that timing it takes → what it may take; None: no limit."""
-        self.expect([order.cell])
         self._result, stopwatch = CellResult(order.row()), Stopwatch()
         try:
             self._measure(order, share_s)
