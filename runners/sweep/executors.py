@@ -77,8 +77,8 @@ class Local:
                 try:
                     result = session.measure(order, partial(budget.share_s, waiting))
                 except KeyboardInterrupt:
-                    status, reason = self._interruption()
-                    result = CellResult(order.row(status, reason=reason, duration_s=stopwatch.elapsed_s))
+                    reason = "Ctrl-C or a signal"
+                    result = CellResult(order.row("interrupted", reason=reason, duration_s=stopwatch.elapsed_s))
                     progress.done(keep(store, order, result, notes))
                     raise
                 run = keep(store, order, result, notes)
@@ -94,10 +94,6 @@ class Local:
 
     def _session(self, *parts: Any) -> Session:
         return Session(*parts)
-
-    def _interruption(self) -> tuple[str, str]:
-        """Status and reason of a cell within which the sweep is ended."""
-        return "interrupted", "Ctrl-C or a signal"
 
     def _loss(self, run: Run) -> str:
         """Why no other cell can be measured; "" if one can. Telemetry is asked once more after a cell that failed."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import pickle
 import signal
 import socket
@@ -46,12 +45,6 @@ MEETING_S = 300.0
 
 PROBE_S = 180.0
 
-KILLED = "torchrun's process was killed"
-
-END_S = 0.2
-"""For torchrun's threads to end: the kernel sends a signal when the first of them does, and a rank's parent is another
-process only after the last."""
-
 
 def end_with_torchrun() -> None:
     """Has SIGTERM raise Terminated in this process, once, and the kernel send it where torchrun's process is killed:
@@ -59,7 +52,6 @@ def end_with_torchrun() -> None:
 
     def terminate(_signal: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(END_S)
         raise Terminated
 
     signal.signal(signal.SIGTERM, terminate)
@@ -75,13 +67,8 @@ class Exchange:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._torchrun, self.lost = os.getppid(), ""
+        self.lost = ""
         self._store: Any = None
-
-    @property
-    def is_orphaned(self) -> bool:
-        """Whether torchrun's process, which started this one, is gone."""
-        return os.getppid() != self._torchrun
 
     def put(self, key: str, value: Any) -> None:
         """Keep a value under a key that has none."""
@@ -107,7 +94,6 @@ class Exchange:
         """torchrun's store, our keys in it apart from others'."""
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-        self.lost = self.lost or (KILLED if self.is_orphaned else "")
         if self.lost:  # asking again would take as long again
             raise LostExchange(self.lost)
         try:

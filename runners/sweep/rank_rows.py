@@ -29,7 +29,6 @@ from results.records.cell import Ceiling, Cell, RankCollective, RankRow, RankSam
 from runners.sweep.executors import Local
 from runners.sweep.findings import CellMeasurement, Order, Rows
 from runners.sweep.rank_peers import (
-    KILLED,
     Exchange,
     LostExchange,
     RankAnswer,
@@ -69,10 +68,6 @@ class RankExecutor(Local):
     def _session(self, *parts: Any) -> Session:
         assert self._peers is not None  # `probe` came before
         return RankSession(self._peers, *parts)
-
-    def _interruption(self) -> tuple[str, str]:
-        """The kernel ends the ranks where torchrun's process is killed."""
-        return ("crashed", f"{KILLED}, and its ranks ended") if self._exchange.is_orphaned else super()._interruption()
 
     def _loss(self, run: Run) -> str:
         """Why no other cell can be measured, as of `Local`, or a rank or torchrun is gone."""
