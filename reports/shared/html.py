@@ -300,35 +300,7 @@ class Block:
     kind: ClassVar[str] = "block"
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A colour and what it stands for; in a bar, how wide, in percent."""
-
-    colour: str
-    text: str
-    share: str = ""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """An SVG element whose texts are escaped, and what its colours stand for. label: what it is, for those who cannot
-    see it."""
-
-    label: str
-    svg: str
-    marks: tuple[Mark, ...] = ()
-    kind: ClassVar[str] = "drawing"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Shares of a whole side by side, named below."""
-
-    marks: tuple[Mark, ...]
-    kind: ClassVar[str] = "bar"
-
-
-Part = str | tuple[str, ...] | Table | Picture | Block | Drawing | Bar
+Part = str | tuple[str, ...] | Table | Picture | Block
 """What a section shows: a sentence, the items of a list, or one of these; what is empty is left out."""
 
 

@@ -1,6 +1,6 @@
 """trace.html: a recorded profile in one file that needs no other and no network.
 
-A step's timeline to scale, time by phase, module and kernel, FLOP of a step, what lies outside, and what is not known.
+The gaps of a step, time by phase, module and kernel, FLOP of a step, what lies outside, and what is not known.
 Asks no clock and writes nothing: the same recording gives the same bytes. All text comes through jinja2 with escaping
 on; the page's policy admits the script that sorts tables, and without it everything is there.
 """
@@ -8,9 +8,8 @@ on; the page's policy admits the script that sorts tables, and without it everyt
 from pathlib import Path
 
 from analysis.devices.peaks import Device
-from reports.shared.html import Bar, Drawing, Mark, PageVerdict, Part, Section, Table, TableCell, document, page_table
+from reports.shared.html import PageVerdict, Section, Table, TableCell, document, page_table
 from reports.shared.numbers import percent, si_time
-from reports.trace import timeline as trace_timeline
 from reports.trace.lines import (
     completeness,
     outside_lines,
@@ -20,7 +19,6 @@ from reports.trace.lines import (
     utilization_line,
     verdict,
 )
-from reports.trace.rates import GROUPS, time_shares
 from reports.trace.text import (
     faults_table,
     faults_words,
@@ -31,7 +29,7 @@ from reports.trace.text import (
     time_tables,
     totals_table,
 )
-from reports.trace.timeline import Trace, kernel_words
+from reports.trace.timeline import Timeline, Trace, kernel_words, sentence, timeline
 
 MOST = 40
 """Rows of kernels and of modules; all of them are in the JSON document and in kernels.csv.gz."""
@@ -50,7 +48,7 @@ _WORDS = frozenset(("after", "before", "the host", "begins at"))
 
 def to_html(trace: Trace, device: Device | None = None) -> str:
     """The whole document. device: whose peaks the rates are divided by; None: none are known."""
-    shown = trace_timeline.timeline(trace)
+    shown = timeline(trace)
     named, holds = heading(trace)
     counts = (
         ("FLOP of convolutions and matrix products, by phase.", totals_table(trace)),
@@ -76,8 +74,12 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
         *trace.problems,
     )
     sections = (
-        Section("step", "A step in time", _step(shown) if shown else ()),
-        Section("phases", "Time by phase", (_phases(trace), times.get("phases_by_time")) if times else (NO_TIMES,)),
+        Section(
+            "step",
+            "A step in time",
+            (sentence(shown), _gaps_table(shown) if shown.gaps else "There is no gap in it.") if shown else (),
+        ),
+        Section("phases", "Time by phase", (times.get("phases_by_time"),) if times else (NO_TIMES,)),
         Section("modules", "Time by module", (times.get("modules_by_time"),)),
         Section("kernels", "Time by kernel", (times.get("kernels_by_time"),)),
         Section("flop", "FLOP", counted or ("No product was found to count.",)),
@@ -89,33 +91,7 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
     return document(title, PageVerdict(verdict(trace, device, shown), "", rests_on), sections, dense=True)
 
 
-def _step(shown: trace_timeline.Timeline) -> tuple[Part, ...]:
-    """The picture of the step, what is left out of it, and its gaps."""
-    colours, left = trace_timeline.PHASE_COLOURS, len(shown.lanes) - trace_timeline.MOST_LANES
-    marks = tuple(Mark(colours[phase], _phase(phase)) for phase in trace_timeline.phases_of(shown))
-    return (
-        f"{trace_timeline.sentence(shown)} The picture is to scale; neighbours nearer than a pixel are drawn as one.",
-        Drawing("Timeline of a step", trace_timeline.svg(shown), marks),
-        f"{left} more lanes with less time are not drawn." if left > 0 else "",
-        _gaps_table(shown) if shown.gaps else "There is no gap in it.",
-    )
-
-
-def _phases(trace: Trace) -> Bar:
-    """The phases' shares of the time."""
-    shares = time_shares(trace.cleaned.kernels, GROUPS["phases_by_time"])
-    by_phase, colours = {share["phase"]: share["time_ratio"] for share in shares}, trace_timeline.PHASE_COLOURS
-    phases = (*colours, *sorted(set(by_phase) - set(colours)))
-    shown = [(phase, by_phase[phase]) for phase in phases if phase in by_phase]
-    texts = [(colours.get(phase, colours[""]), f"{_phase(phase)} {percent(share)}", share) for phase, share in shown]
-    return Bar(tuple(Mark(colour, text, f"{100 * share:.3f}") for colour, text, share in texts))
-
-
-def _phase(name: str) -> str:
-    return trace_timeline.PHASE_WORDS.get(name, name)
-
-
-def _gaps_table(shown: trace_timeline.Timeline) -> Table:
+def _gaps_table(shown: Timeline) -> Table:
     rows = tuple(
         (
             si_time((gap.start_ns - shown.begin_ns) / 1e9),

@@ -1,9 +1,9 @@
-"""One step of a recorded profile in time, to scale: what ran on each stream, and the gaps between.
+"""One step of a recorded profile in time: for how long the device ran something, and the gaps between.
 
 The step shown is the middle one of those marked, from the start of its first kernel to that of the next step's first
-kernel; without marks it is the whole recording. Lanes are the streams of the device with the most kernel time; of a
-recording without a device they are the threads of its operator calls. A gap is a time in which no lane ran anything.
-Kernels that were recorded twice, or tried out before a choice, are left out.
+kernel; without marks it is the whole recording. It is of the device with the most kernel time; of a recording without a
+device, of its operator calls. A gap is a time in which no stream or thread ran anything. Kernels that were recorded
+twice, or tried out before a choice, are left out.
 
 Not claimed: why nothing ran; of the host it is told what was recorded meanwhile. A gap of a recording without a device
 is time outside of recorded operators, and not idle time of the processor.
@@ -13,9 +13,8 @@ is time outside of recorded operators, and not idle time of the processor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,40 +86,12 @@ def kernel_words(name: str, letters: int = 10_000) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
-WIDTH = 1160
-LABEL = 96
-"""Part of WIDTH that the names of the lanes take."""
-
-LANE, HEAD = 30, 22
-MOST_LANES = 12
 LONGEST_GAPS = 10
 LEAST_GAP_RATIO = 1e-4
 """Share of the window: shorter gaps are in no table; the time in which nothing ran has all of them."""
 
-PHASE_COLOURS: Mapping[str, str] = {
-    "forward": "#0173b2",
-    "loss": "#56b4e9",
-    "backward": "#d55e00",
-    "recompute": "#de8f05",
-    "optimizer": "#029e73",
-    "": "#8a929a",
-}
-"""Phase → colour, those of the figures; "": no phase is known."""
-
-PHASE_WORDS = {"": "no phase known"}
 _NAME_LETTERS = 70
 _HOST_NAMES = 2
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One stream or thread. busy_ns: the time of its kernels in the window. spans: what ran without a visible break,
-    neighbours of one phase as one: phase, start_ns, end_ns, kernels (how many), name (of the first), inside (it belongs
-    to the step that is shown)."""
-
-    name: str
-    busy_ns: int
-    spans: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -139,10 +110,10 @@ class Gap:
 class Timeline:
     """The window that is shown.
 
-    step: the recorder's number; None: no step is marked. busy_ns: time in which any lane ran something; kernels_ns: of
-    it, that in which a kernel ran. is_last: no kernel of a later step says where the step ends, so that it is shown up
-    to the end of its last kernel. others: number of each other device that ran kernels in the window → their time in
-    it, ns.
+    step: the recorder's number; None: no step is marked. busy_ns: time in which any stream or thread ran something;
+    kernels_ns: of it, that in which a kernel ran. is_last: no kernel of a later step says where the step ends, so that
+    it is shown up to the end of its last kernel. others: number of each other device that ran kernels in the window →
+    their time in it, ns.
     """
 
     step: int | None
@@ -151,7 +122,6 @@ class Timeline:
     end_ns: int
     busy_ns: int
     kernels_ns: int
-    lanes: tuple[Lane, ...]
     gaps: tuple[Gap, ...]
     calls: bool
     is_last: bool = False
@@ -189,7 +159,6 @@ def timeline(trace: Trace) -> Timeline | None:
     steps = steps.loc[kernels.index]
     shown = kernels[(kernels["start_ns"] >= begin) & (kernels["start_ns"] < end)]
     others = every[(every["device"] != device) & (every["start_ns"] >= begin) & (every["start_ns"] < end)]
-    lanes = _lanes(shown, steps.loc[shown.index] == step if step is not None else None, (end - begin) / (WIDTH - LABEL))
     return Timeline(
         step=step,
         steps=len({*step_of.values()}),
@@ -198,7 +167,6 @@ def timeline(trace: Trace) -> Timeline | None:
         end_ns=end,
         busy_ns=_covered(shown, end),
         kernels_ns=_covered(shown[shown["what"].isin(("kernel", "call"))], end),
-        lanes=tuple(lanes),
         gaps=_gaps(shown, end, trace.host),
         calls=bool((kernels["what"] == "call").any()),
         device=device,
@@ -262,92 +230,8 @@ def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
     return ", ".join(f"{fitting(str(name), _NAME_LETTERS)} {si_time(ns / 1e9)}" for name, ns in longest.items())
 
 
-def _lanes(shown: pd.DataFrame, inside: pd.Series[bool] | None, finest_ns: float) -> list[Lane]:
-    """The streams, or threads of operator calls, the busiest first."""
-    calls = bool((shown["what"] == "call").any())
-    word = "thread" if calls else "stream"
-    shown = shown.assign(
-        inside=True if inside is None else inside,
-        phase=shown["phase"].fillna(""),
-        end=shown["start_ns"] + shown["time_ns"],
-    )
-    lanes = []
-    lane = "launch_thread" if calls and "launch_thread" in shown else "stream"
-    for _, rows in shown.groupby(lane):
-        reach = rows["end"].cummax().shift()
-        begins = (rows["start_ns"] - reach >= finest_ns) | reach.isna()
-        begins |= (rows["phase"] != rows["phase"].shift()) | (rows["inside"] != rows["inside"].shift())
-        spans = rows.groupby(begins.cumsum()).agg(
-            phase=("phase", "first"),
-            start_ns=("start_ns", "first"),
-            end_ns=("end", "max"),
-            kernels=("name", "size"),
-            name=("name", "first"),
-            inside=("inside", "first"),
-        )
-        number = int(rows[lane].iloc[0])
-        name = f"{word} {number}" if number >= 0 else f"{word} unknown"
-        lanes.append(Lane(name, int(rows["time_ns"].sum()), spans))
-    return sorted(lanes, key=lambda lane: (-lane.busy_ns, lane.name))
-
-
-# --- drawing ---------------------------------------------------------------------------------------------------------
-
-
-def svg(timeline: Timeline) -> str:
-    """The picture as an SVG element, a lane below the other, with a scale above them."""
-    lanes = timeline.lanes[:MOST_LANES]
-    height = HEAD + LANE * len(lanes)
-    head = f'<svg class="icicle" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_SAYS}">'
-    drawn = [part for at, lane in enumerate(lanes) for part in _lane_svg(lane, at, timeline)]
-    return "\n".join([head, *_scale(timeline, height), *drawn, "</svg>"])
-
-
-def phases_of(timeline: Timeline) -> list[str]:
-    """The phases that are drawn, in the order of a step."""
-    present = {phase for lane in timeline.lanes for phase in lane.spans["phase"].where(lane.spans["inside"], "")}
-    return [phase for phase in PHASE_COLOURS if phase in present]
-
-
-def _scale(timeline: Timeline, height: int) -> Iterator[str]:
-    """Lines at round times since the beginning."""
-    unit_ns = 10.0 ** np.floor(np.log10(max(timeline.length_ns, 1) / 4))
-    unit_ns *= next(factor for factor in (1, 2, 5, 10) if timeline.length_ns / (unit_ns * factor) <= 8)
-    for number in range(int(timeline.length_ns // unit_ns) + 1):
-        x = LABEL + (WIDTH - LABEL) * number * unit_ns / timeline.length_ns
-        words = si_time(number * unit_ns / 1e9) if number else "0"
-        anchor = ' text-anchor="end"' if x > WIDTH - 50 else ""
-        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{height}" class="tick"/>'
-        yield f'<text x="{x + (-4 if anchor else 4):.1f}" y="14" class="soft"{anchor}>{escape(words)}</text>'
-
-
-def _lane_svg(lane: Lane, at: int, timeline: Timeline) -> Iterator[str]:
-    y = HEAD + at * LANE
-    per_ns = (WIDTH - LABEL) / timeline.length_ns
-    yield f'<text x="0" y="{y + LANE * 0.62:.1f}" class="soft">{escape(fitting(lane.name, 14))}</text>'
-    for phase, start_ns, end_ns, kernels, first, inside in lane.spans.to_numpy(object).tolist():
-        x = LABEL + (start_ns - timeline.begin_ns) * per_ns
-        width = max((min(end_ns, timeline.end_ns) - start_ns) * per_ns, 0.4)
-        colour = PHASE_COLOURS.get(phase, PHASE_COLOURS[""]) if inside else PHASE_COLOURS[""]
-        name = kernel_words(first, _NAME_LETTERS)
-        what = f"{kernels} in a row, the first {name}" if kernels > 1 else name
-        where = PHASE_WORDS.get(phase, phase) + ("" if inside else ", of no step or another one")
-        times = f"{si_time((end_ns - start_ns) / 1e9)} from {si_time((start_ns - timeline.begin_ns) / 1e9)}"
-        tip = f"{what}\n{where}, {times}"
-        yield (
-            f'<g><title>{escape(tip)}</title><rect x="{x:.2f}" y="{y + 3}" width="{width:.2f}" '
-            f'height="{LANE - 6}" fill="{colour}"/></g>'
-        )
-
-
-_SAYS = "Timeline of one step: a lane for each stream or thread, time across and to scale, a colour for each phase"
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
-
-
 def sentence(timeline: Timeline) -> str:
-    """What is shown, how much of it something ran, and that the picture is to scale."""
+    """What is shown, and how much of it something ran."""
     what = "operators" if timeline.calls else "kernels"
     where = "The whole recording" if timeline.step is None else f"Step {timeline.step}, one of {timeline.steps} marked"
     where += ", from its first kernel to the end of its last" if timeline.is_last and not timeline.calls else ""

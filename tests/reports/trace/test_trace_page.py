@@ -1,6 +1,6 @@
 """trace.html: all names are text, and its tables have the numbers of the recording.
 
-One step of a recording in time: its window, gaps, lanes, and what lies outside, by hand.
+One step of a recording in time: its window, gaps, and what lies outside, by hand.
 """
 
 import html
@@ -100,4 +100,3 @@ def test_what_streams_do_at_once_is_busy_once() -> None:
     assert found is not None
     assert found.busy_ns == 140 * US
     assert [(gap.start_ns // US, gap.time_ns // US, gap.after) for gap in found.gaps] == [(130, 30, "k90")]
-    assert [(lane.name, lane.busy_ns // US) for lane in found.lanes] == [("stream 7", 110), ("stream 9", 60)]
