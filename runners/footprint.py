@@ -87,7 +87,7 @@ OPTIONS: Mapping[str, Options] = {
     "the answer": {
         "--top": {"type": number(int, 0), "default": TOP, "metavar": "K", "help": f"largest tensors shown ({TOP})"},
         "format": {"help": "table, csv (a row) or json (table)"},
-        "out": {"help": "write footprint.json, timeline.csv and timeline.png here"},
+        "out": {"help": "write footprint.json and timeline.csv here"},
     },
 }
 
@@ -272,14 +272,11 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
 
 
 def write(answer: FootprintAnswer, options: Namespace) -> None:
-    """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
-    from reports.footprint import document, timeline, timeline_csv
-    from reports.shared import figure_style
+    """Every file. Raises StoreFault."""
+    from reports.footprint import document, timeline_csv
 
     put(options.out / "footprint.json", json_text(document(answer, options.top)))
     put(options.out / "timeline.csv", timeline_csv(answer))
-    with figure_style.theme():
-        put(options.out / "timeline.png", figure_style.render(timeline(answer))["png"])
 
 
 if __name__ == "__main__":
