@@ -119,19 +119,18 @@ def measure_blocks(
     step: Step,
     clock: Clock,
     protocol: Protocol,
-    step_s: float | None = None,
+    step_s: float,
     beside: Interleaved | None = None,
     announce: Announce | None = None,
 ) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
-    step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
+    step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows.
     beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
     with them (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step
     whose machine is slower and faster by turns has no narrow time of its own.
     """
-    estimate_s = step_time_s(block_of(step, clock, 1, "warmup")) if step_s is None else step_s
-    steps = steps_for(protocol.block_s, estimate_s)
+    steps = steps_for(protocol.block_s, step_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Sample] = []
     with collector_off(), BlockTimer(step, clock, announce, with_round_trip=announce is None) as timed:
@@ -140,7 +139,7 @@ def measure_blocks(
         while True:
             begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
             if beside is not None and is_before:
-                beside.run(steps * (step_time_s(blocks[-1]) if blocks else estimate_s))
+                beside.run(steps * (step_time_s(blocks[-1]) if blocks else step_s))
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
             if beside is not None and not is_before:
                 beside.run(total_s(blocks[-1:]))
@@ -267,7 +266,7 @@ def collector_off() -> Iterator[None]:
 
 
 def measure_phases(
-    step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None, announce: Announce | None = None
+    step: Step, clock: Clock, protocol: Protocol, step_s: float, announce: Announce | None = None
 ) -> list[Sample]:
     """Time the phases of a step, in a pass of its own.
 
@@ -276,8 +275,7 @@ def measure_phases(
     the whole block. device_s: between events; wall_s: how long the host took to issue the phase (on a CPU: to do it).
     An event at each mark costs the device under 2 µs, so a headline time is never taken from this pass.
     """
-    estimate_s = step_time_s(block_of(step, clock, 1, "warmup")) if step_s is None else step_s
-    steps = steps_for(protocol.block_s, estimate_s)
+    steps = steps_for(protocol.block_s, step_s)
     blocks: list[Sample] = []
     with collector_off(), SuspensionWatch() as watch:
         origin_s = clock.wall_s()

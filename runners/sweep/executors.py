@@ -19,7 +19,7 @@ from results.store.manifest import harness_version, utc_now
 from results.store.store import Store
 from runners.cli.output import say
 from runners.cli.progress import Progress
-from runners.sweep.findings import CellResult, Order, Orders, SlotFacts, keep
+from runners.sweep.findings import CellResult, Order, SlotFacts, keep, order_of
 from runners.sweep.plan import Budget, least_s, planned_s
 from runners.sweep.session import Session
 from runners.workers.devices import ProbeResult, TelemetryWatch, sitting_of
@@ -67,13 +67,13 @@ class Local:
         self._watch.start()
         session = self._session(self._watch, self._cell_timeout_s, progress)
         progress.expect(planned_s(cells))
-        orders, budget, sitting = Orders(store), Budget(budget_s), store.sittings[-1].sitting
+        budget, sitting = Budget(budget_s), store.sittings[-1].sitting
         try:
             for waiting, cell in zip(range(len(cells), 0, -1), cells, strict=True):
                 if not budget.fits(session.protocol_s(cell)):
                     progress.say(f"time budget: {waiting} of {len(cells)} cells not started; --resume goes on")
                     break
-                order, stopwatch = orders.order(cell, sitting, self._torch), Stopwatch()
+                order, stopwatch = order_of(store, cell, sitting, self._torch), Stopwatch()
                 try:
                     result = session.measure(order, partial(budget.share_s, waiting))
                 except KeyboardInterrupt:
@@ -173,12 +173,12 @@ class Remote:
         self, store: Store, cells: Sequence[Cell], budget_s: float | None, progress: Progress, notes: Sequence[str] = ()
     ) -> Iterator[Run]:
         """Gives rows as `Local` does; fewer than asked also if no slot is left."""
-        orders, budget = Orders(store), Budget(budget_s)
+        budget = Budget(budget_s)
         self._waiting.extend(cells)
         for slot in [*self._facts]:
             self._announce(store, slot, progress)
         while self._waiting or self._orders:
-            self._hand_out(orders, budget, progress)
+            self._hand_out(store, budget, progress)
             if not self._orders and not (self._waiting and self.slots.expected):
                 break
             if (run := self._take(store, self.slots.next(POLL_S), progress, notes)) is not None:
@@ -203,7 +203,7 @@ class Remote:
         reason = f" ({facts.reason})" if facts.reason else ""
         progress.say(f"{slot}: {facts.probed.name or facts.probed.device} on {facts.host}{reason}")
 
-    def _hand_out(self, orders: Orders, budget: Budget, progress: Progress) -> None:
+    def _hand_out(self, store: Store, budget: Budget, progress: Progress) -> None:
         """A cell for every idle slot; none any more that would not finish in the time budget."""
         for slot in [slot for slot in self._sittings if slot not in self._orders][: len(self._waiting)]:
             cell, facts = self._waiting[0], self._facts[slot]
@@ -213,9 +213,9 @@ class Remote:
                 self._waiting.clear()
                 return
             torch_version = str(facts.probed.environment.get("torch"))
-            order = self._orders[slot] = orders.order(self._waiting.popleft(), self._sittings[slot], torch_version)
+            self._orders[slot] = order_of(store, self._waiting.popleft(), self._sittings[slot], torch_version)
             progress.stage(cell, f"on {facts.host}")
-            self.slots.measure(slot, order)
+            self.slots.measure(slot, self._orders[slot])
 
     def _take(self, store: Store, event: Event | None, progress: Progress, notes: Sequence[str]) -> Run | None:
         """Keeps the row that an event brings. A cell whose slot was lost goes back to the head of the list; after too

@@ -151,20 +151,11 @@ class Order:
         return blank_run(self.cell, status, **own, convolution_unit=unit, matmul_unit=unit, **known)
 
 
-class Orders:
-    """The orders of one run, each the next attempt at its cell."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._traced: dict[str, bool] = {}  # operation table → whether the run has it, whole
-
-    def order(self, cell: Cell, sitting: str, torch_version: str) -> Order:
-        """torch_version: where the cell will be measured."""
-        traced = False
-        if "exact" in cell.methods and not reason_against(cell):
-            identity = trace_id(cell, torch_version)
-            traced = self._traced[identity] = self._traced.get(identity) or self._store.has_operations(identity)
-        return Order(cell, self._store.next_attempt(cell.cell_id), sitting, torch_version, utc_now(), traced)
+def order_of(store: Store, cell: Cell, sitting: str, torch_version: str) -> Order:
+    """The next attempt at a cell. torch_version: where the cell will be measured."""
+    is_traceable = "exact" in cell.methods and not reason_against(cell)
+    traced = is_traceable and store.has_operations(trace_id(cell, torch_version))
+    return Order(cell, store.next_attempt(cell.cell_id), sitting, torch_version, utc_now(), traced)
 
 
 def trace_id(cell: Cell, torch_version: str) -> str:

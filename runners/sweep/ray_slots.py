@@ -187,22 +187,11 @@ def _model(node: Mapping[str, Any]) -> str:
     return next((name.removeprefix(KIND) for name in sorted(node["Resources"]) if name.startswith(KIND)), "")
 
 
-class Lines(Progress):
-    """Keeps what is said until it is sent, and shows nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(0, io.StringIO())
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-
 class Slot:
     """The device of this process. `place` first, once; then `measure` for each cell."""
 
     def __init__(self, settings: SlotSettings) -> None:
-        self.settings, self.lines = settings, Lines()
+        self.settings = settings
         self._session: Session | None = None
         self._watch: TelemetryWatch | None = None
 
@@ -234,9 +223,11 @@ class Slot:
         """One attempt at a cell. Raises OSError where this machine has no room for a process."""
         if self._session is None:
             assert self._watch is not None  # `place` came before
-            self._session = Session(self._watch, self.settings.cell_timeout_s, self.lines)
+            self._session = Session(self._watch, self.settings.cell_timeout_s, Progress(0))
+        lines = io.StringIO()
+        self._session.progress = Progress(0, lines)
         result = self._session.measure(order)
-        result.lines, self.lines.lines = self.lines.lines, []
+        result.lines = lines.getvalue().splitlines()
         return result
 
 
