@@ -119,14 +119,11 @@ def _cut(text: str, room: int) -> int:
     return len(text)
 
 
-def least_width(text: str, folded: bool = False) -> int:
-    """Letters of its longest word; folded: of the longest part that is left where words are broken at separators."""
-    words = [word for line in text.splitlines() for word in line.split()]
-    if not folded:
-        return max(map(letters, words), default=0)
+def least_width(text: str) -> int:
+    """Letters of its longest word, or of the longest part where its words are broken at separators."""
+    words = text.split()
     parts = [piece for word in words for piece in _PIECES.findall(word)]
-    longest = max(map(letters, words), default=0)
-    return min(longest, max(LEAST_PIECE, max(map(letters, parts), default=0)))
+    return min(max(map(letters, words), default=0), max(LEAST_PIECE, max(map(letters, parts), default=0)))
 
 
 VALUES = "its course depends on a value that is read from a tensor (.item(), .tolist(), or an if on a tensor)"

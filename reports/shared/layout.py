@@ -2,16 +2,15 @@
 
 A page is a list of parts and a function of its width, so that one answer can be laid out for a terminal of 60 columns,
 a pipe or a file. A table that does not fit first wraps its headings and its columns of words, then leaves out the
-columns of the highest rank and says which; where that is not enough each row becomes a list of its values. No word is
-broken unless it is longer than its line by itself. Nothing is printed, and nothing is said by colour alone.
+columns of the highest rank, of one rank the last first, and says which. No word is broken unless it is longer than its
+line by itself. Nothing is printed, and nothing is said by colour alone.
 """
 
 import csv
-import functools
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from results.printable import LONGEST_TEXT, least_width, letters, printable, shortened, wrap
@@ -76,8 +75,8 @@ Spans = list[Styled]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. right: its texts are aligned right; None: where all of them are numbers. rank: 0 stays, the
-    higher the sooner it is left out. wraps: its texts may go on below. least: letters it then keeps at least."""
+    """A column of a table. right: its texts are aligned right; None: where all of them are numbers. rank: the higher
+    the sooner it leaves, never the first column. wraps: its texts may go on below. least: letters it then keeps."""
 
     name: str
     right: bool | None = None
@@ -100,15 +99,36 @@ class TextTable:
         """The table in at most so many letters."""
         if not self.rows:
             return []
-        shown = _Texts(self)
-        plan = _plan(shown, width)
-        if plan is None:
-            return list(_records(shown, width))
-        drawn = list(_table_lines(shown, plan))
-        if lost := [column.name for at, column in enumerate(self.columns) if at not in plan.kept and column.name]:
+        columns, texts = self.columns, [list(map(_text, row)) for row in self.rows]
+        distinct = [list(dict.fromkeys(own)) for own in zip(*texts, strict=True)]
+        heads = [column.name if self.heads else "" for column in columns]
+        widest = [max(_longest(head), *map(_longest, own)) for head, own in zip(heads, distinct, strict=True)]
+        least = list(map(_least, columns, heads, distinct, widest))
+        shown = list(range(len(columns)))
+        while len(shown) > 1 and sum(least[at] + 1 for at in shown) - 1 > width:
+            shown.remove(max(shown, key=lambda at: (columns[at].rank, at)))
+        between = len(shown) - 1
+        gap = 2 if sum(widest[at] for at in shown) + 2 * between <= width else 1
+        widths = {at: widest[at] for at in shown}
+        while sum(widths.values()) + gap * between > width:  # the widest that may be narrower
+            widths[max(shown, key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
+        aligned = {at: (widths[at], _is_right(columns[at], distinct[at])) for at in shown}
+        lines: list[Spans] = []
+        if self.heads:
+            wrapped = [wrap(heads[at], widths[at]) or [""] for at in shown]
+            most = max(map(len, wrapped))
+            lines += _row_lines(
+                aligned, gap, [[*[""] * (most - len(own)), *own] for own in wrapped], ["bold"] * len(shown)
+            )
+            lines += [[Styled(RULE * (sum(widths.values()) + gap * between))]] if self.rule else []
+        broken = {at: {text: _cell_lines(text, widths[at]) for text in distinct[at]} for at in shown}
+        for row, own, style in zip(self.rows, texts, self.styles or [""] * len(self.rows), strict=True):
+            styles = [cell.style if isinstance(cell := row[at], Styled) and cell.style else style for at in shown]
+            lines += _row_lines(aligned, gap, [broken[at][own[at]] for at in shown], styles)
+        if lost := [column.name for at, column in enumerate(columns) if at not in shown and column.name]:
             left_out = wrap(f"(left out for want of room: {', '.join(lost)})", width, rest=" ")
-            drawn += [[Styled(line, "dim")] for line in left_out]
-        return drawn
+            lines += [[Styled(line, "dim")] for line in left_out]
+        return lines
 
 
 @dataclass(frozen=True)
@@ -175,7 +195,9 @@ def page(parts: Iterable[Part], width: int = WIDTH, colour: bool = False) -> str
     """The parts as text of lines that are at most `width` letters long, each with its end."""
     lines: list[Spans] = []
     for part in parts:
-        part = _paragraph(part) if isinstance(part, str) else part
+        if isinstance(part, str):  # lines begin below the first, two letters further in
+            begin = part[: len(part) - len(part.lstrip(" "))]
+            part = Prose(part, first=begin, rest=f"{begin}  ")
         if isinstance(part, Prose) and not part.text.strip():
             lines += [[]] if lines and lines[-1] else []  # one empty line between two parts, however many are asked for
         else:
@@ -185,12 +207,6 @@ def page(parts: Iterable[Part], width: int = WIDTH, colour: bool = False) -> str
     if colour and any(span.style for line in lines for span in line):
         return _coloured(lines)
     return "".join("".join(span.text for span in line).rstrip() + "\n" for line in lines)
-
-
-def _paragraph(text: str) -> Prose:
-    """Its lines begin below the first, two letters further in."""
-    begin = text[: len(text) - len(text.lstrip(" "))]
-    return Prose(text, first=begin, rest=f"{begin}  ")
 
 
 def _coloured(lines: Iterable[Spans]) -> str:
@@ -210,118 +226,27 @@ def _coloured(lines: Iterable[Spans]) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Which columns are drawn, how wide each is, and what is between two."""
-
-    kept: tuple[int, ...]
-    widths: Mapping[int, int]
-    gap: int
-    right: Mapping[int, bool] = field(default_factory=dict)
-
-
-_WAYS = ((2, ""), (1, ""), (1, "words"), (1, "pieces"))
-"""(gap, at what texts may be broken), the best first."""
-
-
 def _text(cell: Cell) -> str:
     return printable(shortened(cell.text if isinstance(cell, Styled) else cell, LONGEST_TEXT))
 
 
-class _Texts:
-    """A table's texts as they are shown, and how wide its columns are: found once, since each way to draw it asks.
-
-    rows: the texts. distinct: of each column, each text once. widest: letters of each column's longest line, that of
-    its heading among them.
-    """
-
-    def __init__(self, table: TextTable) -> None:
-        self.table = table
-        self.rows = [list(map(_text, row)) for row in table.rows]
-        self.distinct = [[*dict.fromkeys(row[at] for row in self.rows)] for at in range(len(table.columns))]
-        self.widest = [max(map(letters, self._lines(at))) for at in range(len(table.columns))]
-
-    def _lines(self, at: int) -> Iterator[str]:
-        """The lines of a column that differ, its heading's first."""
-        yield from (self.table.columns[at].name if self.table.heads else "").splitlines() or [""]
-        for text in self.distinct[at]:
-            yield from text.splitlines()
-
-    @functools.cached_property
-    def least(self) -> Mapping[str, Sequence[int]]:
-        """At what texts may be broken, of _WAYS → letters that each column then needs."""
-        every = range(len(self.table.columns))
-        return {
-            "": self.widest,
-            "words": [min(self.widest[at], self._least(at, folded=False)) for at in every],
-            "pieces": [min(self.widest[at], self._least(at, folded=True)) for at in every],
-        }
-
-    def _least(self, at: int, folded: bool) -> int:
-        """The longest word of a heading, and its column's texts, or their words where they may be wrapped."""
-        column, texts = self.table.columns[at], self.distinct[at]
-        head = least_width(column.name) if self.table.heads else 0
-        whole = max((letters(line) for text in texts for line in text.splitlines()), default=0)
-        if not column.wraps:
-            return max(head, whole)
-        return max([head, min(whole, column.least), *(least_width(text, folded) for text in texts)])
+def _longest(text: str) -> int:
+    """Letters of its longest line."""
+    return max(map(letters, text.splitlines()), default=0)
 
 
-def _plan(shown: _Texts, room: int) -> _Plan | None:
-    """The most columns that fit, the widest gap first; None where not even those that have to stay do."""
-    columns = shown.table.columns
-    kept = tuple(range(len(columns)))
-    right = {at: _is_right(shown, at) for at in kept}
-    while True:
-        for gap, shrunk in _WAYS:
-            if (widths := _widths(shown, kept, room - gap * (len(kept) - 1), shrunk)) is not None:
-                return _Plan(kept, widths, gap, right)
-        ranks = [(columns[at].rank, at) for at in kept]
-        rank, lost = max(ranks)
-        if rank <= 0:
-            return None
-        kept = tuple(at for at in kept if at != lost)
+def _least(column: Column, head: str, texts: Sequence[str], widest: int) -> int:
+    """Letters that a column needs: for the words of its heading, and for its texts, or their words where they wrap."""
+    whole = max(map(_longest, texts))
+    own = [min(whole, column.least), *map(least_width, texts)] if column.wraps else [whole]
+    return min(widest, max(least_width(head), *own))
 
 
-def _is_right(shown: _Texts, at: int) -> bool:
-    wanted = shown.table.columns[at].right
-    if wanted is not None:
-        return wanted
-    texts = [text for text in shown.distinct[at] if text not in _NOTHING]
-    return bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
-
-
-def _widths(shown: _Texts, kept: Sequence[int], room: int, shrunk: str) -> dict[int, int] | None:
-    """Column → letters, together at most `room`; None where that is less than they need.
-
-    shrunk: "" for no text broken, else "words" or "pieces" of words.
-    """
-    least = {at: shown.least[shrunk][at] for at in kept}
-    if sum(least.values()) > room:
-        return None
-    widths = {at: shown.widest[at] for at in kept}
-    while (over := sum(widths.values()) - room) > 0:
-        at = max((at for at in kept if widths[at] > least[at]), key=lambda at: widths[at])
-        others = [widths[each] for each in kept if each != at and widths[each] > least[each]]
-        level = max([least[at], *(other for other in others if other < widths[at])])
-        widths[at] -= max(1, min(over, widths[at] - level))
-    return widths
-
-
-def _table_lines(shown: _Texts, plan: _Plan) -> Iterator[Spans]:
-    table = shown.table
-    if table.heads:
-        heads = [wrap(table.columns[at].name, plan.widths[at]) or [""] for at in plan.kept]
-        most = max(map(len, heads))
-        heads = [[*[""] * (most - len(lines)), *lines] for lines in heads]
-        yield from _row(plan, heads, ["bold"] * len(heads))
-        if table.rule:
-            yield [Styled(RULE * (sum(plan.widths[at] for at in plan.kept) + plan.gap * (len(plan.kept) - 1)))]
-    cell_lines = {at: {text: _cell_lines(text, plan.widths[at]) for text in shown.distinct[at]} for at in plan.kept}
-    styles = table.styles or [""] * len(table.rows)
-    for row, texts, style in zip(table.rows, shown.rows, styles, strict=True):
-        own = [cell.style if isinstance(cell := row[at], Styled) and cell.style else style for at in plan.kept]
-        yield from _row(plan, [cell_lines[at][texts[at]] for at in plan.kept], own)
+def _is_right(column: Column, texts: Sequence[str]) -> bool:
+    if column.right is not None:
+        return column.right
+    known = [text for text in texts if text not in _NOTHING]
+    return bool(known) and all(map(_NUMBER.fullmatch, known))
 
 
 def _cell_lines(text: str, width: int) -> list[str]:
@@ -336,26 +261,15 @@ def _cell_lines(text: str, width: int) -> list[str]:
     return lines
 
 
-def _row(plan: _Plan, cells: Sequence[Sequence[str]], styles: Sequence[str]) -> Iterator[Spans]:
-    for each in range(max(map(len, cells))):
+def _row_lines(
+    aligned: Mapping[int, tuple[int, bool]], gap: int, cells: Sequence[Sequence[str]], styles: Sequence[str]
+) -> Iterator[Spans]:
+    """The lines of one row. aligned: column → its width, and whether it is aligned right; cells: lines of each."""
+    for number in range(max(map(len, cells))):
         line: Spans = []
-        for at, lines, style in zip(plan.kept, cells, styles, strict=True):
-            text = lines[each] if each < len(lines) else ""
-            space = " " * (plan.widths[at] - letters(text))
-            gap = " " * plan.gap if line else ""
-            before, after = (gap + space, "") if plan.right[at] else (gap, space)
+        for (width, right), lines, style in zip(aligned.values(), cells, styles, strict=True):
+            text = lines[number] if number < len(lines) else ""
+            space, before = " " * (width - letters(text)), " " * gap if line else ""
+            before, after = (before + space, "") if right else (before, space)
             line += [Styled(before), Styled(text, style), Styled(after)] if style else [Styled(before + text + after)]
         yield line
-
-
-def _records(shown: _Texts, room: int) -> Iterator[Spans]:
-    """Each row as a list of its values, where a line has no room for a table."""
-    columns = shown.table.columns
-    column = min(room // 2, max(letters(each.name) for each in columns) + 2)
-    for number, row in enumerate(shown.rows):
-        if number:
-            yield []
-        for place, cell in zip(columns, row, strict=True):
-            text = " ".join(cell.split())
-            if text:
-                yield from Hanging(place.name, text, column).lines(room)
