@@ -38,19 +38,6 @@ class Denominator:
     clock_hz: Mapping[str, float] = field(default_factory=dict)
     device: peaks.Device | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
-    _answers: dict[Any, tuple[float | None, str, str]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def answer(self, flop_by_unit: Mapping[str, int]) -> tuple[float | None, str, str]:
-        """`peak` and `source` of this work, and why there is none, if so. Kept, since rows ask for the same again."""
-        work = tuple(flop_by_unit.items())
-        if work not in self._answers:
-            try:
-                self._answers[work] = self.peak(flop_by_unit), self.source(flop_by_unit), ""
-            except Unavailable as fault:
-                self._answers[work] = None, "", str(fault)
-        return self._answers[work]
 
     def peak(self, flop_by_unit: Mapping[str, int]) -> float:
         """ΣF / Σ(F/P) in FLOP/s: the rate of a step whose every part runs at the peak of its own unit.

@@ -282,9 +282,13 @@ def _fraction(
     """
     (time, *stands), flop, paired = standing, over.model_flop, measured.paired
     known: dict[str, Any] = {}
-    peak, source, absent = (None, "", "") if under.name == PAIRED else under.answer(over.flop_by_unit)
+    peak, absent = None, ""
     if under.name != PAIRED:
-        known = {"peak_flop_per_s": peak, "peak_source": source}
+        try:
+            peak = under.peak(over.flop_by_unit)
+            known = {"peak_flop_per_s": peak, "peak_source": under.source(over.flop_by_unit)}
+        except Unavailable as fault:
+            absent = str(fault)
     elif measured.run.status in MEASURED and (paired is None or over.method in PROFILED_METHODS):
         return "unavailable", "a ceiling was timed beside the cell's own steps alone", {}
     if time is None:

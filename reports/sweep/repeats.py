@@ -18,19 +18,13 @@ from analysis.utilization import windows
 from cleaning.reconcile.variants import Variant, View
 from reports.shared.html import Table, page_table
 from reports.shared.layout import Column, Part, TextTable, strong
-from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, shared_variant, source_name
+from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, source_name
 from results.records.answers import ParallelStep, Utilization
 from results.records.rows import MEASURED, changed
 from results.store.layout import key_of
 
-MOST_LINES = 20
-"""Most lines of repeats below a table."""
-
 ENOUGH = 3
 """Repeats of each cell that are advised where there are two cells or more."""
-
-
-Pools = Mapping[windows.Pool, windows.BetweenWindows | None]
 
 
 @dataclass(frozen=True)
@@ -47,18 +41,17 @@ def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
     """The repeats of each cell, in the order of the first of each: cells over the same kind of peak (of measured
     ceilings: the same one), by the same numerator, on one device. of_run: all
     cells of the run, whose scatter is pooled."""
-    pooled = _pools(of_run)
-    return [_group(each, pooled) for each in _groups(views)]
-
-
-def _groups(views: Iterable[View]) -> list[list[View]]:
-    """The cells of each, as `repeats_of` has them."""
-    groups: dict[tuple[object, ...], list[View]] = {}
+    pooled, groups = _pools(of_run), dict[tuple[windows.Pool, tuple[object, ...]], list[tuple[View, float]]]()
     for view in views:
         row = view.headline
         if row is not None and row.utilization_ratio:
-            groups.setdefault((windows.pool_of(row), windows.cell_of(row)), []).append(view)
-    return [each for each in groups.values() if len({view.run.repeat for view in each}) > 1]
+            groups.setdefault((windows.pool_of(row), windows.cell_of(row)), []).append((view, row.utilization_ratio))
+    repeats = []
+    for (pool, _), group in groups.items():
+        same, ratios = zip(*group, strict=True)
+        if len({view.run.repeat for view in same}) > 1:
+            repeats.append(Repeats(same, *windows.mean_of_repeats(ratios, pooled.get(pool))))
+    return repeats
 
 
 def repeats_by_cell(views: Iterable[View], of_run: Iterable[View]) -> dict[tuple[str, int], Repeats]:
@@ -105,19 +98,8 @@ _MEANS = ("time_s", "achieved_flop_per_s", "peak_flop_per_s", "utilization_ratio
 
 
 def repeat_lines(views: Sequence[View]) -> list[str]:
-    """What the cells' intervals hold of repeats; a line for each cell that was repeated."""
-    found, pooled, shared = _groups(views), _pools(views), shared_variant(views)
-    lines = []
-    for group in (_group(each, pooled) for each in found[:MOST_LINES]):
-        ratios = ", ".join(percent(_ratio(view)) for view in sorted(group.views, key=lambda view: view.run.repeat))
-        interval = f"95 % interval {digits(100 * group.low)} to {digits(100 * group.high)} %"
-        lines.append(f"{name_of(group, shared)}: {ratios}; mean {percent(group.ratio)}, {interval}")
-    lines += [f"{len(found) - MOST_LINES} more in utilization.csv"] if len(found) > MOST_LINES else []
-    return [*_pooled_lines(views, pooled), *lines]
-
-
-def _pooled_lines(views: Sequence[View], pooled: Pools) -> list[str]:
     """What the intervals of the table are of: of any window, with how much repeats differ, or of one window each."""
+    pooled = _pools(views)
     known = {pool: between for pool, between in pooled.items() if between is not None}
     if not known:
         rows = [view.headline for view in views if view.headline is not None]
@@ -126,36 +108,21 @@ def _pooled_lines(views: Sequence[View], pooled: Pools) -> list[str]:
         line = f"± covers one window of each cell; with --repeat {advised} it covers the variation between windows"
         return [line] if any(row.utilization_low_ratio is not None for row in rows) else []
     return [
-        f"{_name(pool) if len(known) > 1 else ''}± covers any window of this run: it has the variation between "
-        f"repeats, {percent(between.deviation)} (standard deviation, {between.cells} cells); the interval of a cell's "
-        "own window is in utilization.csv"
+        f"± covers any window of this run: it has the variation between repeats, {percent(between.deviation)} "
+        f"(standard deviation, {between.cells} cells of {OF_WHAT[pool.denominator]} on {pool.device}); "
+        "each cell's own window is in utilization.csv"
         for pool, between in known.items()
     ]
 
 
-def _pools(views: Iterable[View]) -> Pools:
+def _pools(views: Iterable[View]) -> Mapping[windows.Pool, windows.BetweenWindows | None]:
     return windows.pools(view.headline for view in views if view.headline is not None)
-
-
-def _name(pool: windows.Pool) -> str:
-    return f"{pool.device}, of {OF_WHAT[pool.denominator]}: "
 
 
 def name_of(found: Repeats, shared: str = "") -> str:
     """The cell and how many repeats. shared: parts of the variant that all cells of the run have."""
     view = found.views[0]
     return f"{cell_name(View(changed(view.run, {'repeat': 0}), view.fractions), shared)} × {len(found.views)}"
-
-
-def _group(views: Sequence[View], pooled: Pools) -> Repeats:
-    row = views[0].headline
-    between = None if row is None else pooled.get(windows.pool_of(row))
-    return Repeats(tuple(views), *windows.mean_of_repeats([_ratio(view) for view in views], between))
-
-
-def _ratio(view: View) -> float:
-    row = view.headline
-    return row.utilization_ratio or 0.0 if row is not None else 0.0
 
 
 HEADING = "Variants: steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval."

@@ -133,12 +133,9 @@ class Scan:
         return [run for run in last.values() if layout.key_of(run) in self.intact]
 
     def has_counts_of(self, run: Run, statuses: Sequence[str]) -> bool:
-        """Whether a counter's row of this attempt has one of these statuses. Lines that hold none of these words are
-        not read."""
-        lines = layout.lines_of(self.blocks.get(FLOP_COUNTS, {}).get(layout.key_of(run), b""))
-        likely = [line for line in lines if any(status.encode() in line for status in statuses)]
-        at = self.heads[FLOP_COUNTS].index("status") if likely else 0
-        return any(row[at : at + 1] and row[at] in statuses for row in layout.decode(likely))
+        """Whether a counter's row of this attempt has one of these statuses."""
+        block = self.blocks.get(FLOP_COUNTS, {}).get(layout.key_of(run), b"")
+        return any(f",{status},".encode() in block for status in statuses)
 
 
 @collector_off(keeps=True)  # rows are in no cycles; over a million of them it takes as long as reading
@@ -400,12 +397,9 @@ def _file_checksum(scan: Scan, file: str) -> str:
 
 
 def _read_packed(path: Path, file: str, record: type[R]) -> list[R]:
-    data = read(path / file)
-    if data is None:
+    if not (path / file).exists():
         raise ValueError(f"the run {path} has no {file}")
     try:
-        top, _, body = unpack(data).partition(b"\n")
-        (names,) = layout.decode([top])
-        return records(file, record, names, body[: body.rfind(b"\n") + 1])
-    except ValueError as fault:
-        raise Inconsistent(f"{path / file}: {fault}") from fault
+        return layout.read_records(path / file, record)
+    except (ValueError, OSError) as fault:
+        raise Inconsistent(str(fault)) from fault
