@@ -50,6 +50,7 @@ from measure.timing.stopping import (
     timing_of,
     total_s,
 )
+from results import process
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Sample
 
@@ -253,16 +254,13 @@ def collector_off() -> Iterator[None]:
     Afterwards nothing is set aside any more, whoever had done so (Python 3.12 does for a few hundred objects, and
     does so again at its next collection).
     """
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if was_on:
-            gc.enable()
+    with process.collector_off():
+        gc.collect()
+        gc.freeze()
+        try:
+            yield
+        finally:
+            gc.unfreeze()
 
 
 def measure_phases(

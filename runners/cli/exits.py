@@ -110,7 +110,7 @@ def guarded(run: Callable[[], int], about: str = "") -> int:
 
 def instructed(words: str) -> str:
     """What to install, where the words say that one of our requirements is missing; else the words."""
-    name = found[1] if (found := re.search(r"No module named '(\w+)", words)) else ""
+    name = match[1] if (match := re.search(r"No module named '(\w+)", words)) else ""
     if name in WITHOUT_TORCH:
         also = "; requirements-report.txt is enough for what needs no torch"
         return f"{name} is not installed: python -m pip install -r requirements.txt{also}"

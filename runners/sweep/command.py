@@ -122,8 +122,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     check_executor(options)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
-    kept = {"OMP_NUM_THREADS": stored.get("threads"), "OMP_WAIT_POLICY": stored.get("wait_policy")}
-    os.environ.update({name: str(value) for name, value in kept.items() if value})
+    threads = {"OMP_NUM_THREADS": stored.get("threads"), "OMP_WAIT_POLICY": stored.get("wait_policy")}
+    os.environ.update({name: str(value) for name, value in threads.items() if value})
     prepare()  # starts importing torch while the rest is checked
     executor = _executor(options, stored)
     try:
@@ -252,9 +252,9 @@ def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.whic
 
 
 def _store(
-    options: argparse.Namespace, resumed: Path | None, kept: dict[str, Any], probed: ProbeResult, command: str
+    options: argparse.Namespace, resumed: Path | None, stored: dict[str, Any], probed: ProbeResult, command: str
 ) -> Store:
-    """The run directory, new or gone on with. kept: options for a new one's manifest. Raises ValueError if it cannot
+    """The run directory, new or gone on with. stored: options for a new one's manifest. Raises ValueError if it cannot
     be had."""
     if resumed is not None:
         return Store.resume(resumed)
@@ -265,7 +265,7 @@ def _store(
         created_at=utc_now(),
         commands=(command,),
         harness_version=harness_version(),
-        options=kept,
+        options=stored,
         peak_row=peak_row(probed),
         notes=_notes(probed),
     )

@@ -218,6 +218,8 @@ def _run(store: Store, result: CellResult, notes: Sequence[str]) -> Run:
         except ValueError as fault:
             lost = dict.fromkeys(run.profiled, f"its profile cannot be kept: {fault}")
             run = replace(run, profiled=(), unprofiled={**run.unprofiled, **lost})
-    for work, kept in result.recordings.items():
-        seals |= store.write_recording(run.cell_id, run.attempt, work, run.profile, kept.content, kept.command)
+    for work, recording in result.recordings.items():
+        seals |= store.write_recording(
+            run.cell_id, run.attempt, work, run.profile, recording.content, recording.command
+        )
     return replace(run, warnings=(*notes, *run.warnings), committed=seals)

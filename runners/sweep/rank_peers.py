@@ -74,7 +74,7 @@ class Exchange:
         """Keep a value under a key that has none."""
         content = pickle.dumps(value)
         starts = range(0, len(content), CHUNK_BYTES)
-        with self._found() as store:
+        with self._reached() as store:
             for index, start in enumerate(starts):
                 store.set(f"{key}#{index}", content[start : start + CHUNK_BYTES])
             store.set(key, str(len(starts)))
@@ -82,7 +82,7 @@ class Exchange:
     def take(self, key: str, within_s: float = math.inf) -> Any:
         """The value of a key, when there is one; None where none came in time."""
         until_s = time.monotonic() + within_s
-        with self._found() as store:
+        with self._reached() as store:
             while not store.check([key]):
                 if time.monotonic() > until_s:
                     return None
@@ -90,7 +90,7 @@ class Exchange:
             return pickle.loads(b"".join(store.get(f"{key}#{index}") for index in range(int(store.get(key)))))
 
     @contextlib.contextmanager
-    def _found(self) -> Iterator[Any]:
+    def _reached(self) -> Iterator[Any]:
         """torchrun's store, our keys in it apart from others'."""
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
@@ -131,11 +131,11 @@ class RankOrder:
 
 @dataclass(frozen=True)
 class RankAnswer:
-    """What became of a rank's part. found: what its task gave, or a WorkerFault. readings: of its device meanwhile, by
+    """What became of a rank's part. result: what its task gave, or a WorkerFault. readings: of its device meanwhile, by
     its host's clock; energy_j: over the window of what was timed."""
 
     facts: RankFacts
-    found: Any
+    result: Any
     readings: tuple[Telemetry, ...] = ()
     energy_j: float | None = None
 
@@ -163,8 +163,8 @@ class RankPeers:
             if isinstance(facts, str):
                 raise ValueError(f"rank {rank}: {facts}")
             if facts.device_name != self.facts.device_name:
-                words = f"{self.facts.device_name!r} (rank 0) and {facts.device_name!r} (rank {rank})"
-                raise ValueError(f"--parallel: expected ranks with one kind of device, got {words}")
+                names = f"{self.facts.device_name!r} (rank 0) and {facts.device_name!r} (rank {rank})"
+                raise ValueError(f"--parallel: expected ranks with one kind of device, got {names}")
             self.others[rank] = facts
 
     def order(self, order: RankOrder | None) -> int:
@@ -204,8 +204,8 @@ class RankPeers:
             answer = self.exchange.take(f"answer/{number}/{rank}", within_s)
             if answer is None:
                 self.lost.add(rank)
-                words = f"its process gave no answer for {within_s:.0f} s"
-                answer = RankAnswer(self.others[rank], WorkerFault("timeout", words))
+                reason = f"its process gave no answer for {within_s:.0f} s"
+                answer = RankAnswer(self.others[rank], WorkerFault("timeout", reason))
             answers[rank] = answer
         return answers
 

@@ -122,10 +122,10 @@ class RankSession(Session):
         if isinstance(answers, WorkerFault):
             return answers
         self._of_ranks[cell.precision, cell.malloc] = {
-            rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
+            rank: _by_unit(answer.result) for rank, answer in answers.items() if isinstance(answer.result, list)
         }
-        found: list[Ceiling] | WorkerFault = answers[0].found
-        return found
+        own: list[Ceiling] | WorkerFault = answers[0].result
+        return own
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
         """Adds up all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""
@@ -167,7 +167,7 @@ FOLLOWED = (
 def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
     """Why a cell failed: the fault of the rank that failed by itself, named; None where none did. Of ranks that only
     lost another one nothing is said beside one that did not."""
-    faults = [(answer.facts, answer.found) for answer in answers.values() if isinstance(answer.found, WorkerFault)]
+    faults = [(answer.facts, answer.result) for answer in answers.values() if isinstance(answer.result, WorkerFault)]
     if not faults:
         return None
     own = [fault_on for fault_on in faults if not is_followed(fault_on[1])]
@@ -186,17 +186,17 @@ def is_followed(fault: WorkerFault) -> bool:
 def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
     """The cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
     ranks = sorted(answers)
-    found: dict[int, RankMeasurement] = {rank: answers[rank].found for rank in ranks}
-    runs = {rank: found[rank].measured.run for rank in ranks}
-    agreed, slowest = join_blocks([found[rank].measured.blocks for rank in ranks])
+    measurements: dict[int, RankMeasurement] = {rank: answers[rank].result for rank in ranks}
+    runs = {rank: measurements[rank].measured.run for rank in ranks}
+    agreed, slowest = join_blocks([measurements[rank].measured.blocks for rank in ranks])
     blocks = dict(zip(ranks, agreed, strict=True))
-    report, problem = _report({rank: found[rank].recording for rank in ranks})
+    report, problem = _report({rank: measurements[rank].recording for rank in ranks})
     rows: Rows = {
         "ranks.csv": [
             RankRow(
                 **_own_columns(answers[rank], blocks[rank], grid),
                 ceiling=ceilings.get(rank, {}),
-                **({} if report is None else _recorded_columns(rank, report, found[rank].steps_before)),
+                **({} if report is None else _recorded_columns(rank, report, measurements[rank].steps_before)),
             )
             for rank in ranks
         ],
@@ -231,7 +231,7 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
         last_loss=None if lost else losses.last_loss,
         warnings=warnings,
     )
-    return replace(found[0].measured, run=run, blocks=tuple(slowest), ranks=rows)
+    return replace(measurements[0].measured, run=run, blocks=tuple(slowest), ranks=rows)
 
 
 def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
@@ -253,8 +253,8 @@ def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
 
 def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -> dict[str, Any]:
     """A rank's columns but those of its ceiling and of the recorded steps."""
-    found: RankMeasurement = answer.found
-    facts, run, place = answer.facts, found.measured.run, grid.coordinates(answer.facts.rank)
+    measurement: RankMeasurement = answer.result
+    facts, run, place = answer.facts, measurement.measured.run, grid.coordinates(answer.facts.rank)
     timed = [block for block in blocks if block.part == "measure"]
     steps = sum(block.steps for block in timed)
     return {
@@ -265,7 +265,7 @@ def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -
         "steps": steps or None,
         "time_s": total_s(timed) / steps if steps else None,
         "executed": run.executed,
-        "parameters": found.held_parameters,
+        "parameters": measurement.held_parameters,
         "peak_memory_bytes": run.peak_memory_bytes,
         "energy_j": answer.energy_j,
     }

@@ -47,8 +47,8 @@ def probed_device(worker: Any, device: str) -> ProbeResult:
     answer = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, WorkerFault):
         raise Mistake(answer.reason)
-    found: ProbeResult = answer
-    return found
+    probed: ProbeResult = answer
+    return probed
 
 
 def busy(device: str, host: Facts, so: str = "times hold others' work, too") -> tuple[str, ...]:

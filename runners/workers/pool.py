@@ -87,8 +87,9 @@ def run(task: str, arguments: tuple[Any, ...]) -> Any:
     try:
         return getattr(importlib.import_module(module), function)(*arguments)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a cell raises becomes its row
-        found, place = classify(fault), place_of_user(fault)
-        return replace(found, reason=f"{one_line(found.reason, LONGEST_REASON - len(place))}{place}")
+        worker_fault, place = classify(fault), place_of_user(fault)
+        reason = one_line(worker_fault.reason, LONGEST_REASON - len(place))
+        return replace(worker_fault, reason=f"{reason}{place}")
 
 
 def place_of_user(fault: BaseException | None) -> str:
@@ -250,11 +251,13 @@ class Worker:
 
     def _start(self) -> None:
         self._noise = tempfile.NamedTemporaryFile(prefix=f"worker-{self.name}-")  # noqa: SIM115  as long as the process
-        self._connection, theirs = multiprocessing.Pipe()
-        their_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
+        self._connection, child_end = multiprocessing.Pipe()
+        child_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
         path = "" if debugging() else self._noise.name
-        with theirs, their_lifeline, processes.starting() as ctx:
-            process: Any = ctx.Process(target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True)
+        with child_end, child_lifeline, processes.starting() as ctx:
+            process: Any = ctx.Process(
+                target=serve, args=(child_end, child_lifeline, path), name=self.name, daemon=True
+            )
             process.start()
         self._process = process
         self.started += 1
@@ -263,7 +266,7 @@ class Worker:
         """What the process answers within the limit, or the fault that it does not."""
         try:
             if not wait([self._connection, self._process.sentinel], timeout_s):
-                return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
+                return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._last_printed()}")
             if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
                 return self._ended()
             answer = self._connection.recv_bytes()
@@ -277,9 +280,9 @@ class Worker:
     def _ended(self) -> WorkerFault:
         """The process died by itself."""
         self._process.join(REAP_S)
-        return WorkerFault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._words()}")
+        return WorkerFault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._last_printed()}")
 
-    def _words(self) -> str:
+    def _last_printed(self) -> str:
         """The end of what the process printed during this call."""
         size = self._noise_bytes()
         start = max(self._heard, size - 4 * processes.LAST_WORDS)  # a character has up to four bytes

@@ -47,7 +47,7 @@ class StepOptions:
     hyper: Mapping[str, Any] = field(default_factory=dict)
 
 
-def trace_batch(asked: StepOptions, batch_size: int) -> Trace:
+def trace_batch(options: StepOptions, batch_size: int) -> Trace:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
     from measure.operations.fake_mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
@@ -56,8 +56,8 @@ def trace_batch(asked: StepOptions, batch_size: int) -> Trace:
     with contextlib.redirect_stdout(sys.stderr), quiet():  # what a model prints: stdout has the answer
         try:
             mode = fake_mode()
-            built = parts(asked, batch_size, mode)
-            with rules(asked.device):
+            built = parts(options, batch_size, mode)
+            with rules(options.device):
                 trace = trace_step(
                     built.step,
                     model=built.model,
@@ -72,7 +72,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> Trace:
                     f"expected a batch of {LARGEST_REAL} at most, for a step on real tensors: {fault}"
                 ) from fault
             reason = (f"{plain_words(str(fault))}: the step was run on real tensors",)
-            built = parts(asked, batch_size, None)
+            built = parts(options, batch_size, None)
             trace = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
     return replace(trace, notes=(*reason, *trace.notes))
 
@@ -84,7 +84,7 @@ def rules(device: str) -> contextlib.AbstractContextManager[None]:
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 
 
-def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
+def parts(options: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
     import torch
 
@@ -92,25 +92,25 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
     from measure.operations.tracer import StepParts
     from workloads.step import GradientStep, TrainingStep, have_state, optimizer_of
 
-    policy, device_type, is_whole = PRECISIONS[asked.precision], device.partition(":")[0], asked.optimizer != NONE
-    workload = get(asked.model, **asked.hyper)
+    policy, device_type, is_whole = PRECISIONS[options.precision], device.partition(":")[0], options.optimizer != NONE
+    workload = get(options.model, **options.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):
         torch.manual_seed(0)
         model = workload.build(**workload.hyper).train()
-    if asked.layout == "channels_last":
+    if options.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)
     if mode is not None:
         to_fake(model, mode)
-    trained = _trained(model, asked)
+    trained = _trained(model, options)
     with contextlib.nullcontext() if mode is None else mode:
-        optimizer = optimizer_of(asked.optimizer if is_whole else "sgd-plain", workload, trained)
-        for group in optimizer.param_groups if asked.device == "cuda" else ():
+        optimizer = optimizer_of(options.optimizer if is_whole else "sgd-plain", workload, trained)
+        for group in optimizer.param_groups if options.device == "cuda" else ():
             if "foreach" in group:
                 group["foreach"] = True
         if is_whole and mode is not None:
             have_state(optimizer, trained)
         generator = torch.Generator(device).manual_seed(0) if mode is None else None
-        batch = in_layout(asked.layout, workload.batch(workload.hyper, batch_size, torch.device(device), generator))
+        batch = in_layout(options.layout, workload.batch(workload.hyper, batch_size, torch.device(device), generator))
         step: Any = TrainingStep(
             model,
             workload.loss,
@@ -119,17 +119,17 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
             device_type,
             autocast=getattr(torch, policy.autocast) if policy.autocast else None,
             scaler=torch.amp.GradScaler(device_type) if policy.scaler else None,
-            accumulate=min(asked.accumulate, ACCUMULATED),
+            accumulate=min(options.accumulate, ACCUMULATED),
         )
     inputs = (batch.inputs, batch.target)
     return StepParts(step, model, optimizer, inputs) if is_whole else StepParts(GradientStep(step), model, None, inputs)
 
 
-def _trained(model: Any, asked: StepOptions) -> list[Any]:
+def _trained(model: Any, options: StepOptions) -> list[Any]:
     """Its parameters that are trained. Raises ValueError where there is none."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
-        frozen = f"; --frozen {','.join(asked.hyper['frozen'])} has all" if asked.hyper.get("frozen") else ""
+        frozen = f"; --frozen {','.join(options.hyper['frozen'])} has all" if options.hyper.get("frozen") else ""
         raise ValueError(f"expected a parameter that is trained, got none{frozen}")
     return parameters
 
@@ -188,11 +188,11 @@ def moments(
     beside: Callable[[Trace], int] = lambda _step: 0,
 ) -> list[int]:
     """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
-    more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
+    more = beside(step) + sum(workspace.nbytes for workspace in allowance(step.operations, device, known))
     return [here + more for here in footprint(step.operations, step.storages).total_bytes]
 
 
-def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
+def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
     """What a sweep needs to know of a model in a precision: its largest batch and smallest.
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
@@ -202,16 +202,16 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
     def step_at(batch_size: int) -> Trace:
         if batch_size not in steps:
             with as_mistake(ValueError):
-                steps[batch_size] = trace_batch(asked, batch_size)
+                steps[batch_size] = trace_batch(options, batch_size)
         return steps[batch_size]
 
-    batch_fit = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
+    batch_fit = fit(step_at, memory_bytes, margin_ratio, options.device, name, _lying)
     return Fitting(batch_fit.fits, min(batch_fit.needed), batch_fit.largest_batch)
 
 
 def _lying(step: Trace) -> int:
     """Bytes of the batches that lie on the device beside the one in work."""
-    batch_bytes = sum(each.nbytes or 0 for each in step.storages if each.role == "input" and each.born_index == BEFORE)
+    batch_bytes = sum(s.nbytes or 0 for s in step.storages if s.role == "input" and s.born_index == BEFORE)
     return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
 
 
@@ -236,13 +236,13 @@ def _least(step_at: Callable[[int], Trace]) -> int:
     raise faults[1]
 
 
-def check(asked: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
+def check(options: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
     """(predicted, seen). Raises what the step raises."""
     from measure.profile.allocations import on_cpu, on_cuda
 
-    step = trace_batch(asked, batch_size)
+    step = trace_batch(options, batch_size)
     predicted = footprint(step.operations, step.storages).at_least_bytes
-    make = partial(parts, asked, batch_size, None, device)
+    make = partial(parts, options, batch_size, None, device)
     if device == "cpu":
         return predicted, on_cpu(make, {operation.name for operation in step.operations}).tensors_bytes
     return predicted, tensors_peak(*on_cuda(make, device))

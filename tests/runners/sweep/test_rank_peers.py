@@ -112,9 +112,9 @@ def test_batches_are_of_all_ranks_or_of_each_replica() -> None:
 
 def test_a_store_that_is_gone_is_asked_once() -> None:
     """Each question would take a minute."""
-    ours = rank_peers.Exchange(TWO)
-    ours._store = gone = Gone()
+    exchange = rank_peers.Exchange(TWO)
+    exchange._store = gone = Gone()
     for _ in range(2):
         with pytest.raises(rank_peers.LostExchange, match=r"^Connection reset by peer$"):
-            ours.put("key", 1)
+            exchange.put("key", 1)
     assert gone.asked == 1
