@@ -197,7 +197,8 @@ class StepCount:
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
         """(forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up to
-        the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps).
+        the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (those that torch's
+        kernel for CPUs computes, which is what runs on fake tensors).
 
         None where it is not known; `attention.reasons` says why. Raises ValueError for another word. Who counts how:
         docs/conventions.md.

@@ -2,12 +2,8 @@
 
 dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
 everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
-mask keeps: a sliding window, all of an encoder. All numbers are exact.
-
-Query i and key j are counted from 0. A causal mask keeps j ≤ i + shift: with equal numbers of both, s (s + 1) / 2
-pairs. torch's `is_causal` aligns the first query with the first key (shift 0); a decoder that has earlier keys aligns
-the last ones (shift = keys - queries). A window keeps the last `window` of the keys that a causal mask keeps, the
-query's own among them.
+mask keeps: a sliding window, all of an encoder. hardware: what the kernel of
+the call computes by its tiles (`attention_pairs.py`), where they are known.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
 tracer notes; `measure/model/attention_masks.py`), where the batch has no mask of its own (`MASK_PAIRS`;
@@ -24,21 +20,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.operators import names
+from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, computed_pairs, is_rule, pairs_of
 from analysis.operators.cost import Size, attribute, has_any, shape
 from analysis.operators.registry import kind_of, model_flop
 from results.records.counts import Operation
 
-CONVENTIONS = ("dense", "causal", "mask_exact")
-BY_RULE = CONVENTIONS[1:]
+CONVENTIONS = ("dense", "causal", "mask_exact", "hardware")
+BY_RULE = ("causal", "mask_exact")
 """Those that leave pairs out of the dense count, by the rules of masks."""
 
-CAUSAL, ALL = "causal", "all"
-WINDOW = "window:"
-"""Rules of a mask in words: "causal", "all", "window:4096"."""
-
 MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
-"""Attributes of a call of attention in a trace: the rule of its module's mask in words, and that the
-batch has a mask of its own."""
+"""Attributes of a call of attention in a trace: the rule of its module's mask in words (`attention_pairs.py`), and that
+the batch has a mask of its own."""
 
 BLOCK_PAIRS = "block_pairs"
 """Attribute of FlexAttention under a block mask, whose pairs are not known (`measure/operations/control_flow.py`)."""
@@ -57,6 +50,7 @@ UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
 UNKNOWN_BLOCKS = "what a block mask keeps is not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
 PACKED = "sequences are packed, and the values of their ends are not known ({name} in {module})"
+NO_TILES = "which tiles a kernel computes is known of torch's kernel for CPUs in float32 and of FlashAttention 2 alone"
 
 
 @dataclass(frozen=True)
@@ -70,6 +64,7 @@ class AttentionFlop:
     mask_exact: Mapping[str, int] | None
     calls: int
     reasons: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, int] | None = None
 
     def flop(self, convention: str, phase: str, dense: int | None) -> int | None:
         """A phase's FLOP by a convention, of its dense FLOP. Raises ValueError for a convention that is none."""
@@ -82,7 +77,7 @@ class AttentionFlop:
 
     def as_row(self, phase: str, dense: int | None) -> dict[str, Any]:
         """What a row of flop_counts.csv says of its own count: convention → FLOP of a phase, and why one has none."""
-        others = {name: self.flop(name, phase, dense) for name in BY_RULE}
+        others = {name: self.flop(name, phase, dense) for name in (*BY_RULE, "hardware")}
         return {"convention": "dense", **others, "calls": self.calls, "reasons": dict(self.reasons)}
 
     @classmethod
@@ -95,10 +90,10 @@ class AttentionFlop:
             name: {phase: dense - row[name] for phase, dense, row in counted}
             if all(row.get(name) is not None for _, _, row in counted)
             else None
-            for name in BY_RULE
+            for name in (*BY_RULE, "hardware")
         }
         row = counted[0][2]
-        return cls(less["causal"], less["mask_exact"], row["calls"], row["reasons"])
+        return cls(less["causal"], less["mask_exact"], row["calls"], row["reasons"], less["hardware"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +104,7 @@ class KeptPairs:
     causal: Size | None
     mask_exact: Size | None
     why: str = ""
+    hardware: Size | None = None
 
     def less(self, convention: str, flop: Size) -> Size | None:
         """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
@@ -122,8 +118,8 @@ class KeptPairs:
 
 def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
     """Adds up a step's operations; None for a convention that one of the calls does not have. rules: path of a module →
-    the rule of the masks that it makes, for a table whose calls do not say it."""
-    less: dict[str, dict[str, int]] = {name: {} for name in BY_RULE}
+    the rule of the masks that it makes (`attention_pairs.py`), for a table whose calls do not say it."""
+    less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
     reasons: dict[str, str] = {}
     calls = 0
     for operation in filter(may_have_mask, operations):
@@ -135,11 +131,13 @@ def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | N
         for name, by_phase in less.items():
             left_out = pairs.less(name, flop)
             if left_out is None:
-                reasons.setdefault(name, pairs.why)
+                reasons.setdefault(name, NO_TILES if name == "hardware" else pairs.why)
             else:
                 by_phase[phase] = by_phase.get(phase, 0) + left_out
+    if not calls:
+        reasons["hardware"] = NO_TILES
     known = {name: by_phase for name, by_phase in less.items() if name not in reasons}
-    return AttentionFlop(known.get("causal"), known.get("mask_exact"), calls, reasons)
+    return AttentionFlop(known.get("causal"), known.get("mask_exact"), calls, reasons, known.get("hardware"))
 
 
 def may_have_mask(operation: Operation) -> bool:
@@ -159,16 +157,18 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
         return None
     rule, why = _rule(operation, rule)
     queries, keys = attention_sizes(operation) or (1, 1)
+    are_numbers = isinstance(queries, int) and isinstance(keys, int)
+    tiles = computed_pairs(operation, queries, keys) if are_numbers else None
     if not rule:
-        return KeptPairs(queries * keys, None, None, why)
+        return KeptPairs(queries * keys, None, None, why, tiles)
     # masks that a module makes align the last query with the last key, `is_causal` of the call the first ones
     shift = 0 if attribute(operation, "is_causal", False) else keys - queries
-    if not (isinstance(queries, int) and isinstance(keys, int)):
+    if not are_numbers:
         return _of_symbols(operation, rule, queries, keys)
     causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
     if MASK_PAIRS not in operation.attributes or not (operation.name in _BATCHED or has_any(operation, *_MASKS)):
-        return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift))
-    return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)))
+        return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift), "", tiles)
+    return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)), tiles)
 
 
 def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> KeptPairs:
@@ -221,56 +221,3 @@ def attention_sizes(operation: Operation) -> tuple[Size, ...]:
     sizes = product_sizes(operation)
     twice = [size for size, other in itertools.combinations(sizes, 2) if size == other]
     return (twice[0], twice[0]) if twice else ()
-
-
-def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
-    """Pairs with j ≤ i + shift, for i < queries and j < keys.
-
-    >>> causal_pairs(4, 4)  # 1 + 2 + 3 + 4
-    10
-    """
-    if queries == keys and isinstance(shift, int) and shift == 0:  # of sizes that are symbols, too
-        return queries * (queries + 1) // 2
-    return _up_to(queries, keys, shift)
-
-
-def window_pairs(queries: int, keys: int, window: int, shift: int = 0) -> int:
-    """Pairs with i + shift - window < j ≤ i + shift: a causal mask that keeps `window` keys at most.
-
-    Raises ValueError for a window below 1.
-
-    >>> window_pairs(4, 4, 2)  # 1 + 2 + 2 + 2
-    7
-    """
-    if window < 1:
-        raise ValueError(f"expected a window of at least 1 key, got {window}")
-    # of query i the keys up to i + shift, less those up to i + shift - window
-    return _up_to(queries, keys, shift) - _up_to(queries, keys, shift - window)
-
-
-def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:
-    """Counts pairs by a rule in words. Raises ValueError for a rule that is none."""
-    if rule == ALL:
-        return queries * keys
-    if rule == CAUSAL:
-        return causal_pairs(queries, keys, shift)
-    if is_rule(rule):
-        return window_pairs(queries, keys, int(rule.removeprefix(WINDOW)), shift)
-    raise ValueError(f"expected a rule {ALL!r}, {CAUSAL!r} or {WINDOW + 'N'!r}, got {rule!r}")
-
-
-def is_rule(rule: object) -> bool:
-    """Whether this is a rule in words."""
-    if not isinstance(rule, str):
-        return False
-    width = rule.removeprefix(WINDOW)
-    return rule in (ALL, CAUSAL) or (rule.startswith(WINDOW) and width.isdecimal() and int(width) > 0)
-
-
-def _up_to(queries: int, keys: int, shift: int) -> int:
-    """Sum over i < queries of min(max(i + shift + 1, 0), keys)."""
-    first = min(max(-shift, 0), queries)  # queries before it have no key
-    full = min(max(keys - shift - 1, first), queries)  # queries from it on have all keys
-    growing = full - first
-    begins = first + shift + 1
-    return growing * begins + growing * (growing - 1) // 2 + (queries - full) * keys

@@ -72,7 +72,7 @@ class Numerator:
         return None if self.reason else sum(self.flop_by_unit.values())
 
     def by_convention(self, attention: str) -> dict[str, int] | None:
-        """Unit → model FLOP with attention counted "causal" or "mask_exact"; None: that is not known."""
+        """Unit → model FLOP with attention counted "causal", "mask_exact" or "hardware"; None: that is not known."""
         if self.reason or attention not in self.less:
             return None
         return {unit: flop - self.less[attention].get(unit, 0) for unit, flop in self.flop_by_unit.items()}
@@ -126,19 +126,22 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
 
 
 def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]:
-    """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known."""
-    by_convention: dict[str, Counter[str]] = {name: Counter() for name in CONVENTIONS[1:]}
+    """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known; "hardware" is
+    not where nothing is attention."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in CONVENTIONS[1:]}
+    is_there = False
     for operation, cost in priced:
         pairs = kept_pairs(operation) if may_have_mask(operation) else None
         if pairs is None:
             continue
-        for name in list(by_convention):
+        is_there = True
+        for name in list(found):
             less = pairs.less(name, int(cost.model_flop))
             if less is None:
-                del by_convention[name]
+                del found[name]
             else:
-                by_convention[name][input_dtype(operation)] += less
-    return {name: dict(less) for name, less in by_convention.items()}
+                found[name][input_dtype(operation)] += less
+    return {name: dict(less) for name, less in found.items() if is_there or name != "hardware"}
 
 
 def input_dtype(operation: Operation) -> str:

@@ -20,6 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from analysis.operators.attention_conventions import MASK_PAIRS, MASK_RULE, may_have_mask
+from analysis.operators.attention_pairs import BACKWARD, CAPABILITY, FLASH
 from results.records.counts import Operation
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -38,7 +39,7 @@ BY_CALL = frozenset({"aimv2_text_model", "t5gemma2_decoder", "videoprism_text_mo
 
 
 def mask_rules(model: torch.nn.Module) -> dict[str, str]:
-    """Path of a module → "all", "causal" or "window:N", where it is known."""
+    """Path of a module → "all", "causal" or "window:N" (`analysis/operators/attention_pairs.py`), where it is known."""
     rules = {path: _rule(module) for path, module in model.named_modules(remove_duplicate=False)}
     return {path: rule for path, rule in rules.items() if rule}
 
@@ -119,13 +120,18 @@ class Masks:
         self._known: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}  # calls of one signature share attributes
 
     def noted(self, operation: Operation) -> Operation:
-        """The operation, with what is known of its mask."""
+        """The operation, with what is known of its mask, and of its device where tiles depend on it."""
+        more: dict[str, Any] = {}
         rule = self._rules.get(operation.module, "")
-        if not rule or not may_have_mask(operation):
+        if operation.name.removesuffix(BACKWARD) == FLASH and torch.version.cuda and torch.cuda.is_available():
+            more = {CAPABILITY: list(torch.cuda.get_device_capability())}
+        if rule and may_have_mask(operation):
+            more |= {MASK_RULE: rule} | self._more
+        if not more:
             return operation
         key = operation.name, id(operation.attributes), rule
         if key not in self._known:
-            self._known[key] = operation, {**operation.attributes, MASK_RULE: rule, **self._more}
+            self._known[key] = operation, {**operation.attributes, **more}
         return replace(operation, attributes=self._known[key][1])
 
 

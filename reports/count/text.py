@@ -19,6 +19,8 @@ from results.records.answers import Account, AccountCause
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""
 
+KERNELS = "hardware (torch's kernels for CPUs)"
+"""What the convention of a count is of: it runs on fake tensors of a CPU."""
 
 SHOWN_IN_ROW = 2
 """Causes beside the conversion that a row of the table names."""
@@ -51,7 +53,8 @@ def heading(answer: ModelCounts) -> list[str]:
 
 
 def attention_words(answer: ModelCounts) -> str:
-    """The step by the other conventions of attention; "" where there is none, or all count the same."""
+    """The step by the other conventions of attention; "" where there is none, or all count the same. What a kernel
+    computes by its tiles (`hardware`) is said where it is known."""
     if answer.attention is None or not answer.attention.calls:
         return ""
     steps: dict[str, int | None] = {}
@@ -63,10 +66,10 @@ def attention_words(answer: ModelCounts) -> str:
         return "no mask leaves anything out"
     parts = []
     for convention, flop in steps.items():
-        name = convention.replace("_", "-")
+        name = KERNELS if convention == "hardware" else convention.replace("_", "-")
         if flop is not None and dense:
             parts.append(f"{name} {si(flop, 'FLOP')} a step ({100 * flop / dense:.1f} % of dense)")
-        else:
+        elif convention in BY_RULE:
             parts.append(f"{name} not known ({answer.attention.reasons.get(convention, 'a pass has no count')})")
     return f"counted dense; {', '.join(parts)}"
 

@@ -214,6 +214,7 @@ def attention_lines(views: Sequence[View]) -> list[str]:
             continue
         flop = {"causal": row.causal_flop, "mask-exact": row.mask_exact_flop}
         if any(each is not None and each != row.model_flop for each in flop.values()):
+            flop |= {} if row.hardware_flop is None else {"hardware": row.hardware_flop}  # said where it is known
             words = (
                 f"{name} {'not known' if each is None else f'{percent(each / row.model_flop)} of that'}"
                 for name, each in flop.items()

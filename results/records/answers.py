@@ -46,6 +46,7 @@ class Utilization(OfCell):
     mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
     causal_utilization_ratio: float | None = None
     mask_exact_utilization_ratio: float | None = None
+    hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
     windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
     windows_high_ratio: float | None = None
     power_capped_ratio: float | None = None  # share of the window's polls in which the power limit held the clock

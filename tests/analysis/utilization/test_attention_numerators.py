@@ -39,6 +39,24 @@ def test_the_table_of_a_step_has_the_conventions_of_its_count(name: str) -> None
         flop = sum(each or 0 for each in counted.by_convention(convention))
         assert getattr(row, f"{convention}_flop") == flop
         assert getattr(row, f"{convention}_utilization_ratio") == pytest.approx(flop / TIME_S / PEAK)
+    hardware = sum(each or 0 for each in counted.by_convention("hardware"))
+    assert row.hardware_flop == hardware > 0
+
+
+def test_what_a_kernel_computes_is_a_count_and_no_ratio_and_without_attention_there_is_none() -> None:
+    """A causal call of 1,024 words: torch's kernel for CPUs takes 256 queries by 512 keys, 512 · 512 + 512 · 1,024
+    pairs, of which 1,024 · 1,025 / 2 are kept."""
+    length, width = 1024, 32
+    model = model_of("llama", attn_implementation="sdpa", max_position_embeddings=length)
+    trace = step_trace(model, torch.zeros(1, length).long(), {}, None, None)
+    numerator = exact(count_table([written_and_read(each) for each in trace.operations]), RUN)
+    causal, hardware = (numerator.by_convention(name) for name in ("causal", "hardware"))
+    of_pair = 3 * 2 * 2 * width * 2  # of two layers, forward and backward
+    tiles = 512 * 512 + 512 * 1024
+    assert hardware["fp32"] - causal["fp32"] == of_pair * (tiles - length * (length + 1) // 2)
+    plain = exact(count_table(step_trace(torch.nn.Linear(8, 4), torch.randn(2, 8), {}, None, None).operations), RUN)
+    assert plain.by_convention("hardware") is None
+    assert plain.by_convention("causal") == plain.flop_by_unit
 
 
 def test_of_a_loop_the_less_is_of_the_unit_that_runs_attention() -> None:

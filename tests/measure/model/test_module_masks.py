@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import flopledger
-from analysis.operators.attention_conventions import pairs_of
+from analysis.operators.attention_pairs import pairs_of
 from measure.profile.step_profile import profile_step
 from reports.profile.data import document
 from reports.profile.tree import tree_text
@@ -26,6 +26,7 @@ def test_conventions_count_the_pairs_that_they_name(name: str) -> None:
     assert found.by_convention("dense") == (forward, backward)
     for convention, pairs in left_out.items():
         assert found.by_convention(convention) == (forward - of_pair * pairs, backward - 2 * of_pair * pairs)
+    assert found.by_convention("hardware") == (forward, backward), "a tile of the CPU's kernel has 512 keys"
 
 
 def test_plain_products_of_a_causal_module_count_as_the_whole_operator_does() -> None:
@@ -47,6 +48,6 @@ def test_the_conventions_of_a_profiled_step_are_those_of_the_count(name: str, ho
     profile = profile_step(model, inputs, kwargs=kwargs, steps=1, warm_up=0)
     found = document(profile)["attention"]
     assert found["convention"] == "dense"
-    for convention in ("causal", "mask_exact"):
+    for convention in ("causal", "mask_exact", "hardware"):
         assert found[convention] == sum(flop or 0 for flop in counted.by_convention(convention))
     assert "attention is counted dense" in tree_text(profile)

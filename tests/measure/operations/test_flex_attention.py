@@ -43,7 +43,7 @@ def test_it_is_counted_dense_and_what_a_block_mask_keeps_is_not_known(how: str) 
     linear = 2 * BATCH * HEADS * length * WIDTH * WIDTH
     assert found.forward_flop == linear + OF_PAIR * length**2
     assert found.backward_flop == linear + 2 * OF_PAIR * length**2  # the data needs no gradient
-    for convention in ("causal", "mask_exact"):
+    for convention in ("causal", "mask_exact", "hardware"):
         assert found.by_convention(convention) == (None, None)
     assert found.attention is not None
     assert "a block mask keeps is not known" in found.attention.reasons["mask_exact"]
@@ -51,7 +51,7 @@ def test_it_is_counted_dense_and_what_a_block_mask_keeps_is_not_known(how: str) 
 
 def test_without_a_block_mask_every_pair_is_kept() -> None:
     found = flopledger.count(Attend(key_heads=2), torch.randn(BATCH, HEADS, 48, WIDTH))
-    for convention in ("causal", "mask_exact"):
+    for convention in ("causal", "mask_exact", "hardware"):
         assert found.by_convention(convention) == (found.forward_flop, found.backward_flop)
     assert found.forward_flop == 2 * BATCH * HEADS * 48 * WIDTH**2 + OF_PAIR * 48**2
 

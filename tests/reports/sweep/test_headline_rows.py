@@ -59,3 +59,7 @@ def test_conventions_of_attention_are_beside_the_dense_count(built: Built) -> No
     fewer = [replace(row, model_flop=100, causal_flop=90, mask_exact_flop=None) for row in view.fractions]
     text = to_text(replace(built, views=(replace(view, fractions=tuple(fewer)),)), width=200)
     assert "attention is counted dense; causal 90 % of that, mask-exact not known" in text
+    assert "hardware" not in text
+    tiled = [replace(row, hardware_flop=95) for row in fewer]
+    text = to_text(replace(built, views=(replace(view, fractions=tuple(tiled)),)), width=200)
+    assert "mask-exact not known, hardware 95 % of that" in text

@@ -106,6 +106,8 @@ def test_each_way_of_asking_says_the_same(counters: str, tmp_path: Path, capsys:
     for convention, pairs in {"causal": 78, "mask_exact": 50}.items():
         for phase, times in {"forward_flop": 1, "backward_flop": 2}.items():
             assert dense[phase] - found[convention][phase] == times * OF_PAIR * (144 - pairs)
+    assert found["hardware"] == dense, "a kernel that is given a mask leaves out nothing"
+    assert "hardware" not in found["reasons"]
 
 
 WIDTH, INNER, SHARED, LAYERS, EXPERTS, CHOSEN, TOKENS = 16, 12, 20, 2, 8, 2, 3 * 10
