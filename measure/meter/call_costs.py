@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from analysis.operators import registry
+from analysis.operators.attention_conventions import BY_RULE, AttentionFlop, attention_flop
 from measure.meter.calls import TRANSFORMED, CallKey, Passes
 from measure.meter.model_state import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model.state_snapshot import kept_random
@@ -40,6 +41,8 @@ LATE = (
     "`with meter.step()` block, or before meter.update()"
 )
 
+WATCHED = "a call was counted as an observed step ran it, where masks are not seen"
+
 NOT_OBSERVED = "the loop runs other products than its calls' counts, and no step with calls of these sizes was observed"
 
 CHANCE = "the model drew random numbers while it ran, and what it runs depends on them"
@@ -54,13 +57,14 @@ class CallCost:
     products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute, and again, where a forward pass that
     a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
     unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
-    costs.
+    costs. attention: what conventions of attention count less than the dense one; None where that is not known.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     must_run: bool = False
+    attention: AttentionFlop | None = None
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,17 @@ class StepFlop:
     """FLOP of any number of passes.
 
     products: (kind, unit) → model FLOP. recompute_flop: what checkpoints compute again. unknown_calls: calls of
-    operators, or of the model itself, that have no count; reasons: why.
+    operators, or of the model itself, that have no count; reasons: why. less: convention of attention → unit → FLOP
+    that it counts less than the dense one, where it is known; attention_reasons: why one is not.
     """
 
     products: Mapping[tuple[str, str], int]
     recompute_flop: int
     unknown_calls: int
     reasons: tuple[str, ...] = ()
+    less: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    attention_reasons: Mapping[str, str] = field(default_factory=dict)
+    has_attention: bool = False
 
     @property
     def by_unit(self) -> dict[str, int]:
@@ -83,6 +91,11 @@ class StepFlop:
         for (_kind, unit), flop in self.products.items():
             units[unit] += flop
         return dict(units)
+
+    def by_convention(self, attention: str) -> dict[str, int] | None:
+        """Unit → model FLOP with attention counted "causal" or "mask_exact"; None where that is not known."""
+        less = self.less.get(attention)
+        return None if less is None else {unit: flop - less.get(unit, 0) for unit, flop in self.by_unit.items()}
 
 
 class CallCosts:
@@ -191,6 +204,9 @@ class CallCosts:
         products: Counter[tuple[str, str]] = Counter()
         recompute_flop = unknown = 0
         reasons: dict[str, None] = {}
+        less: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
+        attention_reasons: dict[str, str] = {}
+        has_attention = False
         for key, each in passes.items():
             cost = self.cost_by_key.get(key) or _unknown("not counted yet")
             if self.must_be_observed(key, cost):
@@ -204,6 +220,14 @@ class CallCosts:
                     recompute_flop += each.recomputed * flop
                 if phase in times:
                     products[kind, unit] += times[phase] * flop
+            attention = cost.attention or AttentionFlop(None, None, 0)
+            has_attention = has_attention or attention.calls > 0
+            for name, by_unit in less.items():
+                by_phase = getattr(attention, name)
+                if by_phase is None:
+                    attention_reasons.setdefault(name, attention.reasons.get(name, cost.reason or WATCHED))
+                for phase, flop in (by_phase or {}).items():
+                    by_unit[_attention_unit(cost, phase)] += times.get(phase, 0) * flop
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -212,7 +236,10 @@ class CallCosts:
                 reasons[LATE] = None
             if cost.reason:
                 reasons[cost.reason] = None
-        return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons))
+        known = {name: dict(by_unit) for name, by_unit in less.items() if name not in attention_reasons}
+        return StepFlop(
+            dict(products), recompute_flop, unknown, tuple(reasons), known, attention_reasons, has_attention
+        )
 
     def _count(self, key: CallKey, module: torch.nn.Module, args: Any, kwargs: Any) -> CallCost:
         def traced() -> Trace:
@@ -245,6 +272,7 @@ class CallCosts:
             dict(products),
             {phase: calls for phase, calls in unknown.items() if calls},
             reason or (DREW if DREW in trace.notes else ""),
+            attention=attention_flop(trace.operations),
         )
 
     def unit_of(self, kind: str, dtype: str) -> str:
@@ -258,6 +286,12 @@ class CallCosts:
         cudnn = kind in ("convolution", "recurrent")
         allowed = torch.backends.cudnn.allow_tf32 if cudnn else torch.backends.cuda.matmul.allow_tf32
         return "tf32" if allowed else "fp32"
+
+
+def _attention_unit(cost: CallCost, phase: str) -> str:
+    """The unit that runs the attention of a phase; where it runs as plain products, that of most of those."""
+    units = {(kind == "attention", flop): unit for (each, kind, unit), flop in cost.products.items() if each == phase}
+    return units[max(units)] if units else ""
 
 
 def _unknown(reason: str, must_run: bool = False) -> CallCost:

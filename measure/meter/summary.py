@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from analysis.operators.attention_conventions import BY_RULE
 from analysis.stats.summary import summarise
 from analysis.utilization.denominators import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
@@ -37,9 +38,14 @@ class MeterSummary:
     at_least_flop_per_step has what the others add up to, and unknown_calls how many there are.
     step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
     utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured peak.
+    single_peak_flop_per_s, single_peak_unit, single_peak_utilization_ratio: of a loop on several units, whose
+    peak_flop_per_s is that of all together: the peak of the unit with most FLOP, and what a table of one would say.
     items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
     first begin of a step to the last end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
+    causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: with attention counted up to
+    the diagonal where it is causal, or by the pairs that its masks keep; all others count it dense. None: not known,
+    and attention_reasons says why.
     unverified_steps: those after the last step that was observed, that of number unverified_since_step (0: none was).
     unverified_reason: why they cannot be observed, "" if they can. lost_steps: those without FLOP, because an observed
     step ran something else.
@@ -77,6 +83,15 @@ class MeterSummary:
     units: tuple[str, ...] = ()
     convention: Mapping[str, str] = field(default_factory=lambda: dict(CONVENTION))
     warnings: tuple[str, ...] = ()
+    causal_flop_per_step: float | None = None
+    mask_exact_flop_per_step: float | None = None
+    causal_utilization_ratio: float | None = None
+    mask_exact_utilization_ratio: float | None = None
+    has_attention: bool = False
+    attention_reasons: Mapping[str, str] = field(default_factory=dict)
+    single_peak_flop_per_s: float | None = None
+    single_peak_unit: str = ""
+    single_peak_utilization_ratio: float | None = None
 
     def __str__(self) -> str:
         """What a person reads: utilization first, then what it is made of; a line for each number that is known."""
@@ -87,6 +102,9 @@ class MeterSummary:
         lines = [
             *_of_peak("MFU", self.utilization_ratio, self.peak_flop_per_s, self.peak_source, interval),
             *_of_peak("HFU", self.hfu_ratio if self.recompute_flop_per_step else None, self.peak_flop_per_s, ""),
+            *_of_peak(
+                "of one unit", self.single_peak_utilization_ratio, self.single_peak_flop_per_s, self.single_peak_unit
+            ),
             *_of_peak("utilization", self.ceiling_utilization_ratio, self.ceiling_flop_per_s, self.ceiling_source),
             f"steps       {self.steps}{time} on {self.device_name or self.device}",
         ]
@@ -94,7 +112,7 @@ class MeterSummary:
             rate = (
                 f"{_short(self.model_flop_per_step / 1e9)} GFLOP a step, {_short(self.model_flop_per_s / 1e9)} GFLOP/s"
             )
-            lines.append(f"model FLOP  {rate}")
+            lines += [f"model FLOP  {rate}", *self._attention()]
             if self.unverified_steps:
                 why = f": {self.unverified_reason}" if self.unverified_reason else ""
                 since = f"since step {self.unverified_since_step} ({self.unverified_steps} steps){why}"
@@ -107,9 +125,25 @@ class MeterSummary:
             lines.append(f"goodput     {_short(100 * self.goodput_ratio)} % of the time is in steps")
         return "\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)])
 
+    def _attention(self) -> list[str]:
+        """The line of the other conventions of attention, where there is any."""
+        if not self.has_attention or not self.model_flop_per_step:
+            return []
+        parts = []
+        for name in BY_RULE:
+            flop, ratio = getattr(self, f"{name}_flop_per_step"), getattr(self, f"{name}_utilization_ratio")
+            words = name.replace("_", "-")
+            if flop is None:
+                parts.append(f"{words} not known ({self.attention_reasons.get(name, 'a call has no count')})")
+            else:
+                mfu = "" if ratio is None else f", MFU {_short(100 * ratio)} %"
+                parts.append(f"{words} {_short(100 * flop / self.model_flop_per_step)} % of it{mfu}")
+        return [f"attention   counted dense; {'; '.join(parts)}"]
+
     def scalars(self, prefix: str = "") -> dict[str, float]:
         """The numbers that are known, by name, for a logger. prefix: put before each name, such as "flopledger/"."""
-        numbers = {name: value for name, value in asdict(self).items() if isinstance(value, (int, float))}
+        values = asdict(self) | {"has_attention": None}
+        numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
         return {f"{prefix}{name}": float(value) for name, value in numbers.items()}
 
 
@@ -219,6 +253,10 @@ def _counts(stretch: Stretch, whole: StepBlock, flop: StepFlop, costs: CallCosts
         return row, reasons
     row["model_flop_per_step"] = total / steps
     row["recompute_flop_per_step"] = flop.recompute_flop / steps
+    row |= {"attention_reasons": flop.attention_reasons, "has_attention": flop.has_attention}
+    for name in BY_RULE:
+        if (units := flop.by_convention(name)) is not None:
+            row[f"{name}_flop_per_step"] = sum(units.values()) / steps
     return row, reasons
 
 
@@ -238,9 +276,24 @@ def _rates(
         row["utilization_ratio"] = total / time_s / peak
         row["hfu_ratio"] = (total + flop.recompute_flop) / time_s / peak
         row |= _interval(blocks, costs, place.peak)
+        for name in BY_RULE:
+            if (units := flop.by_convention(name)) is not None:
+                row[f"{name}_utilization_ratio"] = sum(units.values()) / time_s / place.peak.peak(units)
+        row |= _of_one_unit(by_unit, time_s, place.peak)
     except Unavailable as reason:
         return row, [] if "ceiling_flop_per_s" in row else [f"no utilization: {reason}"]
     return row, []
+
+
+def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:
+    """What a table of one unit would say of work on several: all of it over the peak of the unit with most FLOP."""
+    work = {unit: flop for unit, flop in by_unit.items() if flop}
+    if len({peak.peak_by_unit[unit] for unit in work}) < 2:
+        return {}
+    most = max(work, key=lambda unit: work[unit])
+    single = peak.peak_by_unit[most]
+    ratio = sum(work.values()) / time_s / single
+    return {"single_peak_flop_per_s": single, "single_peak_unit": most, "single_peak_utilization_ratio": ratio}
 
 
 def _interval(blocks: Sequence[StepBlock], costs: CallCosts, peak: Denominator) -> dict[str, float | None]:

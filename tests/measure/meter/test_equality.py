@@ -46,6 +46,11 @@ def _assert_equal(model, *batches, loss_of=None):
     assert found.unknown_calls == 0
     assert found.model_flop_per_step * len(batches) == sum(each.model_flop for each in exact) > 0
     assert found.recompute_flop_per_step * len(batches) == sum(each.recompute_flop for each in exact)
+    for convention in ("causal", "mask_exact"):
+        known = [sum(flop) if None not in (flop := each.by_convention(convention)) else None for each in exact]
+        mean = getattr(found, f"{convention}_flop_per_step")
+        assert (mean is None) == (None in known), (convention, found.attention_reasons)
+        assert mean is None or mean * len(batches) == sum(known)
 
 
 @pytest.mark.parametrize("name", [*SMALL, *[pytest.param(each, marks=pytest.mark.slow) for each in BIG]])
@@ -72,7 +77,9 @@ def test_of_gpt2_over_lengths_that_change():
 
 
 @pytest.mark.parametrize("family", ["Llama", "Mistral", "Gemma3Text"])
-def test_of_masked_attention(family):
+def test_of_masks_by_convention(family):
+    """A causal layer leaves half of the pairs, a window of 5 of 12 keys 1 + … + 5 + 7 · 5 = 50; of 2 · 16 wide
+    heads' pairs each is 2 · 2 · 32 FLOP, and twice that backward."""
     transformers = pytest.importorskip("transformers")
     sizes = {
         "vocab_size": WORDS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -83,6 +90,26 @@ def test_of_masked_attention(family):
     config = getattr(transformers, f"{family}Config")(**sizes, **more[family])
     model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
     _assert_equal(model, _words(), loss_of=lambda output: output.loss)
+    found = _metered(model, [_words()], lambda output: output.loss)
+    kept = {"Llama": (78, 78), "Mistral": (50, 50), "Gemma3Text": (50, 78)}[family]
+    of_pair = BATCH * 2 * 2 * 32 * 3
+    assert found.model_flop_per_step - found.causal_flop_per_step == of_pair * 2 * (144 - 78)
+    assert found.model_flop_per_step - found.mask_exact_flop_per_step == of_pair * (2 * 144 - sum(kept))
+    assert "attention   counted dense; causal " in str(found)
+
+
+def test_of_a_step_with_two_passes_by_convention():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=WORDS, **sizes))
+
+    def step(_number):
+        model(**_words()).logits.sum().backward()
+        model(**_words()).logits.sum().backward()
+
+    found = measured(model, step)
+    pairs = BATCH * (LENGTH**2 - LENGTH * (LENGTH + 1) // 2)
+    assert found.model_flop_per_step - found.causal_flop_per_step == 2 * 3 * 2 * 2 * 32 * pairs
 
 
 def test_of_gpt2_with_checkpointed_layers():

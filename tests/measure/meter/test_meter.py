@@ -108,6 +108,10 @@ def test_work_on_two_units_is_divided_by_both_peaks():
     low, high = 2 * LAYER, 3 * LAYER  # forward and weights; forward, weights and input
     assert found.units == ("bf16", "fp32")
     assert found.peak_flop_per_s == pytest.approx((low + high) / (low / 4e12 + high / 1e12))
+    ratio = found.utilization_ratio * found.peak_flop_per_s / 1e12  # the same rate over the peak of fp32, the most
+    assert (found.single_peak_unit, found.single_peak_flop_per_s) == ("fp32", 1e12)
+    assert found.single_peak_utilization_ratio == pytest.approx(ratio)
+    assert "of one unit" in str(found)
 
 
 def test_a_step_that_replays_a_graph_is_one_pass_of_its_inputs():
@@ -318,6 +322,7 @@ def test_rates_are_the_flop_over_the_time_and_the_peak():
     assert found.model_flop_per_s == pytest.approx(found.model_flop_per_step / found.step_time_s)
     assert found.utilization_ratio == pytest.approx(found.model_flop_per_s / 1e12)
     assert found.hfu_ratio == found.utilization_ratio
+    assert found.single_peak_flop_per_s is None  # of one unit
     assert found.utilization_low_ratio < found.utilization_ratio < found.utilization_high_ratio
     assert found.items_per_s == pytest.approx(BATCH / found.step_time_s)
 
