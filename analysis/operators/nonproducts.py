@@ -127,20 +127,11 @@ def batch_norm(operation: Operation) -> Cost:
     mean and variance are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each where they are tracked.
     `training` says which; two operations have it in their name."""
     form = shape(operation, "input")
+    size, channels, affine = numel(form), form[1], has(operation, "weight")
     training = bool(attribute(operation, "training", operation.name == "aten._batch_norm_with_update"))
-    return _batch_norm(operation, form[1], training, has(operation, "running_mean"))
-
-
-def instance_norm(operation: Operation) -> Cost:
-    """instance_norm kept whole: a batch norm over the channels of each sample."""
-    form = shape(operation, "input")
-    return _batch_norm(operation, form[0] * form[1], bool(attribute(operation, "use_input_stats", True)), False)
-
-
-def _batch_norm(operation: Operation, channels: Size, training: bool, tracked: bool) -> Cost:
-    size, affine = numel(shape(operation, "input")), has(operation, "weight")
+    tracked = training and has(operation, "running_mean")
     flop = 7 * size + 3 * channels if training else 2 * size + 2 * channels
-    return scalars(flop + 2 * size * int(affine) + 6 * channels * int(training and tracked))
+    return scalars(flop + 2 * size * int(affine) + 6 * channels * int(tracked))
 
 
 def batch_norm_backward(operation: Operation) -> Cost:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from analysis.operators.cost import ZERO, Cost, Size
+from analysis.operators.cost import Cost, Size
 
 Shape = Sequence[Size]
 
@@ -105,27 +105,6 @@ def linear_backward(rows: Size, in_features: Size, out_features: Size, output_ma
     grad_input, grad_weight, grad_bias = output_mask
     products = matmul(rows, out_features, in_features) * (int(grad_input) + int(grad_weight))
     return products + scalars(rows * out_features * int(grad_bias))
-
-
-def einsum(equation: str, shapes: Sequence[Shape]) -> Cost:
-    """A torch.einsum of any number of operands, contracted from left to right, as torch does without a path.
-
-    A pair costs one multiply-add for each point of the space its indices span. One operand alone costs its sum.
-    Raises ValueError for an ellipsis: name the dimensions.
-    """
-    if "..." in equation:
-        raise ValueError(f"expected an einsum equation without an ellipsis, got {equation!r}")
-    left, _, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    size = {index: n for term, shape in zip(terms, shapes, strict=True) for index, n in zip(term, shape, strict=True)}
-    output_indices = right if "->" in equation else "".join(i for i in size if left.count(i) == 1)
-    if len(terms) == 1:
-        return scalars(prod(size.values())) if set(size) - set(output_indices) else ZERO
-    total, done = ZERO, set(terms[0])
-    for position, term in enumerate(terms[1:], start=1):
-        total += multiply_adds(prod(size[index] for index in done | set(term)))
-        done = (done | set(term)) & (set(output_indices) | set("".join(terms[position + 1 :])))
-    return total
 
 
 def attention(rows: Size, keys: Size, qk_dim: Size, v_dim: Size, masked: bool = False, dropout: bool = False) -> Cost:

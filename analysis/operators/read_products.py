@@ -139,13 +139,6 @@ def listed_products(operation: Operation) -> Cost:
     return sum((products.matmul(left[-2], right[-1], left[-1]) for left, right in pairs), ZERO)
 
 
-def tensordot(operation: Operation) -> Cost:
-    """torch.tensordot kept whole (inference mode): a sum over the dimensions that are contracted."""
-    left = shape(operation, "self")
-    contracted = numel(tuple(left[d] for d in needed(operation, "dims_self")))
-    return products.matmul(numel(output(operation)), 1, contracted)
-
-
 def linear_backward(operation: Operation) -> Cost:
     """self, grad_output and weight, by mask."""
     features_out, features_in = shape(operation, "weight")
@@ -177,11 +170,6 @@ def matmul_backward(operation: Operation) -> Cost:
     return each * sum(map(bool, needed(operation, "mask")))
 
 
-def einsum(operation: Operation) -> Cost:
-    """torch.einsum kept whole (inference mode)."""
-    return products.einsum(needed(operation, "equation"), shapes_in(operation, "tensors"))
-
-
 TRILINEAR = {(2, 3): (1, 1), (1, 3): (1, 0), (0,): (1, 1), (1, 2): (0, 1)}
 """What `_trilinear` sums over: the output, or the gradient of the first input, of the weight, of the second input → how
 often it counts the product with the first input and the one with the second. The gradient between both products is
@@ -205,14 +193,6 @@ def trilinear(operation: Operation) -> Cost:
         second = 1
     rows, out, left, right = (*sizes, 1, 1, 1, 1)[:4]
     return products.matmul(rows, out * right, left) * first + products.matmul(rows, out, right) * second
-
-
-def bilinear(operation: Operation) -> Cost:
-    """nn.Bilinear kept whole (inference mode)."""
-    left, right = shape(operation, "input1"), shape(operation, "input2")
-    out = numel(output(operation))
-    bias = products.scalars(out if has(operation, "bias") else 0)
-    return products.matmul(out, left[-1], right[-1]) + products.matmul(out, 1, right[-1]) + bias
 
 
 def distances(operation: Operation) -> Cost:
@@ -335,21 +315,6 @@ def recurrent_layer_backward(operation: Operation) -> Cost:
     return products.recurrent_backward(_tokens(operation), net, grad_input, any(trained), first, frozen)
 
 
-def recurrent_whole(cell: str, operation: Operation) -> Cost:
-    """aten.lstm, gru, rnn_tanh, rnn_relu kept whole (inference mode): weights are `params`."""
-    matrices = [form for form in shapes_in(operation, "params") if len(form) == 2]
-    hidden = products.exact_ratio(matrices[1][0], products.CELLS[cell].gates)
-    net = _network(operation, cell, hidden, state=matrices[1][1])
-    return products.recurrent(_tokens(operation), net)
-
-
-def recurrent_cell(cell: str, operation: Operation) -> Cost:
-    """aten.lstm_cell and its like: one step of one layer."""
-    width = products.exact_ratio(shape(operation, "w_ih")[0], products.CELLS[cell].gates)
-    net = products.network(cell, shape(operation, "input")[-1], width, bias=has(operation, "b_ih"))
-    return products.recurrent(_tokens(operation), net)
-
-
 def fused_gates(cell: str, operation: Operation) -> Cost:
     """_thnn_fused_lstm_cell, _thnn_fused_gru_cell: the scalar work; the products are operations of their own."""
     net = products.network(cell, 0, 1, bias=has(operation, "input_bias"))
@@ -383,20 +348,14 @@ def _one_layer(operation: Operation) -> products.Network:
 
 
 def _layers(operation: Operation) -> products.Network:
-    cell, hidden = MODES[needed(operation, "mode")], needed(operation, "hidden_size")
-    projection = attribute(operation, "proj_size", 0)
-    return _network(operation, cell, hidden, state=projection if projection != 0 else hidden)
-
-
-def _network(operation: Operation, cell: str, hidden: Size, state: Size) -> products.Network:
-    layers, directions = needed(operation, "num_layers"), 2 if attribute(operation, "bidirectional", False) else 1
+    hidden, projection = needed(operation, "hidden_size"), attribute(operation, "proj_size", 0)
     per_cell = attribute(operation, "weight_stride0", 4)  # tensors of one cell; 2 and 3 are without biases
     return products.network(
-        cell,
-        shape(operation, "input", "data")[-1],
+        MODES[needed(operation, "mode")],
+        shape(operation, "input")[-1],
         hidden,
-        layers,
-        directions,
-        projection=0 if state == hidden else state,
+        needed(operation, "num_layers"),
+        2 if attribute(operation, "bidirectional", False) else 1,
+        projection=0 if projection == hidden else projection,
         bias=bool(attribute(operation, "has_biases", per_cell > 3)),
     )

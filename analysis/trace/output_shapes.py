@@ -160,20 +160,6 @@ def linear(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*inputs[:-1], *weight[:-1]),)
 
 
-def tensordot(given: CallArguments) -> tuple[Sizes, ...]:
-    left, right = given.shape("self"), given.shape("other")
-    gone = [
-        {d % len(sizes) for d in given.values[name]} for sizes, name in ((left, "dims_self"), (right, "dims_other"))
-    ]
-    return (
-        tuple(n for sizes, out in zip((left, right), gone, strict=True) for d, n in enumerate(sizes) if d not in out),
-    )
-
-
-def bilinear(given: CallArguments) -> tuple[Sizes, ...]:
-    return ((*given.shape("input1")[:-1], given.shape("weight")[0]),)
-
-
 def distances(given: CallArguments) -> tuple[Sizes, ...]:
     left, right = given.shape("x1"), given.shape("x2")
     return ((*broadcast(left[:-2], right[:-2]), left[-2], right[-2]),)

@@ -64,15 +64,6 @@ def _forms(outputs: Outputs, needs: str, lines: Lines) -> dict[str, tuple[Form, 
     return table
 
 
-def _whole(names: str) -> dict[str, tuple[Form, ...]]:
-    """A recurrent network in one call: of a padded sequence, or of a packed one."""
-    end = "hx params has_biases num_layers dropout train bidirectional"
-    arguments = (f"input {end} batch_first", f"data batch_sizes {end}")
-    needs = ("has_biases", "num_layers", "bidirectional")
-    forms = tuple(Form(tuple(text.split()), needs, output_shapes.unread) for text in arguments)
-    return dict.fromkeys(names.split(), forms)
-
-
 FORMS: Mapping[str, tuple[Form, ...]] = {
     **_forms(output_shapes.convolution, "", {
         "conv1d conv2d conv3d _convolution_mode": _SETTINGS,
@@ -123,9 +114,6 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     **_forms(output_shapes.unread, "", {
         "linear_backward mkldnn_linear_backward": "self grad_output weight output_mask",
     }),
-    **_forms(output_shapes.unread, "equation", {"einsum": "equation tensors path"}),
-    **_forms(output_shapes.tensordot, "dims_self dims_other", {"tensordot": "self other dims_self dims_other"}),
-    **_forms(output_shapes.bilinear, "", {"bilinear": "input1 input2 weight bias"}),
     **_forms(output_shapes.unread, "expand1 expand2 expand3 sumdim", {
         "_trilinear": "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim",
     }),
@@ -167,10 +155,6 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     **_forms(output_shapes.unread, "mode hidden_size num_layers bidirectional", {
         "_cudnn_rnn_backward": f"{_CUDNN_GRADIENTS} proj_size {_CUDNN_END} reserve output_mask",
         "miopen_rnn_backward": f"{_CUDNN_GRADIENTS} {_CUDNN_END} reserve output_mask",
-    }),
-    **_whole("lstm gru rnn_tanh rnn_relu"),
-    **_forms(output_shapes.unread, "", {
-        "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell": "input hx w_ih w_hh b_ih b_hh",
     }),
     **_forms(output_shapes.unread, "", {
         "_thnn_fused_lstm_cell": "input_gates hidden_gates cx input_bias hidden_bias",

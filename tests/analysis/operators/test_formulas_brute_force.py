@@ -116,8 +116,6 @@ def test_products(seed: int, name: str, arguments: tuple[str, str], equation: st
     shapes = dict(zip(arguments, (tuple(a.shape), tuple(b.shape)), strict=True))
     cost = registry.cost(operation(name, shapes, [y.shape]))
     assert (cost.model_flop, cost.other_flop) == (2 * forward.count, 0)
-    einsum = operation("aten.einsum", {"tensors[0]": a.shape, "tensors[1]": b.shape}, [y.shape], equation=equation)
-    assert registry.cost(einsum).model_flop == 2 * forward.count
     assert grad_a.count == grad_b.count == forward.count  # so that backward is 2 × forward
 
 
@@ -156,19 +154,6 @@ def test_added_products(seed: int, name: str, arguments: tuple[str, str, str], e
         cost = registry.cost(operation(name + suffix, shapes, [y.shape], alpha=alpha, beta=beta))
         summed = name != "aten.addr"  # an outer product sums nothing: its multiplications are elementwise
         assert (cost.model_flop, cost.other_flop) == (2 * product.count * summed, scalars + value.size * (not summed))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_einsum_of_three(seed: int) -> None:
-    """Contracted from left to right: two products, the second over what is left of the first."""
-    rng = np.random.default_rng(seed)
-    i, j, k, m = (int(n) for n in rng.integers(1, 5, 4))
-    a, b, c = tensors(rng, (i, j), (j, k), (k, m))
-    first = naive.contraction("ij,jk->ik", a.detach().numpy(), b.detach().numpy())
-    second = naive.contraction("ik,km->im", first.value, c.detach().numpy())
-    assert close(second.value, torch.einsum("ij,jk,km->im", a, b, c))
-    cost = products.einsum("ij,jk,km->im", [a.shape, b.shape, c.shape])
-    assert cost.model_flop == 2 * (first.count + second.count)
 
 
 # --- attention -------------------------------------------------------------------------------------------------------

@@ -125,8 +125,8 @@ def test_not_understood_is_listed_and_has_bytes_only() -> None:
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM(5, 6), nn.GRU(5, 6, 2), nn.RNN(5, 6, bidirectional=True)], ids=repr)
-def test_recurrent_layers_kept_whole_cost_their_parts(layer: nn.Module) -> None:
-    """In inference mode torch dispatches the layer; with gradients its products (or, for an LSTM, oneDNN's layer)."""
+def test_recurrent_layers_in_inference_mode_cost_their_parts(layer: nn.Module) -> None:
+    """In inference mode torch dispatches the layer, which is recorded by its parts."""
     x = torch.randn(7, 3, 5)
 
     def forward(mark: Any) -> None:
@@ -136,5 +136,4 @@ def test_recurrent_layers_kept_whole_cost_their_parts(layer: nn.Module) -> None:
     parts = registry.total(trace_step(forward, model=layer, steps_before=0).operations)
     with torch.inference_mode():
         whole = trace_step(forward, model=layer, steps_before=0).operations
-    assert len([op for op in whole if registry.kind_of(op.name) == "recurrent"]) == 1
     assert registry.total(whole).model_flop == parts.model_flop > 0

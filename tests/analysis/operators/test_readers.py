@@ -21,7 +21,6 @@ LENGTH_FIRST = {"query": (2, 5, 4, 8), "key": (2, 7, 4, 8), "value": (2, 7, 4, 6
 PACKED = {"query": (10, 4, 8), "key": (14, 4, 8), "value": (14, 4, 6), "cum_seq_q": (3,), "cum_seq_k": (3,)}
 LSTM = products.network("lstm", 5, 6, layers=2, directions=2)
 WEIGHTS = {f"weight[{i}]": (24, 5) for i in range(16)}
-PARAMETERS = {"params[0]": (24, 5), "params[1]": (24, 6), "params[2]": (24,), "params[3]": (24,)}
 ROWS = {"self[0]": (4, 4), "self[1]": (4,), "grads[0]": (4, 4), "grads[1]": (4,)}
 
 READ: list[tuple[str, dict[str, Any], list[Any], dict[str, Any], Cost]] = [
@@ -51,12 +50,8 @@ READ: list[tuple[str, dict[str, Any], list[Any], dict[str, Any], Cost]] = [
     ("aten._grouped_mm", {"self": (4, 9), "mat2": (9, 7), "offs": (2,)}, [(2, 4, 7)], {}, Cost(2 * 4 * 9 * 7)),
     ("aten._foreach_mm", {"self[0]": (2, 3), "self[1]": (4, 5), "mat2[0]": (3, 7), "mat2[1]": (5, 1)},
      [(2, 7), (4, 1)], {}, Cost(2 * (42 + 20))),
-    ("aten.tensordot", {"self": (2, 3, 4), "other": (3, 4, 5)}, [(2, 5)],
-     {"dims_self": [1, 2], "dims_other": [0, 1]}, Cost(2 * 2 * 5 * 12)),
     ("aten._trilinear", {"i1": (2, 3), "i2": (5, 3, 4), "i3": (2, 4)}, [(2, 5)],
      {"expand1": [1, 3], "expand2": [0], "expand3": [1, 2], "sumdim": [2, 3]}, Cost(2 * 120 + 2 * 40)),
-    ("aten.bilinear", {"input1": (2, 3), "input2": (2, 4), "weight": (5, 3, 4), "bias": (5,)}, [(2, 5)], {},
-     Cost(240 + 80, 10)),
     ("aten._weight_int4pack_mm", {"self": (5, 64), "mat2": (1, 4, 32, 4), "qScaleAndZeros": (2, 8, 2)}, [(5, 8)], {},
      Cost(2 * 5 * 8 * 64)),
     ("quantized.linear", {"X": (5, 7)}, [(5, 8)], {}, Cost(2 * 5 * 8 * 7)),
@@ -105,11 +100,6 @@ READ: list[tuple[str, dict[str, Any], list[Any], dict[str, Any], Cost]] = [
     ("aten.mkldnn_rnn_layer", {"input": (7, 3, 10), "weight0": (18, 10), "weight1": (18, 6)}, [(7, 3, 6)],
      {"mode": 3, "hidden_size": 6, "num_layers": 2, "bidirectional": True, "has_biases": True},
      products.recurrent(21, products.network("gru", 10, 6))),  # one layer, one direction, whatever it says
-    ("aten.lstm", {"input": (7, 3, 5), "hx[0]": (1, 3, 6), "hx[1]": (1, 3, 6), **PARAMETERS}, [(7, 3, 6)],
-     {"num_layers": 1, "bidirectional": False, "has_biases": True},
-     products.recurrent(21, products.network("lstm", 5, 6))),
-    ("aten.gru_cell", {"input": (3, 5), "hx": (3, 6), "w_ih": (18, 5), "w_hh": (18, 6)}, [(3, 6)], {},
-     products.recurrent(3, products.network("gru", 5, 6, bias=False))),
     ("aten._thnn_fused_lstm_cell", {"input_gates": (3, 24), "hidden_gates": (3, 24), "cx": (3, 6)}, [(3, 6)], {},
      Cost(0, 18 * 22)),
     ("aten._thnn_fused_gru_cell_backward", {"grad_hy": (3, 6), "workspace": (3, 30)}, [], {"has_bias": True},
