@@ -53,7 +53,7 @@ OPTIONS: Mapping[str, Options] = {
         "--explain": {
             "metavar": "COUNTER=NUMBER,…",
             "help": "numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, "
-            "palm, megatron, 3x_forward, 6*N*T*B): which they are, and why they are not ours",
+            "palm, megatron, 3x_forward): which they are, and why they are not ours",
         },
         "device": {
             "default": None,

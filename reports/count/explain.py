@@ -5,13 +5,12 @@ may be of the forward pass, the backward pass or both; of the batch or one sampl
 multiply-add counted as the other of 1 and 2. The first of these that fits is taken. One that fits none is explained as
 far as the counter goes, and the rest is said to be unexplained. Nothing is counted here.
 
-A formula (6N, PaLM's, Megatron's, 3 × forward, or an expression) is of a whole step, forward and backward. N:
-parameters; L, H, Q: layers of attention, their heads and the width of one; T: tokens of a sample; V: words that are
+A formula (6N, PaLM's, Megatron's, 3 × forward) is of a whole step, forward and backward. N: parameters; E: those of
+embeddings; L, H, Q: layers of attention, their heads and the width of one; T: tokens of a sample; V: words that are
 embedded; B: samples. Each of its terms is set against the operations that it stands for: N by what parameters do, a
 square of T by attention, all else by products with weights.
 """
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,23 +46,6 @@ WEIGHTS, ATTENTION, EMBEDDED, OTHERS = (
     "biases, normalisations and other parameters that make no product",
 )
 
-_EXPRESSION = re.compile(r"(?=.*[NLHQTVB])[NLHQTVB\d.+\-*/() ]{1,120}")
-_POWER = re.compile(r"\*\*(?!\d(?!\d|\.|\*\*))")
-"""A power that is no single digit, or is raised again."""
-
-
-def formula_of(text: str) -> str:
-    """The expression that a formula's name or letters stand for; "" for what is none."""
-    named = NAMED.get(text.strip().lower().replace("-", "_").replace(" ", ""))
-    if named or not _EXPRESSION.fullmatch(text):
-        return named or ""
-    written = re.sub(r"(?<=[\w)])\s*(?=[A-Z(])", "*", text.strip())
-    try:
-        ast.parse(written, mode="eval")
-    except SyntaxError:
-        return ""
-    return "" if _POWER.search(written.replace(" ", "")) else written
-
 
 @dataclass(frozen=True)
 class StepTerms:
@@ -74,24 +56,24 @@ class StepTerms:
     forward: Mapping[str, int]
     exact: Mapping[str, int]
 
-    def terms(self, formula: str) -> dict[str, Fraction]:
-        """Group → FLOP that a formula has for it. Raises ValueError for a letter that the model has not."""
-        import sympy
 
-        tables = {"N": self.parameters, "F": self.forward}
-        letters = {name: sympy.Symbol(name) for name in "NLHQTVBEF"}
-        expression = sympy.expand(sympy.sympify(formula, locals=letters, rational=True))
-        if absent := sorted({symbol.name for symbol in expression.free_symbols} - {*self.symbols, *tables}):
-            raise ValueError(f"the model has no {', '.join(absent)}")
-        sums: dict[str, Fraction] = Counter()  # type: ignore[assignment]
-        for term in sympy.Add.make_args(expression):
-            names = {symbol.name for symbol in term.free_symbols}
-            split = tables.get(next(iter(names & set(tables)), ""))
-            group = EMBEDDED if "E" in names else ATTENTION if term.as_powers_dict()[letters["T"]] > 1 else WEIGHTS
-            for where, value in (split or {group: 1}).items():
-                number = term.subs({letters[name]: value for name in tables}).subs(dict(self.symbols))
-                sums[where] += Fraction(int(number.p), int(number.q))
-        return sums
+def formula_parts(name: str, step: StepTerms) -> dict[str, int]:
+    """Group → FLOP that a formula of `NAMED` has for it. Raises ValueError for a letter that the model has not."""
+    if name == "3x_forward":
+        return {group: 3 * flop for group, flop in step.forward.items()}
+    if absent := sorted({*"HLQTV"} & {*NAMED[name]} - {*step.symbols}):
+        raise ValueError(f"the model has no {', '.join(absent)}")
+    layers, heads, head_width, length = (step.symbols.get(letter, 0) for letter in "LHQT")
+    width, tokens = heads * head_width, length * step.symbols["B"]
+    if name == "megatron":
+        by_weights = 72 * layers * width**2 + 6 * width * step.symbols["V"]
+        return {WEIGHTS: tokens * by_weights, ATTENTION: tokens * 12 * length * layers * width}
+    parts = {group: 6 * count * tokens for group, count in step.parameters.items()}
+    if name == "6n_nonembedding":
+        parts[EMBEDDED] -= 6 * step.symbols["E"] * tokens
+    if name == "palm":
+        parts[ATTENTION] = 12 * layers * width * length * tokens
+    return parts
 
 
 def step_terms(recording: CallRecording, batch: int) -> StepTerms:
@@ -141,7 +123,7 @@ PARTIAL = "the exact count is partial, so that no {} is explained by it"
 @dataclass(frozen=True)
 class PastedNumber:
     """text: as it was typed. counter: "" where none was named. value: in units of 1. unit: mac, flop or "". step: what
-    its last digit stands for. formula: the expression in place of a value."""
+    its last digit stands for. formula: of NAMED, in place of a value."""
 
     text: str
     counter: str
@@ -177,11 +159,10 @@ def parse(text: str) -> list[PastedNumber]:
 
 def _number(text: str) -> PastedNumber:
     match = PASTED.fullmatch(text)
-    if match is None and (formula := formula_of(text)):
+    if (formula := text.lower().replace("-", "_")) in NAMED:
         return PastedNumber(text, "exact", Fraction(0), "flop", Fraction(0), formula)
     if match is None:
-        others = f"{', '.join(NAMED)} or an expression in N, L, H, Q, T, V, B"
-        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}, or {others}; got {text!r}")
+        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}, or one of {', '.join(NAMED)}; got {text!r}")
     try:
         digits = Decimal(match["digits"].replace(",", "").replace("_", ""))
     except InvalidOperation:  # more digits than Python reads
@@ -204,19 +185,19 @@ def explain(answer: ModelCounts, pasted: PastedNumber) -> Explanation:
         return next((explanation for explanation in tried if explanation.matched), tried[0])
     if answer.recording is None or None in (answer.exact.get("forward"), answer.exact.get("backward")):
         return Explanation(pasted, "exact", "flop", reason=PARTIAL.format("formula"))
-    terms = step_terms(answer.recording, answer.batch_size)
+    step = step_terms(answer.recording, answer.batch_size)
     try:
-        parts = terms.terms(pasted.formula)
+        parts = formula_parts(pasted.formula, step)
     except ValueError as fault:
         return Explanation(pasted, "exact", "flop", reason=str(fault))
-    changes = {group: parts.get(group, 0) - Fraction(terms.exact.get(group, 0)) for group in {**terms.exact, **parts}}
+    changes = {group: Fraction(parts.get(group, 0) - step.exact.get(group, 0)) for group in {**step.exact, **parts}}
     return Explanation(
-        replace(pasted, value=sum(parts.values(), Fraction(0))),
+        replace(pasted, value=Fraction(sum(parts.values()))),
         "exact",
         "flop",
         ("forward", "backward"),
         True,
-        sum(terms.exact.values()),
+        sum(step.exact.values()),
         tuple((group, change) for group, change in sorted(changes.items()) if change),
         Fraction(0),
     )
@@ -287,7 +268,7 @@ def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
     own = native_number(_native([account for account in accounts if account is not None]), explanation.unit)
     if pasted.formula:
         ratio = float(pasted.value / explanation.exact_flop) if explanation.exact_flop else float("inf")
-        head = f"{pasted.formula}, {ratio:.4g} × the exact step"
+        head = f"{NAMED[pasted.formula]}, {ratio:.4g} × the exact step"
     elif explanation.matched:
         head = f"{explanation.counter}'s {passes}, {own}"
     else:
