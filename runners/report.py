@@ -83,6 +83,11 @@ OPTIONS: Options = {
         "help": "directory of a run, as runners.sweep left it; two: compare them",
     },
     "--check": {"action": "store_true", "help": "put it through every gate instead, and write nothing"},
+    "--predictions": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "print which step times that FILE predicted held (docs/gpu.md)",
+    },
     "format": {
         "choices": ("table", "text", "markdown", "csv", "json"),
         "help": "how to print (default: table); markdown: of --fail-if",
@@ -132,6 +137,10 @@ def _dispatch(options: Namespace) -> int:
             decides and not options.fail_if,
             "--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%",
         ),
+        (
+            options.predictions and (several or options.check or options.convention != "flop"),
+            "--predictions: expected one run, without --check and --convention",
+        ),
         (count > 2, f"expected one run, or two to compare, got {count}"),
     )
     for is_wrong, words in mistakes:
@@ -152,8 +161,24 @@ def _rebuild(options: Namespace) -> int:
     (directory,) = options.runs
     with as_mistake(ValueError, Inconsistent, OSError):
         built, faults = _rebuilt(directory, options.out)
+        if options.predictions is not None:
+            _show_predictions(built, options.predictions, options.format)
+            return _code(faults)
     show(built, options.format, options.out or directory, options.convention)
     return _code(faults)
+
+
+def _show_predictions(built: Built, file: Path, form: str) -> None:
+    """Prints a row for each cell that the file predicted. Raises ValueError where there is none, OSError."""
+    from reports.shared.layout import csv_of
+    from reports.sweep.predictions import compared, predictions_text, read_predictions
+
+    try:
+        predictions = read_predictions(file)
+    except ValueError as fault:
+        raise ValueError(f"--predictions: {file}: {fault}") from fault
+    rows = compared(built, predictions)
+    show_answer(form, lambda width, colour: predictions_text(rows, width, colour), lambda: rows, lambda: csv_of(rows))
 
 
 def _code(faults: Sequence[str]) -> int:

@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.predictions [--write]
 
 `--write` keeps the table as benchmarks/gpu/predictions.csv; without it, it is printed. Once a cell was measured, the
-file is not made again: `headline.csv` of the run has the measured times of the same cells. No device is needed; it
-takes about two minutes on one core.
+file is not made again: `python -m runners.report RUN --predictions FILE` says which predictions held. No device is
+needed; it takes about two minutes on one core.
 """
 
 import argparse

@@ -1,0 +1,93 @@
+"""Step times that were predicted before a run, against those that it measured.
+
+A table of predictions (`benchmarks/gpu/predictions.py`) has a row for each cell: the least time of its step, and where
+something like it was published a predicted time with a 90 % interval. A prediction holds where the measured time lies
+in the interval. Not claimed: that cells of one model are independent.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cleaning.reconcile.variants import Built, View
+from reports.shared.layout import page, strong, table_of
+from reports.shared.numbers import DASH, si_time
+from results.records.cell import Cell
+from results.records.rows import cell_text
+from results.text_files import csv_table, read_text
+
+KEY = ("device", "model", "batch_size", "precision", "layout", "compile")
+"""Columns that identify a cell; the device by the name that its driver prints."""
+
+TIMES = ("bound_time_s", "step_time_s", "low_90_s", "high_90_s")
+
+NOT_PREDICTED = ("optimizer", "parallel")
+"""Parameters of a cell that have no column: predictions are of their defaults."""
+
+Predictions = Mapping[Sequence[str], Mapping[str, Any]]
+"""The texts of a cell in KEY → its row, with times in s, or None where they are not known."""
+
+
+def read_predictions(path: Path) -> Predictions:
+    """The table of a file. Raises ValueError for one that is no such table, OSError."""
+    names, lines = csv_table(read_text(path))
+    wanted = (*KEY, *TIMES, "model_flop", "reason")
+    if missing := [name for name in wanted if name not in names]:
+        raise ValueError(f"expected a table with columns {', '.join(wanted)}; got none named {', '.join(missing)}")
+    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    numbers = {"model_flop": int, **dict.fromkeys(TIMES, float)}
+    return {
+        tuple(row[name] for name in KEY): {
+            **row, **{name: kind(row[name]) if row[name] else None for name, kind in numbers.items()}
+        }
+        for row in rows
+    }  # fmt: skip
+
+
+def compared(built: Built, predictions: Predictions) -> list[dict[str, Any]]:
+    """A row for each measured cell that has a prediction, in the order of the run. Raises ValueError for none."""
+    devices = {session.sitting: session.device_name for session in built.sittings}
+    rows = []
+    for view in built.views:
+        key = (devices.get(view.run.sitting, ""), *(cell_text(getattr(view.run, name)) for name in KEY[1:]))
+        is_plain = all(getattr(view.run, name) == getattr(Cell, name) for name in NOT_PREDICTED)
+        if view.measured and view.step is not None and is_plain and key in predictions:
+            rows.append(_row(view, view.step.time_s, predictions[key]))
+    if not rows:
+        device = next((key[0] for key in predictions), "a device")
+        raise ValueError(f"--predictions: expected a run of its cells on {device}, got none of them")
+    return rows
+
+
+def _row(view: View, time_s: float | None, predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """One cell. A cell with other FLOP than predicted has other sizes: it is not compared, and the reason says so."""
+    row = {**predicted, "batch_size": view.run.batch_size, "compile": view.run.compile}
+    counted = {each.model_flop for each in view.fractions if each.method == "exact"} - {None, row["model_flop"]}
+    if counted:
+        row |= dict.fromkeys(TIMES)
+        row["reason"] = f"{row['model']} has {counted.pop():,} model FLOP here, which are not those predicted"
+    bound, _, low, high = (row[name] for name in TIMES)
+    return {
+        **row,
+        "measured_time_s": time_s,
+        "is_above_bound": None if bound is None or time_s is None else bound <= time_s,
+        "held_90": None if low is None or high is None or time_s is None else low <= time_s <= high,
+    }
+
+
+def predictions_text(rows: Sequence[Mapping[str, Any]], width: int, colour: bool) -> str:
+    """How many predictions held, the cells, and why some have no predicted time."""
+    summary = []
+    for name, label in (("held_90", "within the 90 % interval"), ("is_above_bound", "not under the least time")):
+        known = [row[name] for row in rows if row[name] is not None]
+        summary.append(strong(f"{label}: {sum(known)} of {len(known)}"))
+    table = [["model", "batch", "precision", "held", "measured", "predicted", "90 % interval", "least"]]
+    for row in rows:
+        bound, predicted, low, high = (DASH if row[name] is None else si_time(row[name]) for name in TIMES)
+        measured = DASH if row["measured_time_s"] is None else si_time(row["measured_time_s"])
+        held = {True: "yes", False: "no", None: DASH}[row["held_90"]]
+        model = f"{row['model']}, compiled" if row["compile"] else row["model"]
+        interval = DASH if row["low_90_s"] is None else f"{low} to {high}"
+        table.append([model, str(row["batch_size"]), row["precision"], held, measured, predicted, interval, bound])
+    reasons = [f"No predicted time: {reason}." for reason in dict.fromkeys(row["reason"] for row in rows) if reason]
+    return page([*summary, "", table_of(table, words=(0, 2), wraps=(0,)), "", *reasons], width, colour)
