@@ -9,14 +9,13 @@ way the result must equal the count of whole numbers at points that had no part 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis.footprint.live_bytes import unsized
-from analysis.formula.interpolate import Fitter, Form, Point, plus, times, value_of
+from analysis.formula.interpolate import Fitter, Form, Point, interpolated, plus, value_of
 from analysis.formula.sampling import Axis, CountKey, Sampler, Sizes, SizeSample, Unfitted, derive, place_of
 from analysis.formula.symbolic_table import OWN, Convention, Counts, Key, counts_of
 from analysis.operators import registry
@@ -72,12 +71,34 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
         if any(sampled({**base, axis.symbol: axis.at(steps)}).structure != structure for steps in (1, 2))
     )
     sized = tuple(axis for axis in axes if axis not in structural)
-    level = _Level(sampled, sized, structural, convention)
-    counts, checked = level.counts()
-    unknown = registry.not_understood(sampled(base).operations, convention.rules)
-    without, levels = frozenset(level.without), tuple(level.tables)
-    lacking = frozenset() if convention.made else _unsized(seen.values(), merged=bool(structural))
-    return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels, lacking)
+    levels: dict[tuple[int, ...], Level] = {}
+    without: set[Key] = set()
+
+    def level(fixed: Point) -> Level:
+        key = tuple(fixed.values())
+        if key not in levels:
+            sizes = derive(sampled, sized, fixed)
+            counts, points, open_keys = counts_of(sizes, convention, merged=bool(fixed))
+            levels[key] = Level(fixed, sizes, counts, points)
+            without.update(open_keys)
+        return levels[key]
+
+    first = level({axis.symbol: axis.base for axis in structural})
+    counts, checked = first.counts, first.checked
+    if structural:
+        counts, late = _through(structural, level, without)
+        checked += level(late).checked
+    return Derived(
+        counts,
+        sized,
+        structural,
+        checked,
+        len(seen),
+        registry.not_understood(sampled(base).operations, convention.rules),
+        frozenset(without),
+        tuple((each.fixed, each.sizes) for each in levels.values()),
+        frozenset() if convention.made else _unsized(seen.values(), merged=bool(structural)),
+    )
 
 
 def _unsized(samples: Iterable[SizeSample], merged: bool) -> frozenset[CountKey]:
@@ -90,90 +111,46 @@ def _unsized(samples: Iterable[SizeSample], merged: bool) -> frozenset[CountKey]
     return frozenset(places)
 
 
-class _Level:
-    """Counts at points of the structural symbols, each as forms in the others, and forms through those."""
+class Level(NamedTuple):
+    """Counts at a point of the structural symbols, as forms in the others, and where they were checked."""
 
-    def __init__(
-        self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
-    ) -> None:
-        self._sampled, self._sized, self._structural, self._convention = sampled, sized, structural, convention
-        self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
-        self.without: set[Key] = set()
-        self.tables: list[tuple[Point, Sizes]] = []
+    fixed: Point
+    sizes: Sizes
+    counts: Counts
+    checked: tuple[Point, ...]
 
-    def counts(self) -> tuple[Counts, tuple[Point, ...]]:
-        """The counts in all symbols, and the points that they were checked at."""
-        if not self._structural:
-            return self._counts_at({})
-        points: list[Point] = [{axis.symbol: axis.base for axis in self._structural}]
-        points += [
-            {**points[0], axis.symbol: axis.at(steps)}
-            for axis in self._structural
-            for steps in range(1, 1 + STRUCTURE_POINTS)
-        ]
-        for turn in range(STRUCTURE_LONGEST):
-            fitted = self._fit_forms(points)
-            late = self._further(fitted, turn) if isinstance(fitted, str) else self._check_point(turn)
-            if late in points:
-                continue
-            if not isinstance(fitted, str) and self._agrees(fitted, late):
-                return fitted, (*self._counts_at(points[0])[1], *self._counts_at(late)[1])
-            points.append(late)
-        raise Unfitted(f"no formula in {', '.join(axis.symbol for axis in self._structural)} was found")
 
-    def _fit_forms(self, points: Sequence[Point]) -> Counts | str:
-        """Forms through the counts at all points; or the symbol along which there is none ("" where it is between)."""
-        tables = [self._counts_at(point)[0] for point in points]
+def _through(
+    structural: Sequence[Axis], level: Callable[[Point], Level], without: Collection[Key]
+) -> tuple[Counts, Point]:
+    """The counts in all symbols, and a structural point at which they are those that are had there, of other sizes."""
+    points: list[Point] = [{axis.symbol: axis.base for axis in structural}]
+    points += [{**points[0], axis.symbol: axis.at(1 + i)} for axis in structural for i in range(STRUCTURE_POINTS)]
+    for turn in range(STRUCTURE_LONGEST):
+        tables = [level(point).counts for point in points]
         fitter = Fitter(points, STRUCTURE_DEGREE)
-        forms_of: dict[tuple[Any, str], list[Form]] = defaultdict(list)
-        for key in dict.fromkeys(key for table in tables for key in table if key not in self.without):
-            for monomial in dict.fromkeys(m for table in tables for m in table.get(key, {})):
-                values = tuple([_whole(table.get(key, {}).get(monomial, 0)) for table in tables])
-                form = fitter.fit(values)
-                if form is None:
-                    return next(iter(sorted(fitter.curved(values))), "")
-                forms_of[key].append(times(form, {monomial: Fraction(1)}))
-        return {key: plus(forms) for key, forms in forms_of.items()}
-
-    def _further(self, symbol: str, turn: int) -> Point:
-        """A point that may tell more: along a symbol that is curved, or between all."""
-        base = {axis.symbol: axis.base for axis in self._structural}
-        for axis in self._structural:
-            if axis.symbol == symbol:
-                return {**base, symbol: axis.at(STRUCTURE_POINTS + 1 + turn)}
-        return self._check_point(turn)
-
-    def _check_point(self, turn: int) -> Point:
-        """A point with all structural symbols changed, not twice in the same proportion; of one symbol, further out."""
-        if len(self._structural) == 1:
-            axis = self._structural[0]
-            return {axis.symbol: axis.at(STRUCTURE_POINTS + 1 + turn)}
-        return {
-            axis.symbol: axis.at(1 + (turn * (place + 1) + place) % 3) for place, axis in enumerate(self._structural)
-        }
-
-    def _agrees(self, counts: Counts, late: Point) -> bool:
-        """Whether forms in all symbols are those that are had at another structural point, of other sizes."""
-        there = self._counts_at(late)[0]
-        here = {key: partly_at(form, late) for key, form in counts.items()}
-        keys = (here.keys() | there.keys()) - self.without
-        return all(here.get(key, {}) == there.get(key, {}) for key in keys)
-
-    def _counts_at(self, fixed: Point) -> tuple[Counts, tuple[Point, ...]]:
-        """The counts at a point of the structural symbols, as forms in the others, and where they were checked."""
-        key = tuple(fixed.values())
-        if key not in self._at:
-            sizes = derive(self._sampled, self._sized, fixed)
-            self.tables.append((dict(fixed), sizes))
-            counts, points, without = counts_of(sizes, self._convention, merged=bool(fixed))
-            self._at[key] = counts, points
-            self.without |= without
-        return self._at[key]
-
-
-def _whole(number: int | Fraction) -> int | Fraction:
-    """An int where it is one, which is kept and compared in a fraction of the time."""
-    return number.numerator if number.denominator == 1 else number
+        counts: Counts = {}
+        curved = None
+        for key in dict.fromkeys(key for table in tables for key in table if key not in without):
+            form = interpolated(fitter, [table.get(key, {}) for table in tables])
+            if isinstance(form, str):
+                curved = form
+                break
+            counts[key] = form
+        along = [axis for axis in structural if len(structural) == 1 or axis.symbol == curved]
+        if along:  # a point further out
+            late = {**points[0], along[0].symbol: along[0].at(STRUCTURE_POINTS + 1 + turn)}
+        else:  # one with all symbols changed, not twice in the same proportion
+            late = {axis.symbol: axis.at(1 + (turn * (i + 1) + i) % 3) for i, axis in enumerate(structural)}
+        if late in points:
+            continue
+        if curved is None:
+            there = level(late).counts
+            here = {key: partly_at(form, late) for key, form in counts.items()}
+            if all(here.get(key, {}) == there.get(key, {}) for key in (here.keys() | there.keys()) - set(without)):
+                return counts, late
+        points.append(late)
+    raise Unfitted(f"no formula in {', '.join(axis.symbol for axis in structural)} was found")
 
 
 def partly_at(form: Form, point: Point) -> Form:

@@ -21,7 +21,7 @@ import sympy
 from analysis.footprint.live_bytes import BEFORE
 from analysis.formula.derive import STRUCTURE_DEGREE, Derived, partly_at
 from analysis.formula.footprint_terms import FootprintTable, Peak, Unalike, peak_of
-from analysis.formula.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
+from analysis.formula.interpolate import Fitter, Form, Point, interpolated, point_text, value_of
 from analysis.formula.sampling import CountKey, place_of
 from analysis.formula.totals import Expr, expression
 
@@ -117,8 +117,8 @@ def _through(
     whole: list[Labelled] = []
     for key in fitted[0][1]:
         if all(key in peaks for _, peaks in fitted):
-            form = _interpolated(fitter, [peaks[key] for _, peaks in fitted])
-            if form is not None and Labelled(key[0], form) not in whole:
+            form = interpolated(fitter, [peaks[key] for _, peaks in fitted])
+            if not isinstance(form, str) and Labelled(key[0], form) not in whole:
                 whole.append(Labelled(key[0], form))
     if not whole:
         raise Unalike("the peak is at other operations for other numbers of them")
@@ -141,16 +141,6 @@ def _by_place(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
         for start in (0, -len(forms))
         for number, form in enumerate(forms, start)
     }
-
-
-def _interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | None:
-    parts = []
-    for monomial in dict.fromkeys(monomial for form in forms for monomial in form):
-        through = fitter.fit(tuple(form.get(monomial, Fraction(0)) for form in forms))
-        if through is None:
-            return None
-        parts.append(times(through, {monomial: Fraction(1)}))
-    return plus(parts)
 
 
 def _check(peaks: Sequence[Labelled], tables: Sequence[tuple[Point, FootprintTable]]) -> None:

@@ -119,7 +119,6 @@ class Fitter:
         self.points = list(points)
         self._degree = degree
         self._found: dict[Values, Form | None] = {}
-        self._monomials: dict[tuple[Monomial, int], Fraction] = {}
         self._along_axis: dict[tuple[str, Values], list[Form]] = {}
 
     def fit(self, values: Values) -> Form | None:
@@ -190,14 +189,9 @@ class Fitter:
         """The one combination of these monomials through all points; None where there is none, or more than one."""
         if len(monomials) > len(values):
             return None
-        rows = [[self._monomial(m, place) for m in monomials] for place in range(len(self.points))]
+        rows = [[value_of({monomial: Fraction(1)}, point) for monomial in monomials] for point in self.points]
         solved = solve(rows, [Fraction(value) for value in values])
         return None if solved is None else _without_zeros(dict(zip(monomials, solved, strict=True)))
-
-    def _monomial(self, monomial: Monomial, place: int) -> Fraction:
-        if (monomial, place) not in self._monomials:
-            self._monomials[monomial, place] = value_of({monomial: Fraction(1)}, self.points[place])
-        return self._monomials[monomial, place]
 
     def _through(self, form: Form, values: Values) -> bool:
         return all(number_of(form, point) == value for point, value in zip(self.points, values, strict=True))
@@ -221,6 +215,19 @@ class Fitter:
             if forms := _rounded(symbol, there, seen, degree):
                 return forms
         return []
+
+
+def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
+    """The form in more symbols that is each of these at one of the fitter's points; or the symbol along which there is
+    none ("" where it is between)."""
+    parts = []
+    for monomial in dict.fromkeys(monomial for form in forms for monomial in form):
+        values = tuple(form.get(monomial, Fraction(0)) for form in forms)
+        through = fitter.fit(values)
+        if through is None:
+            return next(iter(sorted(fitter.curved(values))), "")
+        parts.append(times(through, {monomial: Fraction(1)}))
+    return plus(parts)
 
 
 def _rounded(symbol: str, there: tuple[int, ...], seen: Values, degree: int) -> list[Form]:

@@ -8,7 +8,7 @@ Tables of one step at several points side by side: every size as its values at t
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import zip_longest
@@ -262,11 +262,11 @@ def _words(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
 
 def columns(samples: Sequence[SizeSample]) -> list[Values]:
     """Every size of the tables as its values in all samples, each such tuple once."""
-    shapes, attributes = set(), []
-    for rows in _unlike(samples):
-        shapes.add(tuple([row.input_shapes for row in rows]))
-        shapes.add(tuple([row.output_shapes for row in rows]))
-        attributes.append([row.attributes for row in rows])
+    shapes, attributes = set(), {}
+    for rows in zip(*(sample.operations for sample in samples), strict=True):
+        shapes |= {tuple([row.input_shapes for row in rows]), tuple([row.output_shapes for row in rows])}
+        several = [row.attributes for row in rows]  # the tracer keeps one object for all calls of a signature
+        attributes[tuple(map(id, several))] = several
     for each in zip(*(sample.parameters for sample in samples), strict=True):
         shapes.add(tuple((shape,) for _, shape in each))
     values_seen: dict[Values, None] = {}
@@ -275,19 +275,9 @@ def columns(samples: Sequence[SizeSample]) -> list[Values]:
             values_seen.update(dict.fromkeys(zip(*forms, strict=True)))
     for each in zip(*(sample.storages for sample in samples), strict=True):
         values_seen[tuple(storage.nbytes for storage in each)] = None
-    for each_attributes in attributes:
+    for each_attributes in attributes.values():
         merge_values(each_attributes, lambda values: values_seen.setdefault(values))
     return list(values_seen)
-
-
-def _unlike(samples: Sequence[SizeSample]) -> Iterable[tuple[Operation, ...]]:
-    """The rows of tables side by side, of those that are known to be equal the first alone: the tracer keeps one object
-    of each kind for all calls of a signature."""
-    unlike: dict[tuple[int, ...], tuple[Operation, ...]] = {}
-    for rows in zip(*(sample.operations for sample in samples), strict=True):
-        key = tuple([id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)])
-        unlike.setdefault(key, rows)
-    return unlike.values()
 
 
 def merge_values(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:

@@ -63,14 +63,7 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
     sums: dict[tuple[Any, str], list[tuple[Any, int]]] = defaultdict(list)
     for place, quantity, element, count in table.elements(rows, convention, merged):
         sums[place, quantity].append((element, count))
-    forms: dict[tuple[int, ...], Form] = {}  # equal layers have the same elements, which live as long as the table
-    counts: Counts = {}
-    for key, elements in sums.items():
-        told_by = tuple([number for element, count in elements for number in (id(element), count)])
-        if told_by not in forms:
-            forms[told_by] = table.form(elements)
-        if forms[told_by]:
-            counts[key] = forms[told_by]
+    counts = {key: form for key, elements in sums.items() if (form := table.form(elements))}
     late = range(sizes.fitted, len(sizes.samples)) or range(len(sizes.samples))[-1:]
     differences = [(sizes.samples[i], _wrong(counts, sizes.samples[i], convention, merged, rows, i)) for i in late]
     without = {key for _, wrong in differences for key in wrong if key[1] == OPEN}
@@ -107,20 +100,14 @@ def _wrong(
     entries = _entries(rows, lambda each: each.rows[which], storages, shapes, sample.operations, convention, merged)
     for place, quantity, value, calls in entries:
         exact[place, quantity] += value * calls
-    known: dict[int, int | Fraction] = {}  # by the form itself: equal layers share one
     wrong = {}
     for key in exact.keys() | counts.keys():
         if key[1].endswith((LESS, UNKNOWN)) and (key[0], key[1].replace(LESS, UNKNOWN)) in counts:
             continue  # whole numbers are known where symbols may not be
-        form = counts.get(key, _NOTHING)
-        if id(form) not in known:
-            known[id(form)] = number_of(form, sample.point)
-        if known[id(form)] != exact.get(key, 0):
-            wrong[key] = known[id(form)], exact.get(key, 0)
+        value = number_of(counts.get(key, {}), sample.point)
+        if value != exact.get(key, 0):
+            wrong[key] = value, exact.get(key, 0)
     return wrong
-
-
-_NOTHING: Form = {}
 
 
 def _entries(
@@ -191,7 +178,6 @@ class _Symbolic:
         self._of = dict(zip(self._atoms, self._generators, strict=False))
         self._kind = type(self._ring.one)
         self._elements: dict[Any, Any] = {}
-        self._terms: dict[int, tuple[Any, Sequence[tuple[tuple[int, ...], int | Fraction]]]] = {}
 
     def form(self, elements: Sequence[tuple[Any, int]]) -> Form:
         """The sum of elements of the ring, or numbers, each as often as it says, as a form."""
@@ -209,12 +195,7 @@ class _Symbolic:
         """(powers of the atoms, coefficient) of each term."""
         if not isinstance(element, self._kind):
             return (((), element),)
-        if id(element) not in self._terms:  # which lives as long as the table
-            self._terms[id(element)] = (
-                element,
-                [(powers if any(powers) else (), _number(c)) for powers, c in element.items()],
-            )
-        return self._terms[id(element)][1]
+        return [(powers if any(powers) else (), _number(c)) for powers, c in element.items()]
 
     def elements(
         self, rows: Sequence[OperationClass], convention: Convention, merged: bool
