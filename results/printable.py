@@ -87,7 +87,7 @@ def _wrapped(paragraph: str, width: int, first: str, rest: str) -> list[str]:
             lines.append(line + piece)
             line = rest
         line, empty, taken = line + word, False, letters(line + word)
-    return [each.rstrip() for each in (*lines, line)]
+    return [text.rstrip() for text in (*lines, line)]
 
 
 def pieces(word: str, width: int, further: int | None = None) -> list[str]:
@@ -96,17 +96,17 @@ def pieces(word: str, width: int, further: int | None = None) -> list[str]:
     further: how many letters each part but the first may have; None: as many as the first.
     """
     room, further = width, width if further is None else further
-    found, part = [], ""
-    for each in _PIECES.findall(word) if letters(word) > width else [word]:
-        if part and letters(part + each) > room:
-            found.append(part)
+    broken, part = [], ""
+    for piece in _PIECES.findall(word) if letters(word) > width else [word]:
+        if part and letters(part + piece) > room:
+            broken.append(part)
             part, room = "", further
-        while letters(each) > room:
-            cut = _cut(each, room)
-            found.append(each[:cut])
-            each, room = each[cut:], further
-        part += each
-    return [*found, part] if part or not found else found
+        while letters(piece) > room:
+            cut = _cut(piece, room)
+            broken.append(piece[:cut])
+            piece, room = piece[cut:], further
+        part += piece
+    return [*broken, part] if part or not broken else broken
 
 
 def _cut(text: str, room: int) -> int:

@@ -105,26 +105,26 @@ def denominators(run: Run, peaks: SessionPeaks, clock_hz: float | None, capped: 
 
     peaks: of its session and device. clock_hz: mean SM clock of the window, None if none was observed.
     """
-    found = [peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user]
-    found += [peaks.sustained] if capped and peaks.sustained.peak_by_unit else []
-    return (*found, derived(peaks.cores, run)) if peaks.cores else tuple(found)
+    of_cell = [peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user]
+    of_cell += [peaks.sustained] if capped and peaks.sustained.peak_by_unit else []
+    return (*of_cell, derived(peaks.cores, run)) if peaks.cores else tuple(of_cell)
 
 
-def of_ranks(one: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:
+def of_ranks(single: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:
     """The peak of several devices of one kind: the sum of what each reached, or as many times that of one.
 
     measured: of each rank, unit → FLOP/s of its ceiling; where not all have a unit, and for what is no ceiling, times.
     """
     if ranks == 1:
-        return one
+        return single
     values, sources = {}, {}
-    for unit, peak in one.peak_by_unit.items():
+    for unit, peak in single.peak_by_unit.items():
         every = [rank[unit] for rank in measured if unit in rank]
-        added = one.name == "ceiling" and len(every) == ranks
+        added = single.name == "ceiling" and len(every) == ranks
         values[unit] = sum(every) if added else ranks * peak
         word = f"{ranks} ranks, of the first:" if added else f"{ranks} ×"
-        sources[unit] = f"{word} {one.sources[unit]}"
-    return replace(one, peak_by_unit=values, sources=sources)
+        sources[unit] = f"{word} {single.sources[unit]}"
+    return replace(single, peak_by_unit=values, sources=sources)
 
 
 def datasheet(device_name: str, device: str, multiprocessors: int | None = None) -> Denominator:

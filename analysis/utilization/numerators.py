@@ -165,7 +165,9 @@ def exact(counted: TableCount, run: Run) -> Numerator:
                 less[name][unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
     except ValueError as fault:
         return Numerator("exact", OWN, reason=str(fault))
-    warnings = _executed(counted, run)
+    traced = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
+    text = ", ".join(f"{name} {flop} against {real}" for name, flop, real in differing_kinds(traced, run))
+    warnings = (f"executed_differs: FLOP of the trace against one real step: {text}",) if text else ()
     if counted.not_understood:
         reason = f"not_understood: {_calls(counted.not_understood)} have no formula"
         return _partial("exact", OWN, reason, counted.model_flop, counted.not_understood, warnings)
@@ -413,13 +415,6 @@ def differing_kinds(counted: Mapping[str, int], run: Run) -> list[tuple[str, int
     run recorded no real step. counted: "kind/dtype" → model FLOP of the trace."""
     flop = [(name, counted.get(name, 0), run.executed.get(name, 0)) for name in sorted({*counted, *run.executed})]
     return [each for each in flop if run.executed and not ran_all(each[0].partition("/")[0], *each[1:], run.parallel)]
-
-
-def _executed(counted: TableCount, run: Run) -> tuple[str, ...]:
-    """A mark where the trace differs from one real step."""
-    traced = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
-    text = ", ".join(f"{name} {flop} against {real}" for name, flop, real in differing_kinds(traced, run))
-    return (f"executed_differs: FLOP of the trace against one real step: {text}",) if text else ()
 
 
 def _calls(operators: Mapping[str, int]) -> str:

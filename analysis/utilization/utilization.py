@@ -17,7 +17,6 @@ from typing import Any
 from analysis.devices import telemetry
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
-from analysis.stats.summary import LAG1
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.step_times import PairedCeiling, StepBlocks, paired_ceiling, step_blocks, whole_steps
@@ -27,7 +26,7 @@ from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sample, Telemetry, identity
 from results.records.rows import MEASURED, WORKS, changed
 
-__all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "step_time", "variant"]
+__all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "variant"]
 
 EXACT = "exact"
 """The method whose count is the step's own."""
@@ -102,7 +101,10 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetr
     timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == (cell_id, attempt)]
     own = [reading for reading in readings if (reading.cell_id, reading.attempt) == (cell_id, attempt)]
     blocks = step_blocks(whole_steps(timed), run.interval_rule)
-    time = None if blocks is None else _time_of_steps(blocks)
+    time = None
+    if blocks is not None:
+        summary, drift = blocks.summary, _drift(blocks.means_s, blocks.summary.drift_ratio)
+        time = MeanStepTime(summary.mean, summary.low, summary.high, sum(blocks.steps), drift)
     works = {row.work: row for row in work_times(run, timed)}
     one_clock_hz = _clock_of(blocks_of(timed, "one"), own)
     paired = paired_ceiling(timed, run.interval_rule)
@@ -124,21 +126,6 @@ def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float 
         return None
     end_s = max(block.start_s + block.wall_s for block in blocks)
     return telemetry.mean_sm_clock_hz(readings, min(block.start_s for block in blocks), end_s)
-
-
-def step_time(samples: Sequence[Sample], rule: str = LAG1) -> MeanStepTime | None:
-    """Step time from the measured blocks of whole steps, weighted by their steps; None if there are none.
-
-    Device time where every block has it, else wall time: one clock for all blocks, never a mixture. rule: of the
-    interval (`Run.interval_rule`).
-    """
-    blocks = step_blocks(whole_steps(samples), rule)
-    return None if blocks is None else _time_of_steps(blocks)
-
-
-def _time_of_steps(blocks: StepBlocks) -> MeanStepTime:
-    summary, drift = blocks.summary, _drift(blocks.means_s, blocks.summary.drift_ratio)
-    return MeanStepTime(summary.mean, summary.low, summary.high, sum(blocks.steps), drift)
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:

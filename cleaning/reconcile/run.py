@@ -55,7 +55,7 @@ from cleaning.reconcile.variants import Built, View, kept_apart, variants
 from results.errors import Inconsistent, Unavailable
 from results.printable import shortened
 from results.process import collector_off
-from results.records.answers import Utilization, WorkTime
+from results.records.answers import Utilization
 from results.records.cell import RankCollective, RankRow, Run, Sample, Telemetry
 from results.records.counts import (
     CleanedOperation,
@@ -298,14 +298,16 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
     profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
     numerators = _numerators(run, counts, counted, (profile, recorded))
     under = _denominators(measured, measured.clock_hz, raw)
+    works = []  # with what a recorded step shows of the device, over the time of a step that was not recorded
+    for row in measured.works.values():
+        kernels, busy_s = recorded.device.get(row.work, (None, None))
+        works.append(replace(row, kernels=kernels, busy_ratio=busy_s / row.time_s if busy_s and row.time_s else None))
     of_one = None  # one sample was timed at a clock of its own
     if any(numerator.method == "one" for numerator in numerators):
         of_one = _denominators(measured, measured.one_clock_hz, raw)
     tables: Tables = {
         "step_times": step_times(run, samples, measured.blocks),
-        "work_times": [
-            _with_device(row, *recorded.device.get(row.work, (None, None))) for row in measured.works.values()
-        ],
+        "work_times": works,
         "cleaned_operations": profile.operations + recorded.operations,
         "profile_counts": profile.counts + recorded.counts,
         "ratios": (
@@ -375,11 +377,6 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         ),
         {work: (recording.kernels, recording.busy_s) for work, recording in clean.items()},
     )
-
-
-def _with_device(row: WorkTime, kernels: int | None, busy_s: float | None) -> WorkTime:
-    """The row with what its recorded step says of the device, over the time of a step that was not recorded."""
-    return replace(row, kernels=kernels, busy_ratio=busy_s / row.time_s if busy_s and row.time_s else None)
 
 
 def _numerators(

@@ -223,7 +223,10 @@ class View:
     @functools.cached_property
     def timed_row(self) -> Utilization | None:
         """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
-        timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place_view)
+        timed = sorted(
+            (row for row in self.fractions if row.time_s is not None),
+            key=lambda row: (*METHODS, row.method).index(row.method),
+        )
         return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)
 
     @functools.cached_property
@@ -260,8 +263,3 @@ class Built:
     variants: tuple[Variant, ...] = ()
     flop_counts: tuple[FlopCount, ...] = ()
     log: tuple[CleaningLog, ...] = ()
-
-
-def _place_view(row: Utilization) -> int:
-    """The place of this row's method in the order of display."""
-    return METHODS.index(row.method) if row.method in METHODS else len(METHODS)

@@ -106,12 +106,12 @@ def _check_machines(a: Mapping[str, set[str]], b: Mapping[str, set[str]], across
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
     """What decides a step, but for what may differ → its repeats."""
-    found: dict[Key, list[Run]] = {}
+    repeats: dict[Key, list[Run]] = {}
     for run in data.runs:
         texts = dict(zip(OF_A_STEP, conditions(run), strict=True))
-        found.setdefault(tuple("" if name in across else text for name, text in texts.items()), []).append(run)
+        repeats.setdefault(tuple("" if name in across else text for name, text in texts.items()), []).append(run)
     same_kernels = not {*across} & {*OF_A_MACHINE, "device", "precision"}
-    return {key: _group(runs, data.by_cell(Sample), same_kernels) for key, runs in found.items()}
+    return {key: _group(runs, data.by_cell(Sample), same_kernels) for key, runs in repeats.items()}
 
 
 def _group(
@@ -291,11 +291,11 @@ def comparison_text(
     parts += [f"across: {', '.join(across)}"] if across else []
     parts += ["", TextTable(_COLUMNS, [row_cells(row) for row in matched], rule=False)]
     names = cell_names(rows)
-    said: dict[str, list[str]] = {}  # reason, or the run that has the cell alone → cells
+    cells_of: dict[str, list[str]] = {}  # reason, or the run that has the cell alone → cells
     for row, name in zip(rows, names, strict=True):
         if text := row.verdict if row.verdict in ALONE else row.reason:
-            said.setdefault(text, []).append(name)
-    for text, cells in sorted(said.items(), key=lambda item: ALONE.count(item[0])):
+            cells_of.setdefault(text, []).append(name)
+    for text, cells in sorted(cells_of.items(), key=lambda item: ALONE.count(item[0])):
         parts.append(f"{text}: {listed(cells, SHOWN)}")
     return page([*parts, "", *closing_lines(matched)], width, colour)
 

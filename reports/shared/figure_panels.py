@@ -293,8 +293,8 @@ def worst(statuses: pd.Series[str]) -> str:
 
 def in_order(names: Iterable[str], order: Iterable[str] = PRECISIONS) -> list[str]:
     """Names in the order of a literal table, unknown ones after them as they came."""
-    known, found = list(order), list(dict.fromkeys(str(name) for name in names))
-    return sorted(found, key=lambda name: known.index(name) if name in known else len(known))
+    known, unique = list(order), list(dict.fromkeys(str(name) for name in names))
+    return sorted(unique, key=lambda name: known.index(name) if name in known else len(known))
 
 
 def labels(points: pd.DataFrame) -> pd.Series[str]:

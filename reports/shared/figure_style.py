@@ -128,11 +128,11 @@ def _looks(
     spare: Sequence[tuple[int | str, str]] = (),
 ) -> dict[str, tuple[Any, str]]:
     """Series → (colour, marker or hatch); those that have none of their own get the spare ones in turn."""
-    found, others = {}, itertools.cycle(spare)
+    own, others = {}, itertools.cycle(spare)
     for name in series:
         of, marker = known[name] if name in known else next(others)
-        found[name] = (colour(of), marker)
-    return found
+        own[name] = (colour(of), marker)
+    return own
 
 
 def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:

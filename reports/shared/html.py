@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from cleaning.reconcile.variants import View
 from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, cell_name, shared_variant
-from results.printable import LONGEST_TEXT, shortened
+from results.printable import LONGEST_TEXT, printable, shortened
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -117,12 +117,12 @@ class Names:
 
     def listed(self, cell_ids: Iterable[str]) -> str:
         """Cells in order, or all of them in a word."""
-        found = set(cell_ids)
-        if len(found) > 1 and found == set(self._views):
-            return f"all {len(found)} cells"
-        if len(found) > 1 and found == self.measured:
-            return f"all {len(found)} measured cells"
-        return ", ".join(self.short(cell) for cell in sorted(found, key=lambda cell: (self.order.get(cell, -1), cell)))
+        cells = set(cell_ids)
+        if len(cells) > 1 and cells == set(self._views):
+            return f"all {len(cells)} cells"
+        if len(cells) > 1 and cells == self.measured:
+            return f"all {len(cells)} measured cells"
+        return ", ".join(self.short(cell) for cell in sorted(cells, key=lambda cell: (self.order.get(cell, -1), cell)))
 
 
 def in_order(views: Iterable[View]) -> list[View]:
@@ -147,11 +147,11 @@ def sort_value(cell: str | TableCell) -> str:
     multiplied in. Of what is shown: two texts that are shown as equal are equal."""
     if isinstance(cell, TableCell):
         return "" if cell.value is None else str(cell.value)
-    found = _AMOUNT.match(cell)
-    if found is None:
+    amount = _AMOUNT.match(cell)
+    if amount is None:
         return ""
-    sign = -1.0 if found[1] in ("−", "-") else 1.0
-    value = sign * float(found[2]) * _SCALES.get(found[3] or "", 1.0)
+    sign = -1.0 if amount[1] in ("−", "-") else 1.0
+    value = sign * float(amount[2]) * _SCALES.get(amount[3] or "", 1.0)
     return f"{value:.12g}"
 
 
@@ -284,9 +284,6 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 TEMPLATE = "report.html.j2"
 TABLES_SCRIPT = "tables.js"
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""Controls, marks and overrides of direction, halves of characters; not tab and line feed."""
-
 MOST_ROWS = 1_000
 """Most rows of one table on a page: more are searched for in a file, and a browser takes seconds for them."""
 
@@ -333,7 +330,7 @@ def document(
     import jinja2
     from markupsafe import Markup
 
-    shown = [replace(each, parts=[_at_most(part) for part in each.parts if part]) for each in sections]
+    shown = [replace(section, parts=[_at_most(part) for part in section.parts if part]) for section in sections]
     script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in (TABLES_SCRIPT, *more))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES, encoding="utf-8"),
@@ -347,7 +344,7 @@ def document(
     return environment.get_template(TEMPLATE).render(
         title=title,
         verdict=verdict,
-        sections=[each for each in shown if each.parts],
+        sections=[section for section in shown if section.parts],
         dense=dense,
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -369,4 +366,4 @@ def visible_text(value: Any) -> Any:
 
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", shortened(value, LONGEST_TEXT))
+    return printable(shortened(value, LONGEST_TEXT))

@@ -144,10 +144,10 @@ class Hanging:
         width, label = min(width, MOST_PROSE), printable(self.label)
         start = max(self.column, letters(label) + ((1 if self.column else 2) if label.strip() else 0))
         if start > width // 2:
-            found = [*wrap(label.strip(), width), *wrap(self.text, width, "    ", "    ")]
+            lines = [*wrap(label.strip(), width), *wrap(self.text, width, "    ", "    ")]
         else:
-            found = wrap(self.text, width, label.ljust(start), " " * start)
-        return [[Styled(line)] for line in found]
+            lines = wrap(self.text, width, label.ljust(start), " " * start)
+        return [[Styled(line)] for line in lines]
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,10 @@ class Prose:
 
     def lines(self, width: int) -> list[Spans]:
         """The paragraph in lines no wider than prose may be."""
-        found = wrap(self.text, min(width, MOST_PROSE), self.first, self.rest)
-        if self.most and (more := len(found) - self.most) > 0:
-            found[self.most :] = wrap(f"… ({more} more lines{self.whole})", width, self.rest, self.rest)
-        return [[Styled(line, self.style)] for line in found]
+        lines = wrap(self.text, min(width, MOST_PROSE), self.first, self.rest)
+        if self.most and (more := len(lines) - self.most) > 0:
+            lines[self.most :] = wrap(f"… ({more} more lines{self.whole})", width, self.rest, self.rest)
+        return [[Styled(line, self.style)] for line in lines]
 
 
 def table_of(rows: Sequence[Sequence[Cell]], words: Collection[int] = (), wraps: Collection[int] = ()) -> TextTable:

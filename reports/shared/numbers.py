@@ -83,7 +83,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 def scaled(value: float, count: int = 3) -> tuple[float, str]:
     """The power of ten in which a value of `count` digits has some before its point, and its prefix: 1.53e11 →
     (1e9, "G")."""
-    return next((each for each in PREFIXES if abs(value) >= each[0] * (1 - 0.5 * 10.0**-count)), PREFIXES[-1])
+    return next((pair for pair in PREFIXES if abs(value) >= pair[0] * (1 - 0.5 * 10.0**-count)), PREFIXES[-1])
 
 
 def si(value: float, unit: str, count: int = 3) -> str:
@@ -121,8 +121,8 @@ def merged(texts: Sequence[str]) -> str:
     if len({skeleton(text) for text in texts}) != 1:
         raise ValueError(f"expected texts that differ in their numbers alone, got {texts}")
     columns = (sorted(set(numbers), key=float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True))
-    found = iter([n[0] if len(n) == 1 else f"{n[0]} to {n[-1]}" for n in columns])
-    return _NUMBER.sub(lambda _: next(found), texts[0])
+    ranges = iter([n[0] if len(n) == 1 else f"{n[0]} to {n[-1]}" for n in columns])
+    return _NUMBER.sub(lambda _: next(ranges), texts[0])
 
 
 def session_words(text: str) -> str:

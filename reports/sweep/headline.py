@@ -88,12 +88,12 @@ def basis(conclusion: Closing, views: Sequence[View]) -> str:
 def intervals(conclusion: Closing, views: Sequence[View]) -> str:
     """The 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
     shared, together = shared_variant(views), repeats_by_cell(conclusion.cells, views)
-    each = {}
+    texts = {}
     for view in conclusion.cells:
         repeats = together.get(key_of(view.run))
         name = fitting(cell_name(view, shared) if repeats is None else name_of(repeats, shared), _NAME_LETTERS)
-        each[name] = f"{name} {_interval(_row(view)) if repeats is None else _ends(repeats.low, repeats.high)}"
-    return f"95 % intervals: {', '.join(each.values())}." if each else ""
+        texts[name] = f"{name} {_interval(_row(view)) if repeats is None else _ends(repeats.low, repeats.high)}"
+    return f"95 % intervals: {', '.join(texts.values())}." if texts else ""
 
 
 def _interval(row: Utilization) -> str:
@@ -253,7 +253,7 @@ def headline_rows(built: Built) -> list[Headline]:
         run, headline = view.run, view.headline
         row, repeats = headline or view.timed_row, together.get(key_of(run))
         low, high = shown_interval(headline) if headline else (None, None)
-        why = dict.fromkeys(each.reason for each in view.fractions if each.reason)
+        why = dict.fromkeys(fraction.reason for fraction in view.fractions if fraction.reason)
         rows.append(
             Headline(
                 **identity(run, Headline),

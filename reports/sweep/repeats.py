@@ -56,7 +56,7 @@ def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
 
 def repeats_by_cell(views: Iterable[View], of_run: Iterable[View]) -> dict[tuple[str, int], Repeats]:
     """Each cell that was repeated → all of its repeats together. of_run: all cells of the run."""
-    return {key_of(view.run): each for each in repeats_of(views, of_run) for view in each.views}
+    return {key_of(view.run): repeats for repeats in repeats_of(views, of_run) for view in repeats.views}
 
 
 def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
@@ -80,11 +80,11 @@ def _pooled(repeats: Repeats) -> View:
     fractions = []
     for row in first.fractions:
         same = rows_of[row.method, row.numerator_source, row.denominator]
-        means: dict[str, Any] = {"warnings": tuple(dict.fromkeys(mark for each in same for mark in each.warnings))}
+        means: dict[str, Any] = {"warnings": tuple(dict.fromkeys(mark for other in same for mark in other.warnings))}
         for name in _MEANS:
-            values = [value for each in same if (value := getattr(each, name)) is not None]
+            values = [value for other in same if (value := getattr(other, name)) is not None]
             means[name] = geometric_mean(values) if values else None
-        means["peak_source"] = "; ".join(dict.fromkeys(source_name(each.peak_source) for each in same))
+        means["peak_source"] = "; ".join(dict.fromkeys(source_name(other.peak_source) for other in same))
         if row is first.headline:
             ends = {"low_ratio": repeats.low, "high_ratio": repeats.high}
             means |= {f"{of}_{end}": value for of in ("utilization", "windows") for end, value in ends.items()}
@@ -119,10 +119,10 @@ def _pools(views: Iterable[View]) -> Mapping[windows.Pool, windows.BetweenWindow
     return windows.pools(view.headline for view in views if view.headline is not None)
 
 
-def name_of(found: Repeats, shared: str = "") -> str:
+def name_of(repeats: Repeats, shared: str = "") -> str:
     """The cell and how many repeats. shared: parts of the variant that all cells of the run have."""
-    view = found.views[0]
-    return f"{cell_name(View(changed(view.run, {'repeat': 0}), view.fractions), shared)} × {len(found.views)}"
+    view = repeats.views[0]
+    return f"{cell_name(View(changed(view.run, {'repeat': 0}), view.fractions), shared)} × {len(repeats.views)}"
 
 
 HEADING = "Variants: steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval."

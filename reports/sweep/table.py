@@ -116,7 +116,7 @@ def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
     """(scale, unit) in which a table tells all of its rates and peaks: that of the largest."""
     rows = [row for view in views if (row := view.headline or view.timed_row) is not None]
     top = max((rate or 0.0 for row in rows for rate in (row.achieved_flop_per_s, row.peak_flop_per_s)), default=0.0)
-    scale, prefix = next((each for each in _UNITS if top >= each[0] * 0.9995), _UNITS[-1] if top else _UNITS[0])
+    scale, prefix = next((pair for pair in _UNITS if top >= pair[0] * 0.9995), _UNITS[-1] if top else _UNITS[0])
     return scale, prefix + unit
 
 
@@ -329,9 +329,9 @@ def gates_text(gates: Sequence[Verdict], names: Mapping[str, str], width: int = 
     for gate in gates:
         mark = "OPEN" if gate.verdict == OPEN and gate.needed else _MARKS[gate.verdict]
         parts.append(Hanging(f"{gate.gate:<{column}}  {mark}  {gate.asked:>{room}}", gate.checks))
-        found = list(gate.found.items()) if gate.verdict == FAIL else []
+        failing_cells = list(gate.found.items()) if gate.verdict == FAIL else []
         called = {cell: f"{names[cell]} ({cell})" if cell in names else cell for cell in gate.found}
-        lines = [f"{called[cell]}: {words}" for cell, words in found[:GATE_CELLS]]
-        lines += [f"and {len(found) - GATE_CELLS} more"] if len(found) > GATE_CELLS else []
+        lines = [f"{called[cell]}: {words}" for cell, words in failing_cells[:GATE_CELLS]]
+        lines += [f"and {len(failing_cells) - GATE_CELLS} more"] if len(failing_cells) > GATE_CELLS else []
         parts += [f"      {line}" for line in filter(None, (*lines, gate.reason))]
     return page(parts, width, colour)

@@ -109,12 +109,9 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def seal_problem(path: Path) -> str:
-    """Why the manifest of the run directory `path` is not the one that was written; "" if it is, or is of a version
-    without a checksum."""
-    try:
-        document = json.loads(read(path / MANIFEST) or b"{}")
-    except (ValueError, RecursionError):
-        return f"{MANIFEST}: it cannot be read any more"
+    """Why the manifest of the run directory `path`, which could be read, is not the one that was written; "" if it is,
+    or is of a version without a checksum."""
+    document = json.loads(read(path / MANIFEST) or b"{}")
     if SEAL not in document and document.get("schema_version", 0) < SINCE:
         return ""
     if document.get(SEAL) == _seal(document):

@@ -155,8 +155,8 @@ def read_run(path: Path | str) -> RunData:
             state.problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
             continue
         runs.append(run)
-        for file, found in own.items():
-            rows[file] += found
+        for file, cell_rows in own.items():
+            rows[file] += cell_rows
     if faults and not runs:
         raise faults[0]
     return RunData(

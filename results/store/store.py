@@ -116,8 +116,8 @@ class Store:
             with store_disk.unwritable_is_a_mistake(path):
                 _mend(disk, path)
                 add_columns(path, disk)
-            found = scan(path)
-            for file, names in found.heads.items():
+            state = scan(path)
+            for file, names in state.heads.items():
                 if tuple(names) != layout.columns(file):
                     raise ValueError(f"{path / file} was written with other columns: start a new run")
             if store.manifest.schema_version < SCHEMA_VERSION:
@@ -126,11 +126,11 @@ class Store:
             store.close()
             raise
         store._go_on()
-        store.sittings = found.sittings
-        store._attempts = found.seen
-        for run in found.last_runs():
-            if layout.key_of(run) not in found.damaged.values():  # of those whose profiles are damaged nothing is done
-                store._count(run, found.has_counts_of(run, FAILED))
+        store.sittings = state.sittings
+        store._attempts = state.seen
+        for run in state.last_runs():
+            if layout.key_of(run) not in state.damaged.values():  # of those whose profiles are damaged nothing is done
+                store._count(run, state.has_counts_of(run, FAILED))
         return store
 
     def __enter__(self) -> Store:
@@ -202,7 +202,6 @@ class Store:
         Files with the same content are kept, damaged ones are written again. Raises Inconsistent if the trace is
         there with other content.
         """
-        self._open()
         tables: list[list[Record]] = [list(operations), list(storages)]
         files = layout.operation_files(trace_id)
         with faults(self.path / OPERATIONS):
@@ -248,7 +247,6 @@ class Store:
         return seals
 
     def _write_profile(self, cell_id: str, attempt: int, file: str, rows: int, packed: bytes) -> dict[str, list[Any]]:
-        self._open()
         if attempt < self.next_attempt(cell_id):
             raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {self.next_attempt(cell_id)}")
         with faults(self.path / file):
@@ -275,7 +273,6 @@ class Store:
 
     def replace_manifest(self, manifest: Manifest) -> None:
         """Puts another manifest in the place of the run's, at once."""
-        self._open()
         write_manifest(self.path, manifest, self._disk)
         self.manifest = manifest
 
@@ -288,7 +285,6 @@ class Store:
         (self._lacking.add if lacks else self._lacking.discard)(run.cell_id)
 
     def _append(self, file: str, block: bytes) -> None:
-        self._open()
         last = self._seals.get(file, b"")
         if file in layout.SEALED:
             block, last = layout.seal_lines(file, block, last)
@@ -308,12 +304,7 @@ class Store:
                 self._wholes[file][0] += len(lines)
                 self._wholes[file][1].update(b"".join(line + b"\n" for line in lines))
 
-    def _open(self) -> None:
-        if self._held is None:
-            raise ValueError(f"the store of {self.path} is closed")
-
     def _check(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
-        self._open()
         layout.check_name("cell_id", run.cell_id)
         if run.status not in STATUSES:
             raise ValueError(f"expected a status of {', '.join(STATUSES)}, got {run.status!r}")

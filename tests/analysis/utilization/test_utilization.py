@@ -25,7 +25,6 @@ from analysis.utilization.utilization import (
     limits_seen,
     measurement,
     rows,
-    step_time,
 )
 from cleaning.counts import model_operators
 from cleaning.reconcile.run import build
@@ -290,9 +289,10 @@ def block(part: str = "measure", **more: object) -> Sample:
 
 
 def test_one_block_has_no_interval_and_none_has_no_time() -> None:
-    time = step_time([block()])
+    time = measurement(RUN, [block()], []).time
+    assert time is not None
     assert (time.mean_s, time.low_s, time.high_s) == (0.4, None, None)
-    assert step_time([block("warmup")]) is None
+    assert measurement(RUN, [block("warmup")], []).time is None
     (row,) = rows(Measurement(RUN, time), [Numerator("exact", "us", FP32)], [Denominator("user", {"fp32": 100.0})])
     assert row.utilization_ratio == pytest.approx(10 / (0.4 * 100))
     assert (row.utilization_low_ratio, row.utilization_high_ratio) == (None, None)
@@ -301,7 +301,8 @@ def test_one_block_has_no_interval_and_none_has_no_time() -> None:
 def test_a_drift_that_stands_out_of_the_noise_is_noted() -> None:
     def noted(last: float, noise: float) -> str:
         level = [4.0, 4.0, 4.0 * last]
-        return step_time([block(wall_s=level[i // 10] * (1 + noise * (-1) ** i)) for i in range(30)]).drift
+        blocks = [block(wall_s=level[i // 10] * (1 + noise * (-1) ** i)) for i in range(30)]
+        return measurement(RUN, blocks, []).time.drift
 
     assert noted(1.03, 0.0001) == "drift: the last third of the blocks took +3.0 % against the first"
     assert noted(0.97, 0.0001) == "drift: the last third of the blocks took -3.0 % against the first"

@@ -40,7 +40,7 @@ def test_a_cell_is_sorted_by_the_number_that_it_begins_with(text: str, value: st
 
 
 def test_what_turns_the_text_after_it_or_cannot_be_seen_is_written_by_its_number() -> None:
-    assert visible_text("\u202egnp.exe\u202c\x00\u200e") == r"\u202egnp.exe\u202c\u0000\u200e"
+    assert visible_text("\u202egnp.exe\u202c\x00\u200e") == r"\u202egnp.exe\u202c\x00\u200e"
     assert visible_text("שלום\tlines\nstay") == "שלום\tlines\nstay"
     assert visible_text(7) == 7
     assert "990000 characters" in visible_text("n" * 1_000_000)
