@@ -18,14 +18,13 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.operators.registry import bucket_of, model_flop
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.accounts.items import CONVENTION, PRODUCT, Counted, Item, Native, is_complex, real_flop
 from results.records.answers import Account, AccountCause
 from results.records.counts import CallRecording, FlopCount, Operation
 
 WEIGHT = "weight_calculation_not_seen"
 """The cause for products that a layer's call runs before the layer's own."""
-
-FLOP_PER_UNIT = {"flop": 1, "mac": 2}
 
 Key = tuple[str, str, str]
 """Cause, kind of operation, path of the module."""
@@ -46,10 +45,10 @@ def explain(
     for operation in uncovered:
         account[missed(operation), operation.kind, operation.module] -= model_flop(operation)
     for item, operations in covered:
-        own = _own(item, operations, FLOP_PER_UNIT[unit]) if phase == "forward" else operations
+        own = _own(item, operations, FLOP_PER_NATIVE[unit]) if phase == "forward" else operations
         for operation in operations[: len(operations) - len(own)]:
             account[WEIGHT, operation.kind, operation.module] -= model_flop(operation)
-        _product(account, item, own, FLOP_PER_UNIT[unit])
+        _product(account, item, own, FLOP_PER_NATIVE[unit])
     for item in items:
         if item.cause != PRODUCT:
             account[item.cause, item.kind, item.module] += item.native

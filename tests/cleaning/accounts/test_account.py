@@ -10,7 +10,7 @@ from torch import nn
 
 from analysis.operators.registry import model_flop
 from cleaning.accounts import explain as account_explain
-from cleaning.accounts.explain import FLOP_PER_UNIT, PHASES, RULES, at_least, counted_by, explain, reconcile
+from cleaning.accounts.explain import FLOP_PER_NATIVE, PHASES, RULES, at_least, counted_by, explain, reconcile
 from cleaning.accounts.items import CAUSES, PRODUCT, Item
 from measure.counters.model_calls import record
 from measure.counters.registry import COUNTERS
@@ -113,7 +113,7 @@ class TestConservation:
             words,
         )
         items = data.draw(st.lists(made, max_size=6))
-        unit = data.draw(st.sampled_from(sorted(FLOP_PER_UNIT)))
+        unit = data.draw(st.sampled_from(sorted(FLOP_PER_NATIVE)))
         phase = data.draw(st.sampled_from(["forward", "backward"]))
         account = explain(recording, phase, unit, items, lambda _: "functional_not_seen")
         truth = sum(model_flop(op) for op in recording.operations if op.phase == phase)
@@ -136,7 +136,7 @@ class TestConservation:
 class TestRulesAreBlind:
     def test_every_counter_has_a_rule_and_no_other_has(self):
         assert set(RULES) == set(COUNTERS)
-        assert {unit for _, unit in RULES.values()} == set(FLOP_PER_UNIT)
+        assert {unit for _, unit in RULES.values()} == set(FLOP_PER_NATIVE)
 
 
 class TestRows:
@@ -157,7 +157,7 @@ class TestRows:
         narrow = Item(2 * CONV, PRODUCT, "convolution", "0", first.index, first.index + 1, "even_kernel")
         account = explain(recording, "forward", "flop", [everything, narrow], lambda _: "functional_not_seen")
         assert account == {("broadcast_from_first", "convolution", ""): -2 * (DEPTHWISE + TRANSPOSED + HEAD)}
-        assert account_explain.FLOP_PER_UNIT == {"flop": 1, "mac": 2}
+        assert account_explain.FLOP_PER_NATIVE == {"flop": 1, "mac": 2}
 
 
 def test_complex_numbers_are_a_cause_of_every_rule_that_goes_by_sizes():
