@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
+from analysis.operators.attention_conventions import BY_RULE
 from analysis.profile.module_tree import OPTIMIZER, SIDES, ModuleNode, conservation, tree
 from analysis.profile.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
@@ -279,12 +279,11 @@ def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     if not counted.get("calls") or not root.model_flop:
         return []
     texts = []
-    for name in CONVENTIONS[1:]:
-        flop, shown = counted.get(name), name.replace("_", "-")
+    for name in BY_RULE:
+        flop, words = counted.get(name), f"not known ({counted['reasons'].get(name, '')})"
         if flop is not None:
-            texts.append(f"{shown} {si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)")
-        elif name in BY_RULE:  # what a kernel computes is said where it is known
-            texts.append(f"{shown} not known ({counted['reasons'].get(name, '')})")
+            words = f"{si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)"
+        texts.append(f"{name.replace('_', '-')} {words}")
     return [("attention is counted dense", ", ".join(texts))]
 
 

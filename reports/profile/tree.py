@@ -11,11 +11,9 @@ model FLOP or other; bytes are unfused. attained: relative to the roof that the 
 intensity.
 """
 
-import itertools
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from analysis.profile.module_tree import ModuleNode, tree
 from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
@@ -58,59 +56,26 @@ OPERATIONS = (
 )
 
 
-@dataclass(frozen=True)
-class OperationGroup:
-    """Operations of one name, phase and sizes. flop: None where those of one are not known; time_s: None where none was
-    timed; attained_ratio: least time ÷ time, over those of which both are known; bound: that of most of their time."""
-
-    first: StepOperation
-    calls: int
-    flop: int | None
-    moved_bytes: int
-    time_s: float | None
-    attained_ratio: float | None
-    bound: str
-
-
-def operation_groups(profile: StepProfile) -> list[OperationGroup]:
-    """Operations that move something or take time, gathered; the longest first."""
-    gathered: dict[object, list[tuple[StepOperation, RoofPlace]]] = defaultdict(list)
-    for operation, under_roof in zip(profile.operations, places(profile), strict=True):
-        if operation.time_s or moved_bytes(operation):
-            key = (operation.name, operation.phase, str(operation.input_shapes), operation.dtype)
-            gathered[key].append((operation, under_roof))
-    return sorted(map(_group, gathered.values()), key=lambda group: -(group.time_s or 0.0))
-
-
-def _group(pairs: Sequence[tuple[StepOperation, RoofPlace]]) -> OperationGroup:
-    operations, under_roof = [operation for operation, _ in pairs], [place for _, place in pairs]
-    times_s = [operation.time_s for operation in operations if operation.time_s is not None]
+def _operation_row(alike: Sequence[tuple[StepOperation, RoofPlace]], step_s: float) -> list[Cell]:
+    """Operations of one name, phase and sizes. attained: least time ÷ time, over those of which both are known; bound:
+    that of most of their time."""
+    operations, under_roof = [operation for operation, _ in alike], [place for _, place in alike]
+    first, times_s = operations[0], [operation.time_s for operation in operations if operation.time_s is not None]
     flop = [place.flop for place in under_roof if place.flop is not None]
-    attained = [(p.attained_ratio * o.time_s, o.time_s) for o, p in pairs if p.attained_ratio is not None and o.time_s]
-    return OperationGroup(
-        first=operations[0],
-        calls=len(pairs),
-        flop=sum(flop) if len(flop) == len(pairs) else None,
-        moved_bytes=sum(map(moved_bytes, operations)),
-        time_s=sum(times_s) if times_s else None,
-        attained_ratio=sum(least for least, _ in attained) / sum(taken for _, taken in attained) if attained else None,
-        bound=main_bound(time_by_bound(operations, under_roof)),
-    )
-
-
-def _operation_row(group: OperationGroup, step_s: float) -> list[Cell]:
-    taken_s = group.time_s
+    attained = [(p.attained_ratio * o.time_s, o.time_s) for o, p in alike if p.attained_ratio is not None and o.time_s]
+    least_s, taken_s = sum(least for least, _ in attained), sum(taken for _, taken in attained)
+    bound = main_bound(time_by_bound(operations, under_roof))
     return [
-        fitting(group.first.name.removeprefix("aten."), 30),
-        group.first.phase,
-        fitting(sizes(group.first.input_shapes), 36),
-        str(group.calls),
-        DASH if group.flop is None else si(group.flop, ""),
-        si(group.moved_bytes, "B"),
-        time(taken_s),
-        percent(taken_s / step_s) if taken_s is not None and step_s else DASH,
-        DASH if group.attained_ratio is None else digits(group.attained_ratio, 2),
-        Styled(group.bound or DASH, BOUND_COLOURS[group.bound]),
+        fitting(first.name.removeprefix("aten."), 30),
+        first.phase,
+        fitting(sizes(first.input_shapes), 36),
+        str(len(alike)),
+        si(sum(flop), "") if len(flop) == len(alike) else DASH,
+        si(sum(map(moved_bytes, operations)), "B"),
+        time(sum(times_s) if times_s else None),
+        percent(sum(times_s) / step_s) if times_s and step_s else DASH,
+        digits(least_s / taken_s, 2) if attained else DASH,
+        Styled(bound or DASH, BOUND_COLOURS[bound]),
     ]
 
 
@@ -170,9 +135,14 @@ def tree_text(
 
 def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
     """The kinds of operation that take longest, under a title."""
-    groups = operation_groups(profile)
-    step_s = sum(group.time_s or 0.0 for group in groups) + sum(profile.between_s.values())
-    rows = [_operation_row(group, step_s) for group in groups[:20]]
+    groups: dict[object, list[tuple[StepOperation, RoofPlace]]] = defaultdict(list)
+    for operation, under_roof in zip(profile.operations, places(profile), strict=True):
+        if operation.time_s or moved_bytes(operation):
+            key = (operation.name, operation.phase, str(operation.input_shapes), operation.dtype)
+            groups[key].append((operation, under_roof))
+    times_s = {key: sum(operation.time_s or 0.0 for operation, _ in alike) for key, alike in groups.items()}
+    step_s = sum(times_s.values()) + sum(profile.between_s.values())
+    rows = [_operation_row(groups[key], step_s) for key in sorted(groups, key=lambda key: -times_s[key])[:20]]
     calls = f"kinds of operation ({len(profile.operations)} calls)"
     return f"The {len(rows)} longest of {len(groups)} {calls}", TextTable(OPERATIONS, rows, rule=False)
 
@@ -221,26 +191,28 @@ def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
 
 
 def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[Part]:
+    """By depth and measure the `top` classes with the most; modules of unknown amount are left out."""
+    levels: dict[int, list[ModuleNode]] = defaultdict(list)
+    for node in nodes.values():
+        if depth < 0 or node.depth <= depth:
+            levels[node.depth].append(node)
     rows: list[list[Cell]] = []
-    for level, ranked in itertools.groupby(rankings(nodes, depth, top), key=operator.itemgetter(0)):
-        rows += [["" if number else str(level), words, text] for number, (_, words, text) in enumerate(ranked)]
+    for level, modules in sorted(levels.items()):
+        label = str(level)
+        for words, (amount, written, is_partial) in RANKED.items():
+            sums: dict[str, float] = defaultdict(float)
+            for node in modules:
+                if (value := amount(node)) is not None:
+                    sums[node.type] += value
+            partial = {node.type for node in modules if amount(node) is not None and is_partial(node)}
+            largest = sorted(sums, key=lambda name: -sums[name])[:top]
+            texts = [f"{name} {'≥ ' if name in partial else ''}{written(sums[name])}" for name in largest]
+            if texts:
+                rows.append([label, words, ", ".join(texts)])
+                label = ""
     columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
     title = f"The largest {'modules' if top != 1 else 'module'} at each depth, by class"
     return [strong(title), TextTable(columns, rows, rule=False)]
-
-
-def ranked(nodes: Iterable[ModuleNode], ranking: Ranking, top: int) -> list[tuple[str, str]]:
-    """(class, amount in words, "≥" before one that is not all) of the `top` classes with the most known; those of
-    unknown amount are left out."""
-    amount, written, is_partial = ranking
-    sums: dict[str, float] = defaultdict(float)
-    partial: set[str] = set()
-    for node in nodes:
-        if (value := amount(node)) is not None:
-            sums[node.type] += value
-            partial |= {node.type} if is_partial(node) else set()
-    most = sorted(sums.items(), key=lambda item: -item[1])[:top]
-    return [(name, f"{'≥ ' if name in partial else ''}{written(value)}") for name, value in most]
 
 
 def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
@@ -255,19 +227,6 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
         for child in reversed(node.children):
             last = child == node.children[-1]
             waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
-
-
-def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
-    """(depth, what is ranked, the classes with the most)."""
-    # depth → its modules, the root's 0 first, down to `depth` or, for -1, to the innermost
-    levels: dict[int, list[ModuleNode]] = defaultdict(list)
-    for node in nodes.values():
-        if depth < 0 or node.depth <= depth:
-            levels[node.depth].append(node)
-    for level, modules in dict(sorted(levels.items())).items():
-        for words, ranking in RANKED.items():
-            if largest := ranked(modules, ranking, top):
-                yield level, words, ", ".join(f"{name} {written}" for name, written in largest)
 
 
 def _time_of_pass(node: ModuleNode, root: ModuleNode, side: str) -> str:
