@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 LEAST, MOST = 1e-9, 1e60
-"""Prefix of any amount that is given: 10¹²."""
+"""Of any amount that is given."""
 
 
 def positive(text: str) -> float:
@@ -105,12 +105,15 @@ def _drawn(
         raise Mistake(
             f"--devices: expected a batch of at most all data, got {batch:,} of {estimates['data'].value:,.0f}"
         )
+    link = group.slowest().name if group else ""
+    if group and group.nodes > 1 and group.per_node > 1:
+        link = f"{group.within.name} in nodes of {group.per_node} and {group.between.name} between them"
     draws = Draws(
         inputs=[name for name, each in inputs.items() if not isinstance(each, Uncertain) or each.spread],
         confidence=options.confidence,
         reached=reached,
         devices=options.devices,
-        link=_link_words(group) if group else "",
+        link=f"{link} at {group.achieved:g} of the rate" if group else "",
     )
     return draws, estimates
 
@@ -149,14 +152,6 @@ def _group(options: Namespace) -> Group | None:
     return Group(options.devices, node, within(device), between(device), ACHIEVED)
 
 
-def _link_words(group: Group) -> str:
-    """What joins the devices."""
-    words = group.slowest().name
-    if group.nodes > 1 and group.per_node > 1:
-        words = f"{group.within.name} in nodes of {group.per_node} and {group.between.name} between them"
-    return f"{words} at {group.achieved:g} of the rate"
-
-
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 TERA, GIGA, GIBI = 1e12, 1e9, 2**30
@@ -169,28 +164,13 @@ EPILOG = (
 
 OPTIONS: Mapping[str, Options] = {
     "": {
-        "file": {
-            "nargs": "?",
-            "metavar": "FILE",
-            "help": "word_lm, char_lm, nmt, speech, image, or a .toml file",
-        },
-        "--target": {
-            "type": number(float),
-            "metavar": "ERROR",
-            "help": "the error to reach, instead of the file's",
-        },
-        "--sub-batch": {
-            "type": number(int, 1),
-            "metavar": "N",
-            "help": "samples of a step, instead of the file's",
-        },
+        "file": {"nargs": "?", "metavar": "FILE", "help": "word_lm, char_lm, nmt, speech, image, or a .toml file"},
+        "--target": {"type": number(float), "metavar": "ERROR", "help": "the error to reach, instead of the file's"},
+        "--sub-batch": {"type": number(int, 1), "metavar": "N", "help": "samples of a step, instead of the file's"},
         "rules": {"help": "counting rules (catamount for its models, else flopledger)"},
         "format": {},
         "--figures": {"type": Path, "metavar": "DIR", "help": "draw the figures in this folder, too"},
-        "--allow-code": {
-            "action": "store_true",
-            "help": "allow FILE to name a function as its model, and run it",
-        },
+        "--allow-code": {"action": "store_true", "help": "allow FILE to name a function as its model, and run it"},
     },
     "the target accelerator (that of the paper)": {
         "device": {
@@ -204,26 +184,14 @@ OPTIONS: Mapping[str, Options] = {
             "help": "of the arithmetic and of all numbers in memory (fp32)",
         },
         "peak-tflops": {"help": "peak of your own accelerator, 10^12 FLOP/s"},
-        "--bandwidth-gbs": {
-            "type": number(float, 0),
-            "metavar": "N",
-            "help": "bandwidth of its memory, 10^9 B/s",
-        },
+        "--bandwidth-gbs": {"type": number(float, 0), "metavar": "N", "help": "bandwidth of its memory, 10^9 B/s"},
         "--memory-gib": {
             "type": number(float, 0),
             "metavar": "N",
             "help": "of one accelerator; a sub-batch that it does not hold is refused",
         },
-        "--compute-ratio": {
-            "type": number(float, 0, 1),
-            "metavar": "R",
-            "help": "the share of the peak that is achieved (0.8)",
-        },
-        "--memory-ratio": {
-            "type": number(float, 0, 1),
-            "metavar": "R",
-            "help": "the same of the bandwidth (0.7)",
-        },
+        "--compute-ratio": {"type": number(float, 0, 1), "metavar": "R", "help": "share of the peak achieved (0.8)"},
+        "--memory-ratio": {"type": number(float, 0, 1), "metavar": "R", "help": "the same of the bandwidth (0.7)"},
     },
     "a utilization, instead of both shares": UTILIZATION,
     "data parallelism: devices with a sub-batch each": {
@@ -330,8 +298,18 @@ def _domain(options: Namespace) -> Domain:
     """The file's domain, with what the options change. Raises ValueError or Mistake."""
     from analysis.project import domain as domains
 
-    path = _path(options.file)
-    tables = _tables(path)
+    names, file = domains.shipped_names(), options.file
+    if file is None:
+        raise Mistake(f"expected a domain ({', '.join(names)}) or a .toml file, got none")
+    path = domains.FOLDER / f"{file}.toml" if file in names else Path(file)
+    if not path.suffix and not path.exists():
+        raise Mistake(f"{choice_error('domain', file, names)}, or a .toml file")
+    try:
+        tables = toml_tables(read_text(path))
+    except OSError as fault:
+        raise Mistake(f"{path} could not be read: {fault.strerror or fault}") from fault
+    except ValueError as fault:
+        raise Mistake(f"{path}: expected TOML, got {fault}") from fault
     if options.target is not None:
         error = tables.get("error", {})
         tables = {**tables, "error": {**(error if isinstance(error, dict) else {}), "target": options.target}}
@@ -355,28 +333,6 @@ def _check_code(model: str, path: Path, is_allowed: bool) -> None:
         raise Mistake(f"{path.name} names code, which would run as you: {model}; read it, then add --allow-code")
 
 
-def _path(file: str | None) -> Path:
-    from analysis.project import domain as domains
-
-    names = domains.shipped_names()
-    if file is None:
-        raise Mistake(f"expected a domain ({', '.join(names)}) or a .toml file, got none")
-    if file in names:
-        return domains.FOLDER / f"{file}.toml"
-    if not Path(file).suffix and not Path(file).exists():
-        raise Mistake(f"{choice_error('domain', file, names)}, or a .toml file")
-    return Path(file)
-
-
-def _tables(path: Path) -> dict[str, object]:
-    try:
-        return toml_tables(read_text(path))
-    except OSError as fault:
-        raise Mistake(f"{path} could not be read: {fault.strerror or fault}") from fault
-    except ValueError as fault:
-        raise Mistake(f"{path}: expected TOML, got {fault}") from fault
-
-
 def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
     these are shipped, else ours."""
@@ -385,7 +341,6 @@ def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     known = shipped_formulas(rules or "catamount").get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
         return known
-
     return derived(domain, rules or "flopledger")
 
 

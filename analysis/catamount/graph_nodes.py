@@ -128,7 +128,7 @@ FLOP: dict[str, Callable[[GraphNode], Cost]] = {
     "Multinomial": lambda node: scalars(5 * node.inputs[0].numel),  # of one sample for each row
     "ScalarFlop": lambda _node: scalars(1),  # one operation on scalars, whose bytes are in a row of their own
 }
-"""Name → its FLOP; what is not here has none. MaxPool and its gradient need a window: `pooled`."""
+"""Name → its FLOP; what is not here has none."""
 
 IN_PLACE = ("ScatterUpdate", "ApplyGradientDescent")
 """What adds nothing to a footprint: its output is a variable that is there already."""
@@ -191,12 +191,6 @@ def _node_bytes(node: GraphNode) -> tuple[Size, Size]:
 
 def _bytes(tensors: Iterable[Tensor]) -> Size:
     return sum(tensor.nbytes for tensor in tensors)
-
-
-def pooled(node: GraphNode, window: Size) -> Cost:
-    """A MaxPool or its gradient: a comparison for each element of the smaller tensor and each place in its window."""
-    smaller = node.outputs[0] if node.name == "MaxPool" else node.inputs[1]
-    return scalars(smaller.numel * window)
 
 
 PAIR = Tensor((2,))

@@ -20,7 +20,6 @@ something.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import prod
 
 from analysis.catamount.graph_nodes import (
@@ -32,24 +31,11 @@ from analysis.catamount.graph_nodes import (
     flop,
     footprint_of,
     forward_step,
-    pooled,
     repeated,
     traffic,
 )
 from analysis.operators import names, registry
-from analysis.operators.cost import (
-    Cost,
-    Size,
-    Sizes,
-    attribute,
-    first,
-    has,
-    needed,
-    numel,
-    output,
-    output_mask,
-    shape,
-)  # fmt: skip
+from analysis.operators.cost import Size, Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from analysis.operators.registry import Rule, Rules
 from analysis.operators.traffic import itemsize
 from results.records.counts import Operation
@@ -138,9 +124,6 @@ def added(name: str) -> Translation:
     return nodes
 
 
-# --- products ---------------------------------------------------------------------------------------------------------
-
-
 def product(operation: Operation) -> Nodes:
     """mm and bmm."""
     name = "MatMul" if len(output(operation)) == 2 else "BatchMatMul"
@@ -191,9 +174,6 @@ def _widths(operation: Operation, fed: str, kept: str) -> tuple[Size, Size]:
     if needed(operation, "mode") != 2:
         raise ValueError(f"{operation.name} at index {operation.index}: expected LSTM cells, the only ones unrolled")
     return shape(operation, fed)[-1], shape(operation, kept)[-1]
-
-
-# --- normalisation, pooling, losses -----------------------------------------------------------------------------------
 
 
 def batch_norm(operation: Operation) -> Nodes:
@@ -260,7 +240,19 @@ def softmax_backward(operation: Operation) -> Nodes:
     )
 
 
-# --- embeddings and optimizers ----------------------------------------------------------------------------------------
+def pooling(operation: Operation) -> Nodes:
+    """max_pool and its gradient: a comparison for each element of the smaller tensor and each place in its window.
+
+    MaxPool returns no places; its gradient reads the batch, the result and the gradient, equally large.
+    """
+    if operation.name.endswith("backward"):
+        data, smaller = (tensor(shape(operation, name)) for name in ("self", "grad_output"))
+        node = GraphNode("MaxPoolGrad", (data, smaller, smaller), (data,))
+    else:
+        smaller = outputs(operation)[0]
+        node = GraphNode("MaxPool", inputs(operation), (smaller,))
+    window = prod(attribute(operation, "kernel_size", [1]))
+    return node, GraphNode("ScalarFlop", (), (), smaller.numel * window)
 
 
 def embedding_backward(operation: Operation) -> Nodes:
@@ -294,13 +286,6 @@ def multiplied(operation: Operation) -> Nodes:
         return (GraphNode("ApplyMomentumDecay", (SCALAR,), outputs(operation)),)
     number = (SCALAR,) if len(operation.input_shapes) == 1 else ()
     return (GraphNode("Mul", inputs(operation) + number, outputs(operation)),)
-
-
-# --- the table --------------------------------------------------------------------------------------------------------
-
-
-def _traffic(translation: Translation, operation: Operation) -> tuple[Size, Size]:
-    return traffic(translation(operation))
 
 
 TRANSLATIONS: dict[str, Translation] = {
@@ -366,6 +351,7 @@ def _pointwise() -> dict[str, Translation]:
 NODES: dict[str, Translation] = {
     **{f"aten.{name}": how for name, how in _pointwise().items()},
     **{f"aten.{name}": how for line, how in TRANSLATIONS.items() for name in line.split()},
+    **{f"aten.{name}{end}": pooling for name in names.MAX_POOL.split() for end in ("", "_backward")},
 }
 """ATen operation → its nodes."""
 
@@ -375,37 +361,18 @@ def _unknown_nodes(operation: Operation) -> Nodes:
     return (GraphNode("Unknown", inputs(operation), outputs(operation)),)
 
 
-def _pool(backward: bool, operation: Operation) -> Cost:
-    (node,) = _pool_node(backward, operation)
-    return pooled(node, prod(attribute(operation, "kernel_size", [1])))
-
-
-def _pool_node(backward: bool, operation: Operation) -> Nodes:
-    """MaxPool returns no places; its gradient reads the batch, the result and the gradient, equally large."""
-    if backward:
-        data, gradient = (
-            tensor(shape(operation, "self")),
-            tensor(shape(operation, "grad_output")),
-        )
-        return (GraphNode("MaxPoolGrad", (data, gradient, gradient), (data,)),)
-    return (GraphNode("MaxPool", inputs(operation), outputs(operation)[:1]),)
-
-
 def _rule(name: str, own: Rule) -> Rule:
     """Catamount's rule for a name of this project's table. The kind stays; only what FLOP and bytes are changes."""
-    if name in _POOLS:
-        backward = name.endswith("backward")
-        return replace(own, reader=partial(_pool, backward), traffic=partial(_traffic, partial(_pool_node, backward)))
+    how = NODES.get(name, _unknown_nodes)
+
+    def moved(operation: Operation) -> tuple[Size, Size]:
+        return traffic(how(operation))
+
     if name in NODES:
-        how = NODES[name]
         bucket = "ignored" if how is nothing else "counted"
-        return Rule(own.kind, bucket, lambda operation: flop(how(operation)), partial(_traffic, how))
-    if own.kind == "view":
-        return own
-    return replace(own, traffic=partial(_traffic, _unknown_nodes))
+        return Rule(own.kind, bucket, lambda operation: flop(how(operation)), moved)
+    return own if own.kind == "view" else replace(own, traffic=moved)
 
-
-_POOLS = frozenset(f"aten.{name}{end}" for name in names.MAX_POOL.split() for end in ("", "_backward"))
 
 RULES: Rules = {name: _rule(name, own) for name, own in registry.TABLE.items()}
 """The convention of Catamount, of every operation that this project's own table knows."""
@@ -414,8 +381,6 @@ RULES: Rules = {name: _rule(name, own) for name, own in registry.TABLE.items()}
 def footprint(operation: Operation) -> Size:
     """What an operation adds to Catamount's total footprint: its outputs, and what it holds meanwhile; an update of a
     variable nothing."""
-    if operation.name.removesuffix("_") in _POOLS:
-        return footprint_of(_pool_node(operation.name.endswith("backward"), operation))
     name = operation.name if operation.name in NODES else operation.name.removesuffix("_")
     if name in NODES:
         return footprint_of(NODES[name](operation))

@@ -43,9 +43,6 @@ _REQUEST = re.compile(
 )
 _FOR = re.compile(r"(?P<name>\w+)\s*(?P<which>.*)")
 _NUMBER = re.compile(r"(?<![\w.])((?>\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\d))?))\s*([^\W\d_][\w/]*)")
-_MULTIPLE = re.compile(r"multiple of (\d+)")
-_RESIDUE = re.compile(r"(?:=|==|≡)\s*(\d+)\s+mod\s+(\d+)")
-_RANGE = re.compile(r"in\s+(\d+\s*:\s*\d+(?:\s*:\s*\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,17 @@ def request(
     known = measures or {}
     for side, other in (sides, sides[::-1]):
         _check_units(side, other, known)
-    named, candidates = _unknown_symbol(match["for"].strip(), valid)
+    unknown = _FOR.fullmatch(match["for"].strip())
+    if unknown is None:
+        raise ValueError(f"expected a symbol after for, got {match['for'].strip()!r}")
+    if unknown["name"] not in valid:
+        raise ValueError(unknown_name("symbol", unknown["name"], valid))
     return Constraint(
         left=parse(_in_base_units(match["left"]), meanings),
         relation=RELATIONS[match["relation"]],
         right=parse(_in_base_units(match["right"]), meanings),
-        unknown=named,
-        candidates=candidates,
+        unknown=unknown["name"],
+        candidates=_candidates(unknown["which"]),
         text=" ".join(text.split()),
         measure=next((known[word] for word in re.findall(r"\w+", text) if word in known), ""),
     )
@@ -130,38 +131,20 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 """What it measures → units for a person, the largest first."""
 
 
-def _unknown_symbol(text: str, valid: Collection[str]) -> tuple[str, Candidates]:
-    match = _FOR.fullmatch(text)
-    if match is None:
-        raise ValueError(f"expected a symbol after for, got {text!r}")
-    if match["name"] not in valid:
-        raise ValueError(unknown_name("symbol", match["name"], valid))
-    return match["name"], _candidates(match["which"])
-
-
 def _candidates(text: str) -> Candidates:
     """Which whole numbers: nothing, `multiple of 64`, `= 1 mod 8` or `in 8:1024:8`."""
-    if not text:
-        return Candidates()
-    if match := _MULTIPLE.fullmatch(text):
-        step = int(match[1])
-        return Candidates(_positive(step, text), step)
-    if match := _RESIDUE.fullmatch(text):
-        rest, step = int(match[1]), _positive(int(match[2]), text)
-        return Candidates(rest % step or step, step)
-    if match := _RANGE.fullmatch(text):
+    if match := re.fullmatch(r"(?:multiple of|(?:=|==|≡)\s*(?P<rest>\d+)\s+mod)\s+(?P<step>\d+)|", text):
+        step = int(match["step"] or 1)
+        if step < 1:
+            raise ValueError(f"expected a step of at least 1, got {text!r}")
+        return Candidates(int(match["rest"] or 0) % step or step, step)
+    if match := re.fullmatch(r"in\s+(\d+\s*:\s*\d+(?:\s*:\s*\d+)?)", text):
         values = span(match[1].replace(" ", ""))
         step = values[1] - values[0] if len(values) > 1 else 1
         return Candidates(values[0], step, values[-1])
     raise ValueError(
         f"expected multiple of M, = R mod M, in FIRST:LAST[:STEP] or nothing after the symbol, got {text!r}"
     )
-
-
-def _positive(number: int, text: str) -> int:
-    if number < 1:
-        raise ValueError(f"expected a step of at least 1, got {text!r}")
-    return number
 
 
 def _in_base_units(text: str) -> str:

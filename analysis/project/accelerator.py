@@ -182,12 +182,12 @@ follow, with 1 none of them: a calibration."""
 
 def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
     """Seconds that a ring takes to sum so many bytes of each worker."""
-    return 2 * (_count("workers", workers) - 1) / workers * nbytes / link_bytes_per_s
+    return 2 * (workers - 1) / workers * nbytes / link_bytes_per_s
 
 
 def gather_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
     """What it takes a worker to receive what all workers have, its own included."""
-    return _count("workers", workers) * nbytes / link_bytes_per_s if workers > 1 else 0.0
+    return workers * nbytes / link_bytes_per_s if workers > 1 else 0.0
 
 
 def sparse_gradient_bytes(batch: int, length: int, width: int, element_bytes: int = 4) -> int:
@@ -199,8 +199,6 @@ def communication_s(
     dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = LINK_RATIO
 ) -> float:
     """Both kinds of gradient, one after the other."""
-    if not 0 < link_ratio <= 1:
-        raise ValueError(f"expected a share of the link above 0 and at most 1, got {link_ratio:g}")
     achieved = link_bytes_per_s * link_ratio
     return ring_all_reduce_s(dense_bytes, workers, achieved) + gather_s(sparse_bytes, workers, achieved)
 
@@ -208,15 +206,13 @@ def communication_s(
 def pipelined_s(stages_s: Sequence[float], length: int, after_s: float = 0.0) -> float:
     """Layers that each take so long for one step of a sequence of `length`: the pipeline fills (the sum of one step of
     all but the slowest), then the slowest sets the pace; `after_s` is what waits for all steps (the output layer)."""
-    if not stages_s:
-        raise ValueError("expected a stage or more, got none")
     slowest = max(stages_s)
-    return sum(stages_s) - slowest + _count("length", length) * slowest + after_s
+    return sum(stages_s) - slowest + length * slowest + after_s
 
 
 def epoch_s(samples: float, batch: int, workers: int, step_s: float) -> float:
     """An epoch of so many samples, the last batch not rounded up."""
-    return samples / (_count("batch", batch) * _count("workers", workers)) * step_s
+    return samples / (batch * workers) * step_s
 
 
 def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
@@ -230,12 +226,6 @@ def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
         if count == len(room) or level <= room[count]:
             break
     return tuple(max(level, 0.0 if at == divisible else nbytes) for at, nbytes in enumerate(pieces))
-
-
-def _count(what: str, number: int) -> int:
-    if number < 1:
-        raise ValueError(f"{what}: expected 1 or more, got {number}")
-    return number
 
 
 @dataclass(frozen=True)

@@ -292,10 +292,7 @@ class FirstOrderFit:
 
 
 def fit(points: Sequence[Point]) -> FirstOrderFit:
-    """The laws of these points, of which none takes anything away. Raises ValueError for fewer than two, or a sweep of
-    one size in one batch."""
-    if len({(point.parameters, point.batch) for point in points}) < 2:
-        raise ValueError(f"expected a sweep of two sizes or more, got {len(points)}")
+    """The laws of these points, of which none takes anything away."""
     columns = {
         "flop": [[p.parameters * p.batch / p.flop] for p in points],
         "bytes": [[p.parameters / p.moved_bytes, p.batch * math.sqrt(p.parameters) / p.moved_bytes] for p in points],

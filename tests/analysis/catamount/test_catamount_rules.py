@@ -17,7 +17,6 @@ from analysis.catamount.graph_nodes import (
     footprint_of,
     forward_step,
     parameters,
-    pooled,
     traffic,
 )
 from analysis.operators import registry
@@ -96,9 +95,11 @@ def test_nodes(node: str) -> None:
 
 
 def test_pooling_compares_each_element_of_the_smaller_tensor_with_its_window() -> None:
-    small, large = Tensor((1, 2, 2)), Tensor((1, 4, 4))
-    assert pooled(GraphNode("MaxPool", (large,), (small,)), 9).all_flop == 4 * 9
-    assert pooled(GraphNode("MaxPoolGrad", (large, small, small), (large,)), 9).all_flop == 4 * 9
+    small, large = (1, 2, 2), (1, 4, 4)
+    name, window = "aten.max_pool2d_with_indices", {"kernel_size": [3, 3]}
+    forward = operation(name, {"self": large}, [small, small], **window)
+    backward = operation(f"{name}_backward", {"grad_output": small, "self": large}, [large], **window)
+    assert [flop(rules.pooling(each)).all_flop for each in (forward, backward)] == [4 * 9, 4 * 9]
 
 
 def test_times_multiply_and_parameters_are_variables_only() -> None:

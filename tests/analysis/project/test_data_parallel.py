@@ -55,17 +55,6 @@ def test_links_of_known_nodes() -> None:
     assert all(link.latency_s < 1e-5 and math.isfinite(link.bytes_per_s) for link in table.values())
 
 
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (lambda: frontier.fit([Point(1, 1, 1, 1)]), "two sizes"),
-    ],
-)
-def test_what_cannot_be_is_refused(made, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        made()
-
-
 def exact(laws: Laws, p: float, b: float) -> Point:
     footprint = None if laws.delta is None else laws.delta * p
     return Point(p, b, laws.flop(p, b), laws.moved_bytes(p, b), footprint)
@@ -192,10 +181,6 @@ def test_sparse_gradients_are_gathered_and_both_take_the_achieved_rate() -> None
     assert accelerator.gather_s(100.0, 8, 50.0) == pytest.approx(16.0)
     assert accelerator.gather_s(100.0, 1, 50.0) == 0.0, "alone, nobody has anything to send"
     assert accelerator.communication_s(80.0, 100.0, 8, 100.0, 0.5) == pytest.approx(2 * 7 / 8 * 80 / 50 + 16)
-    with pytest.raises(ValueError, match="share of the link"):
-        accelerator.communication_s(1.0, 1.0, 2, 1.0, 0.0)
-    with pytest.raises(ValueError, match="workers: expected 1 or more, got 0"):
-        accelerator.ring_all_reduce_s(1.0, 0, 1.0)
 
 
 @pytest.mark.parametrize("stages", [[2.0, 2.0], [1.0, 3.0, 2.0], [5.0]])
@@ -231,8 +216,6 @@ def test_an_error_and_its_data_are_inverse() -> None:
 
 def test_an_epoch_is_its_steps_on_each_worker() -> None:
     assert accelerator.epoch_s(1000, 10, 5, 2.0) == pytest.approx(40.0)
-    with pytest.raises(ValueError, match="batch"):
-        accelerator.epoch_s(1000, 0, 5, 2.0)
 
 
 def test_a_fit_takes_nothing_away() -> None:
