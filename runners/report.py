@@ -229,7 +229,7 @@ def _built(data: RunData) -> Built:
 def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged
     or cut."""
-    from measure.trace.phases import last_step
+    from measure.trace.attribute import last_step
     from runners.cli.model_options import read_recording
 
     recording = read_recording(path / file, last_step)

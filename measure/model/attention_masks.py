@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from analysis.operators.attention_conventions import MASK_PAIRS, MASK_RULE, may_have_mask
-from analysis.operators.attention_pairs import BACKWARD, CAPABILITY, FLASH
+from analysis.operators.attention_conventions import BACKWARD, CAPABILITY, FLASH, MASK_PAIRS, MASK_RULE, may_have_mask
 from results.records.counts import Operation
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -39,7 +38,7 @@ BY_CALL = frozenset({"aimv2_text_model", "t5gemma2_decoder", "videoprism_text_mo
 
 
 def mask_rules(model: torch.nn.Module) -> dict[str, str]:
-    """Path of a module → "all", "causal" or "window:N" (`analysis/operators/attention_pairs.py`), where it is known."""
+    """Path of a module → "all", "causal" or "window:N", where it is known."""
     rules = {path: _rule(module) for path, module in model.named_modules(remove_duplicate=False)}
     return {path: rule for path, rule in rules.items() if rule}
 

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from analysis.operators.cost import NEEDS, STORED
 from analysis.operators.registry import kind_of, rule_of
-from measure.operations.sizes import plain, sizes
+from measure.operations.storages import plain, sizes
 from results.errors import Unavailable
 from results.records.counts import Operation
 

@@ -42,8 +42,7 @@ from measure.operations.schemas import (
     tensors_in,
     with_stored,
 )
-from measure.operations.sizes import fixed_symbols, plain
-from measure.operations.storages import BEFORE, Storages, owner_of
+from measure.operations.storages import BEFORE, Storages, fixed_symbols, owner_of, plain
 from results.errors import Unavailable, one_line
 from results.process import collector_off
 from results.records.counts import Operation, Storage

@@ -8,16 +8,32 @@ On a recording without kernels the calls take their place (`what` is "call"): ea
 and each other operator that would launch something itself. A row's time is without that of the rows in it.
 
 Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be placed.
+
+Steps and phases follow from the annotations, and where none is ours from what the calls themselves show.
+
+Our own annotations win: "flopledger.forward", "flopledger.backward", … hold for every thread in their time, since
+CUDA's backward pass runs on autograd's own. Without them a call in a frame of autograd is backward, one in the time of
+"Optimizer.…" on its thread is optimizer, one in the data loader is of no phase, and any other is forward (a loss is
+part of it). Forward that is recalculated in the backward pass is recompute, with annotations and without.
+
+Not claimed: that an operator outside of everything is the model's: without annotations it counts as forward.
+
+A sweep records warm-up steps, timed steps and one last step of a work in a row; the counts are of the last one
+(`last_step`). Our own range "flopledger.step" is around each, on the thread that trains; before it begins the device
+has been waited for, so that whatever was launched or called from its beginning on belongs to it.
 """
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.trace.calls import Missing, named
 from analysis.trace.operations import is_product
-from measure.trace import nesting, phases
+from measure.trace import nesting
 from measure.trace.nesting import (
     FORWARD_ONLY,
     NODE,
@@ -27,11 +43,140 @@ from measure.trace.nesting import (
     Ints,
     forward_calls,
     ints,
+    lanes,
+    latest,
     makers,
     starting_at,
 )
-from measure.trace.phases import before_step
-from measure.trace.recording import Recording, calls_in_order, kernels_in_order, kernels_table
+from measure.trace.recording import Recording, calls_in_order, kernels_in_order, kernels_table, ranges_in_order
+from results.records.rows import PHASES
+
+OWN = "flopledger."
+OWN_MODULE = "flopledger.module."
+FRAME = "nn.Module: "
+STEP = re.compile(r"ProfilerStep#(\d{1,15})(?!\d)")
+OPTIMIZER = "Optimizer."
+LOADER = "enumerate(DataLoader)#"
+
+PHASE_OF = {OWN + phase: phase for phase in PHASES}
+
+
+def modules(ranges: pd.DataFrame) -> pd.DataFrame:
+    """The ranges of modules with a column `module`: our own with its path, else torch's frames with their name."""
+    for prefix in (OWN_MODULE, FRAME):
+        own: pd.DataFrame = ranges[ranges["name"].str.startswith(prefix).astype(bool)]
+        if len(own):
+            return own.assign(module=own["name"].str.removeprefix(prefix))
+    return ranges.iloc[:0].assign(module="")
+
+
+def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The ranges of training steps with a column `step`, and by which sign they are recognised. One that was recorded
+    twice is one."""
+    number = ranges["name"].map(lambda name: int(spans[1]) if (spans := STEP.match(name)) else -1).astype(np.int64)
+    if (number >= 0).any():
+        spans = ranges_in_order(ranges.assign(step=number)[number >= 0])
+        return spans.drop_duplicates(["process", "step", "start_ns"], ignore_index=True), "ProfilerStep"
+    own = ranges_in_order(ranges[ranges["name"] == f"{OWN}step"])
+    if len(own):
+        return own.assign(step=np.arange(len(own), dtype=np.int64)), "flopledger.step"
+    return own.assign(step=-1), ""
+
+
+def within(spans: pd.DataFrame, column: str, points: pd.DataFrame, unknown: Any) -> NDArray[Any]:
+    """`column` of the latest span of the same process around each point in time; `unknown` outside of all."""
+    spans = ranges_in_order(spans)
+    row = latest(points, spans, ["process"])
+    end = np.append(ints(spans, "start_ns") + ints(spans, "time_ns"), -1)[row]
+    values = np.append(spans[column].to_numpy(object), unknown)[row]
+    inside = np.where(ints(points, "start_ns") < end, values, unknown)
+    return inside if isinstance(unknown, str) else inside.astype(np.int64)
+
+
+def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
+    """Which points in time (process, thread, start_ns) lie in a range of such a name on their own thread."""
+    spans, lane = ranges_in_order(ranges[ranges["name"].str.startswith(prefix).astype(bool)]), ["process", "thread"]
+    reach = (spans["start_ns"] + spans["time_ns"]).groupby([spans[name] for name in lane]).cummax()
+    inside: Flags = ints(points, "start_ns") <= np.append(reach.to_numpy(np.int64), -1)[latest(points, spans, lane)]
+    return inside
+
+
+def phase_spans(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Our own ranges of phases, with a column `phase`; none: the recording is not of ours."""
+    spans = ranges[ranges["name"].isin(PHASE_OF)]
+    return spans.assign(phase=spans["name"].map(PHASE_OF))
+
+
+def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: Flags) -> NDArray[Any]:
+    """The phase of every call."""
+    spans = phase_spans(ranges)
+    if len(spans):
+        phase = within(spans, "phase", calls, "")
+    else:
+        phase = np.full(len(calls), "forward", object)
+        phase[on_thread(ranges, LOADER, calls)] = ""
+        phase[on_thread(ranges, OPTIMIZER, calls)] = "optimizer"
+        phase[(node >= 0) | _of_the_engine(calls, node, recomputed)] = "backward"
+    phase[recomputed] = "recompute"
+    return phase
+
+
+def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
+    """Calls on the engine's own threads: nodes run there, and nothing that made a node outside of them.
+
+    In a recording without numbers of nodes nobody knows what made one: there a thread is the engine's own if another
+    one of its process has the products outside of nodes.
+    """
+    (lane,) = lanes(calls)
+    count = int(lane.max(initial=-1)) + 1
+    runs_nodes = np.zeros(count, bool)
+    runs_nodes[lane[node >= 0]] = True
+    makes_node = (ints(calls, "sequence_nr") >= 0) & (node < 0) & ~recomputed
+    runs_nodes[lane[makes_node]] = False
+    if not makes_node.any():
+        process = ints(calls, "process")
+        outside = named(calls["name"], is_product) & (node < 0) & ~recomputed
+        elsewhere = {*process[outside & ~runs_nodes[lane]].tolist()}
+        runs_nodes[lane[~np.isin(process, [*elsewhere])]] = False
+    return runs_nodes[lane]
+
+
+OWN_STEP = f"{OWN}step"
+
+
+def last_step(recording: Recording) -> Recording:
+    """What lies in the last step, as a recording that is not yet attributed. Raises ValueError if no step is marked."""
+    spans = recording.ranges[recording.ranges["name"] == OWN_STEP]
+    if not len(spans):
+        raise ValueError(f"{recording.path}: expected a range {OWN_STEP} around each step, the recording has none")
+    begins = spans["start_ns"].to_numpy(np.int64)
+    ends = begins + spans["time_ns"].to_numpy(np.int64)
+    begin, end = int(begins.max()), int(ends[begins.argmax()])
+    kernels, gaps = recording.kernels, recording.gaps
+    touching = (gaps["after_ns"] >= begin) & (gaps["before_ns"] <= end)  # a part of a gap may lie in the step
+    launched = kernels["launch_start_ns"]
+    own = launched.between(begin, end) | ((launched < 0) & (kernels["start_ns"] >= begin))
+    return _cut(recording, begin, end, kernels[own], gaps=gaps[touching].reset_index(drop=True))
+
+
+def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> Recording:
+    """What was recorded before a last step of this number, which was cut, as a recording that is not yet attributed.
+    lacks: what all steps before it have."""
+    kernels = recording.kernels
+    launched = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
+    problem = f"step {step} was cut: it has no {lacks}, and is left out"
+    return _cut(recording, -1, begin_ns - 1, kernels[launched < begin_ns], problems=(*recording.problems, problem))
+
+
+def _cut(recording: Recording, begin: int, end: int, kernels: pd.DataFrame, **more: Any) -> Recording:
+    """What lies between two times, with these kernels."""
+    columns = {"calls": "start_ns", "ranges": "start_ns", "flows": "forward_ns", "lost_launches": "start_ns"}
+    columns |= {"gaps": "before_ns"} if "gaps" not in more else {}
+    tables = {name: getattr(recording, name) for name in columns}
+    inside = {name: rows[rows[columns[name]].between(begin, end)] for name, rows in tables.items()}
+    more |= {name: rows.reset_index(drop=True) for name, rows in inside.items()}
+    return replace(recording, kernels=kernels.reset_index(drop=True), **more)
+
 
 LAUNCHES_NOTHING = frozenset(
     f"aten::{name}"
@@ -52,8 +197,8 @@ def attribute(recording: Recording) -> Recording:
     """
     calls, ranges = calls_in_order(recording.calls), recording.ranges
     number = ints(calls, "sequence_nr").copy()
-    spans, sign = phases.steps(ranges)
-    calls["step"] = phases.within(spans, "step", calls, -1)
+    spans, sign = steps(ranges)
+    calls["step"] = within(spans, "step", calls, -1)
     # which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows
     is_node: Flags = named(calls["name"], NODE.fullmatch) | (ints(calls, "forward_thread") != 0)
     if not is_node.any():
@@ -64,13 +209,13 @@ def attribute(recording: Recording) -> Recording:
     # Calls that recalculate the forward pass where they lie in a frame of the backward pass begin a graph of their own:
     # Kineto gives a call a number only if it may make a node. Names decide, too.
     is_fresh = calls["name"].isin(FORWARD_ONLY).to_numpy(bool) | ((number >= 0) & (recording.source == "kineto"))
-    place = nesting.place(calls, phases.modules(ranges), is_node, is_fresh & ~is_node)
+    place = nesting.place(calls, modules(ranges), is_node, is_fresh & ~is_node)
     # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
     # the maker says the module, since no module's range is open on autograd's thread.
     made_by = makers(calls, is_node, recording.flows)
     forward = forward_calls(made_by, calls, place, named(calls["name"], OPERATOR.fullmatch))
     _fill(calls, place, made_by, forward)
-    calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)
+    calls["phase"] = of_calls(calls, ranges, place.node, place.recomputed)
     lost = nesting.innermost(calls, place.parent, recording.lost_launches)
     calls["lost_kernels"] = np.bincount(lost[lost >= 0], minlength=len(calls))
     # a step is a mark with a call in it: a loop that ends while it records leaves a mark without one
@@ -172,11 +317,11 @@ def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) ->
         np.where(linked, calls[name].to_numpy(object)[call], kernels[name].to_numpy(object))
         for name in ("phase", "module")
     )
-    lost, spans = has_launch & ~linked, phases.phase_spans(ranges)
+    lost, spans = has_launch & ~linked, phase_spans(ranges)
     if len(spans):
-        phase[lost] = phases.within(spans, "phase", launches, "")[lost]
+        phase[lost] = within(spans, "phase", launches, "")[lost]
     elif lost.any():
-        phase[lost & phases.on_thread(ranges, phases.OPTIMIZER, launches)] = "optimizer"
+        phase[lost & on_thread(ranges, OPTIMIZER, launches)] = "optimizer"
     return kernels.assign(call=call, link=link, phase=phase, module=module)
 
 

@@ -30,8 +30,8 @@ import pandas as pd
 
 from analysis.rank_timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
 from measure.trace import kineto, nsys, pyprof
+from measure.trace.attribute import steps as marked_steps
 from measure.trace.nesting import Ints, ints
-from measure.trace.phases import steps as marked_steps
 from measure.trace.recording import Recording, of_process
 from results.text_files import check_regular, counted
 

@@ -105,7 +105,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 
 def _check(export: Path) -> None:
     """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
-    from measure.trace.phases import last_step
+    from measure.trace.attribute import last_step
     from runners.cli.model_options import read_recording
 
     try:

@@ -79,7 +79,7 @@ def trace_batch(options: StepOptions, batch_size: int) -> Trace:
 
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
-    from measure.operations.cuda_dispatch import cuda_rules
+    from measure.operations.control_flow import cuda_rules
 
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 

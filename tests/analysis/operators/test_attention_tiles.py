@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from analysis.operators.attention_conventions import attention_flop, kept_pairs
-from analysis.operators.attention_pairs import (
+from analysis.operators.attention_conventions import (
     CAPABILITY,
     FLASH,
+    attention_flop,
     causal_pairs,
     cpu_tile,
     flash_tile,
+    kept_pairs,
     pairs_of,
     tile_pairs,
     window_pairs,

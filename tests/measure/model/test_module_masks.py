@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import flopledger
-from analysis.operators.attention_pairs import pairs_of
+from analysis.operators.attention_conventions import pairs_of
 from measure.profile.step_profile import profile_step
 from reports.profile.data import document
 from reports.profile.tree import tree_text

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from measure.operations.cuda_dispatch import IN_FLOAT32, cuda_rules
+from measure.operations.control_flow import IN_FLOAT32, cuda_rules
 from tests.measure.operations.cuda_casts import HALF, WHOLE, dtypes, saved_bytes
 
 HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"

@@ -10,7 +10,7 @@ from torch import nn
 
 from analysis.operators.registry import total
 from measure.operations.fake_mode import fake_mode, to_fake
-from measure.operations.sizes import plain, symbol
+from measure.operations.storages import plain, symbol
 from measure.operations.tracer import StepParts, Trace, clear_cache, trace
 from results.errors import Unavailable
 from results.records.counts import Operation

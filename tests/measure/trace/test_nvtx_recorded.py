@@ -17,8 +17,8 @@ import pytest
 from analysis.operators.registry import cost
 from analysis.trace.operations import is_product
 from cleaning.trace.clean import clean_recording
+from measure.trace.attribute import OWN, OWN_STEP, last_step
 from measure.trace.nvtx_ranges import parse
-from measure.trace.phases import OWN, OWN_STEP, last_step
 from results.records.cell import Cell
 from results.records.counts import Operation
 from runners.cli.model_options import read_recording

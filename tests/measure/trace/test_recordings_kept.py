@@ -15,7 +15,7 @@ from cleaning.reconcile.run import build
 from cleaning.trace.clean import clean_recording
 from measure.profile.recording import Profile, profile_step
 from measure.timing.clocks import Clock
-from measure.trace.phases import OWN_STEP, last_step
+from measure.trace.attribute import OWN_STEP, last_step
 from measure.trace.read import read
 from measure.trace.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from results.records.counts import CleanedOperation

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from measure.operations.cuda_dispatch import cuda_rules
+from measure.operations.control_flow import cuda_rules
 from runners.workers.traced_step import StepOptions, check
 from tests.measure.operations.cuda_casts import dtypes, saved_bytes
 
