@@ -214,9 +214,24 @@ def follow(place: Place) -> int:
     """Do what the first rank orders, until it orders nothing more; the exit code."""
     end_with_torchrun()
     prepare()
-    exchange, worker = Exchange(place), Worker("measure")
+    exchange, worker, watch = Exchange(place), Worker("measure"), None
     try:
-        return _follow(exchange, worker)
+        device = place.device(exchange.take("start"))
+        probed: ProbeResult | WorkerFault = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_S)
+        if isinstance(probed, WorkerFault):
+            exchange.put(f"hello/{place.rank}", probed.reason)
+            return FAILED
+        peers, watch = RankPeers(exchange, probed), TelemetryWatch(device)
+        exchange.put(f"hello/{place.rank}", peers.facts)
+        watch.start()
+        while True:
+            peers.orders += 1
+            (order,) = exchange.take(f"order/{peers.orders}")
+            if order is None:
+                return 0
+            if place.rank < order.ranks:
+                answer = peers.do(peers.orders, order, worker, watch)
+                exchange.put(f"answer/{peers.orders}/{place.rank}", answer)
     except KeyboardInterrupt as end:
         return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
     except LostExchange as fault:
@@ -224,25 +239,5 @@ def follow(place: Place) -> int:
         return FAILED
     finally:
         worker.stop()
-
-
-def _follow(exchange: Exchange, worker: Worker) -> int:
-    rank = exchange.place.rank
-    device = exchange.place.device(exchange.take("start"))
-    probed: ProbeResult | WorkerFault = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_S)
-    if isinstance(probed, WorkerFault):
-        exchange.put(f"hello/{rank}", probed.reason)
-        return FAILED
-    peers, watch = RankPeers(exchange, probed), TelemetryWatch(device)
-    exchange.put(f"hello/{rank}", peers.facts)
-    watch.start()
-    try:
-        while True:
-            peers.orders += 1
-            (order,) = exchange.take(f"order/{peers.orders}")
-            if order is None:
-                return 0
-            if rank < order.ranks:
-                exchange.put(f"answer/{peers.orders}/{rank}", peers.do(peers.orders, order, worker, watch))
-    finally:
-        watch.close()
+        if watch is not None:
+            watch.close()

@@ -75,7 +75,6 @@ class RaySlots:
         self._maker: Any = ray.remote(getattr(importlib.import_module(module), name))
         self._actors: dict[str, Any] = {}
         self._waiting: dict[Any, str] = {}  # what an actor was asked → its slot
-        self._unplaced: set[str] = set()
         self._asked: Counter[str] = Counter()  # slot → actors that were asked for
         try:
             if settings.device == "auto":
@@ -112,10 +111,7 @@ class RaySlots:
             if refused:  # an exception of the slot's own
                 return Event(slot, reason=f"not used: {' '.join(str(cause or fault).split())}")
             return Event(slot, reason=LOSSES.get(type(fault).__name__, type(fault).__name__))
-        if slot in self._unplaced:
-            self._unplaced.discard(slot)
-            return Event(slot, facts=answer)
-        return Event(slot, result=answer)
+        return Event(slot, facts=answer) if isinstance(answer, SlotFacts) else Event(slot, result=answer)
 
     def measure(self, slot: str, order: Order) -> None:
         """Hands a cell to a slot."""
@@ -124,7 +120,6 @@ class RaySlots:
     def dismiss(self, slot: str, refused: bool = True) -> None:
         """Gives a slot back to Ray; one that is gone is forgotten. refused: nor is it asked for again."""
         self._asked[slot] = MOST_ACTORS if refused else self._asked[slot]
-        self._unplaced.discard(slot)
         self._waiting = {ask: name for ask, name in self._waiting.items() if name != slot}
         if (actor := self._actors.pop(slot, None)) is not None:
             with contextlib.suppress(self._ray.exceptions.RayError):
@@ -172,7 +167,6 @@ class RaySlots:
         actor = self._maker.options(**needs, max_restarts=0, scheduling_strategy=where).remote(self._settings)
         self._actors[slot] = actor
         self._asked[slot] += 1
-        self._unplaced.add(slot)
         self._waiting[actor.place.remote()] = slot
 
 
