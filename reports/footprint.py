@@ -64,7 +64,7 @@ class FootprintAnswer:
     accumulate: int
     layout: str
     operations: Sequence[Operation]
-    found: Footprint
+    live: Footprint
     reserved: Reserved
     workspaces: tuple[Workspace, ...] = ()
     fitted: MemoryFit | None = None
@@ -75,12 +75,12 @@ class FootprintAnswer:
     @property
     def workspace_bytes(self) -> int:
         """All allowances for what the step cannot do without."""
-        return sum(each.nbytes for each in self.workspaces)
+        return sum(workspace.nbytes for workspace in self.workspaces)
 
     @property
     def is_partial(self) -> bool:
         """Whether a storage has no known size: then each number of bytes is at least, and the largest batch at most."""
-        return bool(self.found.unknown)
+        return bool(self.live.unknown)
 
 
 def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
 
     Where a storage has no known size, what would be a part is null: at_least has what it is at least.
     """
-    footprint, peak = answer.found, answer.found.peak_at
+    footprint, peak = answer.live, answer.live.peak_at
     known = not answer.is_partial
     fit = answer.fitted.fit if answer.fitted else None
     return {
@@ -110,19 +110,17 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
         "reserved_bytes": answer.reserved.reserved_bytes if known else None,
         "segments": answer.reserved.segments if known else None,
         "workspace_bytes": answer.workspace_bytes,
-        "workspaces": [
-            {"library": each.library, "bytes": each.nbytes, "source": each.source} for each in answer.workspaces
-        ],
+        "workspaces": [{"library": w.library, "bytes": w.nbytes, "source": w.source} for w in answer.workspaces],
         "operations": len(answer.operations),
         "largest": [
             {
-                "bytes": each.nbytes,
-                "category": each.category,
-                "module": each.module,
-                "made_by": each.made.operation or None,
-                "phase": each.made.phase or None,
+                "bytes": storage.nbytes,
+                "category": storage.category,
+                "module": storage.module,
+                "made_by": storage.made.operation or None,
+                "phase": storage.made.phase or None,
             }
-            for each in footprint.held[:top]
+            for storage in footprint.held[:top]
         ],
         "unknown_storages": len(footprint.unknown),
         "at_least": None if known else _at_least(answer),
@@ -133,7 +131,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
 
 def _at_least(answer: FootprintAnswer) -> dict[str, int]:
     """What the storages of known size need."""
-    return {"eager_peak_bytes": answer.found.at_least_bytes, "allocated_bytes": answer.reserved.allocated_bytes}
+    return {"eager_peak_bytes": answer.live.at_least_bytes, "allocated_bytes": answer.reserved.allocated_bytes}
 
 
 def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
@@ -167,13 +165,13 @@ def to_csv(answer: FootprintAnswer) -> str:
 
 def timeline_csv(answer: FootprintAnswer) -> str:
     """Live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
-    footprint = answer.found
+    footprint = answer.live
     head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
     rows: list[Sequence[Any]] = []
     for moment, total in enumerate(footprint.total_bytes):
         where = place(answer.operations, moment + BEFORE)
-        each = [footprint.timeline[name][moment] for name in CATEGORIES]
-        rows.append([where.index, where.operation, where.module, where.phase, *each, total])
+        live = [footprint.timeline[name][moment] for name in CATEGORIES]
+        rows.append([where.index, where.operation, where.module, where.phase, *live, total])
     return csv_text(head, rows)
 
 
@@ -186,8 +184,8 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
     if answer.fitted is not None:
         parts.append(fit_words(answer))
     parts += ["", _filling(answer), "", _beside(answer), ""]
-    if top and answer.found.held:
-        parts += [_largest(answer.found.held[:top]), ""]
+    if top and answer.live.held:
+        parts += [_largest(answer.live.held[:top]), ""]
     return [*parts, *(f"note: {note}" for note in answer.notes)]
 
 
@@ -199,7 +197,7 @@ def _title(answer: FootprintAnswer) -> str:
 
 def meaning(answer: FootprintAnswer) -> str:
     """What the footprint says, in a sentence or two."""
-    footprint, at = answer.found, answer.found.peak_at
+    footprint, at = answer.live, answer.live.peak_at
     where = f"in {at.operation}{f' of {at.module}' if at.module else ''} ({at.phase})" if at.operation else "before it"
     peak_bytes = footprint.at_least_bytes
     if answer.is_partial:
@@ -214,7 +212,7 @@ def meaning(answer: FootprintAnswer) -> str:
 
 def _filling(answer: FootprintAnswer) -> TextTable:
     """What fills the peak, largest first; without shares where a part of it is not known."""
-    footprint = answer.found
+    footprint = answer.live
     partial = answer.is_partial
     rows = []
     for name, nbytes in sorted(footprint.by_category.items(), key=lambda pair: -pair[1]):
@@ -236,7 +234,7 @@ def _bytes_table(*columns: Column, rows: Sequence[Sequence[Cell]]) -> TextTable:
 
 def _beside(answer: FootprintAnswer) -> TextTable:
     """The peak beside what an allocator and libraries make of it."""
-    peak_bytes, blocks = answer.found.at_least_bytes, answer.reserved
+    peak_bytes, blocks = answer.live.at_least_bytes, answer.reserved
     rows: list[tuple[str, int | None, str]] = [
         ("live bytes at the peak", peak_bytes, "in the order of the program (eager)"),
         ("  minimal: reordered", answer.minimal_bytes, "in the best of a few orders"),
@@ -250,7 +248,7 @@ def _beside(answer: FootprintAnswer) -> TextTable:
             ("  no order needs less than", answer.lower_bound_bytes, "proven"),
             ("allocated in blocks, at least", blocks.allocated_bytes, "blocks of the caching allocator"),
         ]
-    rows += [(f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces]
+    rows += [(f"{w.library}'s workspaces", w.nbytes, w.source) for w in answer.workspaces]
     table_rows = [
         [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), note] for words, nbytes, note in rows if nbytes is not None
     ]
@@ -261,10 +259,11 @@ def _beside(answer: FootprintAnswer) -> TextTable:
 
 def _largest(held: Sequence[LiveStorage]) -> TextTable:
     rows = []
-    for each in held:
-        made = each.made.operation.removeprefix("aten.") or "before the step"
-        made += f" ({each.made.phase})" if each.made.phase else ""
-        rows.append([f"  {each.module or '(no module)'}", f"{each.nbytes:,}", f"{WORDS[each.category]}, {made}"])
+    for storage in held:
+        origin = storage.made.operation.removeprefix("aten.") or "before the step"
+        origin += f" ({storage.made.phase})" if storage.made.phase else ""
+        what = f"{WORDS[storage.category]}, {origin}"
+        rows.append([f"  {storage.module or '(no module)'}", f"{storage.nbytes:,}", what])
     made_by = Column("made by", right=False, wraps=True, rank=1, least=20)
     return _bytes_table(Column("largest at the peak"), Column("bytes", right=True), made_by, rows=rows)
 

@@ -71,7 +71,7 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
         "at": dict(answer.point),
         "values": {name: _number(_at(answer.totals[name], answer.point)) for name in QUANTITIES},
         "at_least": {name: plain(formula) for name, formula in answer.at_least.items()},
-        "at_least_values": {name: _number(_at(each, answer.point)) for name, each in answer.at_least.items()},
+        "at_least_values": {name: _number(_at(formula, answer.point)) for name, formula in answer.at_least.items()},
         "unknown_calls": sum(answer.not_understood.values()),
         "unknown_time_ratio": None,
         "minimal_footprint_proven": answer.minimal_proven,

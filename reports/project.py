@@ -354,7 +354,7 @@ def compute_document(answer: GpuHoursAnswer) -> dict[str, Any]:
         "asked": dict(answer.asked),
         "answer": answer.answer,
         "confidence": answer.confidence,
-        "answers": {name: vars(each) for name, each in answer.answers.items()},
+        "answers": {name: vars(estimate) for name, estimate in answer.answers.items()},
         **reached_document(answer.reached, answer.confidence),
     }
 
@@ -362,7 +362,7 @@ def compute_document(answer: GpuHoursAnswer) -> dict[str, Any]:
 def compute_csv(answer: GpuHoursAnswer) -> str:
     """A row a quantity."""
     reached = answer.reached
-    numbers = {name: (each.value, each.low, each.high, LABELS[name][1]) for name, each in answer.answers.items()}
+    numbers = {name: (e.value, e.low, e.high, LABELS[name][1]) for name, e in answer.answers.items()}
     low, high = reached.utilization.interval(answer.confidence)
     numbers["utilization_ratio"] = (reached.utilization.median, low, high, "")
     numbers["peak_flop_per_s"] = (reached.peak_flop_per_s,) * 3 + ("FLOP/s",)
@@ -372,9 +372,9 @@ def compute_csv(answer: GpuHoursAnswer) -> str:
 
 def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
     """The page."""
-    reached, asked, estimate = answer.reached, next(iter(answer.asked.values())), answer.answers[answer.answer]
+    reached, amount_given, estimate = answer.reached, next(iter(answer.asked.values())), answer.answers[answer.answer]
     what, unit = LABELS[answer.answer]
-    given = quantity(asked, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")
+    given = quantity(amount_given, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")
     interval = "" if estimate.low == estimate.high else f" ({ends(estimate.low, estimate.high)})"
     low, high = reached.utilization.interval(answer.confidence)
     rows = [

@@ -88,7 +88,7 @@ def paper_document(paper: str, cells: Sequence[PaperCell]) -> dict[str, Any]:
 def _notes_of(cell: PaperCell, numbers: dict[str, int]) -> str:
     """The numbers of a cell's assumptions or of its reason, "" without one. numbers: of each text, as they come."""
     words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
-    return ",".join(map(str, sorted(numbers.setdefault(each, len(numbers) + 1) for each in words if each)))
+    return ",".join(map(str, sorted(numbers.setdefault(text, len(numbers) + 1) for text in words if text)))
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

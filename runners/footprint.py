@@ -199,7 +199,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     largest = fitted.fit.fits or fitted.least_batch if fitted else BATCH_SIZE
     batch_size = options.batch_size or largest
     step = steps.at(batch_size)
-    found = footprint(step.operations, step.storages)
+    live = footprint(step.operations, step.storages)
     more = unforeseen(step.operations, options.device)
     least = minimal(step.operations, step.storages)
     return FootprintAnswer(
@@ -211,8 +211,8 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
         accumulate=options.accumulate,
         layout=options.layout,
         operations=step.operations,
-        found=found,
-        reserved=replay(found.ledger, len(step.operations)),
+        live=live,
+        reserved=replay(live.ledger, len(step.operations)),
         workspaces=allowance(step.operations, options.device, capability(options.fit)),
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
@@ -223,7 +223,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
                 (
                     more,
                     (f"no larger batch: {fitted.fit.refused}" if fitted and fitted.fit.refused else ""),
-                    *_notes(options, found),
+                    *_notes(options, live),
                     *step.notes,
                 ),
             )

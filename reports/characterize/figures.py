@@ -7,7 +7,7 @@ types. Draw and render inside `style.theme()`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.characterize.fathom_groups import GROUPS, figure3
@@ -27,27 +27,27 @@ _LETTERS = 26
 
 
 def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
-    """File name → figure, of what was recorded."""
-    drawers: dict[str, Callable[[CharacterizeAnswer], Figure | None]] = {
-        "types": _types,
-        "likeness": _likeness,
-        "likeness_variants": _likeness_variants,
-    }
-    drawn = {name: draw(seen) for name, draw in drawers.items()}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    """File name → figure, of what was recorded: types; the paper's Figure 4, which workloads join at which distance; a
+    tree of each variant on one scale, the paper's own before them where it is reproduced."""
+    drawn: dict[str, Figure] = {}
+    if columns := columns_of(seen.compared):
+        drawn["types"] = _types(seen.compared, columns)
+    if seen.linkage:
+        drawn["likeness"] = _dendrograms({"": seen.linkage})
+    if len(seen.pictures) > 1 and all(seen.pictures.values()):
+        rows = {name: tuple(cells.values()) for name, cells in figure3().items()}
+        paper = {"the paper's Figure 3": centroid_linkage(rows)} if seen.reproduce else {}
+        drawn["likeness_variants"] = _dendrograms({**paper, **seen.pictures})
+    return drawn
 
 
-def _types(seen: CharacterizeAnswer) -> Figure | None:
+def _types(mixes: Sequence[Mix], columns: Sequence[tuple[str, str]]) -> Figure:
     """The paper's Figure 3: workloads down, operation types across in the order of their groups; shares with their per
     cent on a logarithmic colour from 1 % to 90 %, white below."""
     import numpy as np
     import seaborn as sns
     from matplotlib.colors import LogNorm
 
-    mixes = seen.compared
-    columns = columns_of(mixes)
-    if not columns:
-        return None
     shares = [{(share.group, share.name): share.share_ratio for share in mix.types} for mix in mixes]
     values = np.array([[row.get(column, 0.0) for column in columns] for row in shares])
     figure, (axes,), _ = figure_panels.grid(1, 1, 1.5 + 0.23 * len(mixes), width_in=figure_style.PAGE_IN + 1.4)
@@ -78,20 +78,6 @@ def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
     largest = sorted((key for key in most if most[key] >= LEAST_RATIO), key=lambda key: -most[key])[:44]
     order = [*GROUPS, ""]
     return sorted(largest, key=lambda key: (order.index(key[0]), -most[key]))
-
-
-def _likeness(seen: CharacterizeAnswer) -> Figure | None:
-    """The paper's Figure 4: which workloads join at which distance."""
-    return _dendrograms({"": seen.linkage}) if seen.linkage else None
-
-
-def _likeness_variants(seen: CharacterizeAnswer) -> Figure | None:
-    """A tree of each variant, on one scale; the paper's own before them where it is reproduced."""
-    if len(seen.pictures) < 2 or not all(seen.pictures.values()):
-        return None
-    rows = {name: tuple(cells.values()) for name, cells in figure3().items()}
-    paper = {"the paper's Figure 3": centroid_linkage(rows)} if seen.reproduce else {}
-    return _dendrograms({**paper, **seen.pictures})
 
 
 def _dendrograms(trees: Mapping[str, Sequence[Merge]]) -> Figure:

@@ -230,10 +230,10 @@ def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[lis
     }.get(unit, (Fraction(1), ""))
     chosen = [[account] for account in known] + ([list(known)] if len(known) > 1 else [])
     chosen.sort(key=lambda accounts: len(accounts) == 1 and accounts[0].phase == "backward")
-    for divisor, one in ((1, ""), (batch_size, "given for one sample")):
+    for divisor, share in ((1, ""), (batch_size, "given for one sample")):
         for times, converted in ((Fraction(1), ""), (factor, conversion)):
             for accounts in chosen:
-                yield accounts, ", ".join(filter(None, (converted, one))), _native(accounts) * times / divisor
+                yield accounts, ", ".join(filter(None, (converted, share))), _native(accounts) * times / divisor
 
 
 def _native(accounts: Sequence[Account]) -> Fraction:

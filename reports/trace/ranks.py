@@ -130,16 +130,16 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
     for total in totals:
         groups.setdefault((total.kind, total.group_size), []).append(total)
     rows = []
-    for (kind, size), same in sorted(groups.items(), key=lambda item: -sum(each.time_s for each in item[1])):
-        known = [each.nbytes for each in same if each.nbytes is not None]
+    for (kind, size), same in sorted(groups.items(), key=lambda item: -sum(total.time_s for total in item[1])):
+        known = [total.nbytes for total in same if total.nbytes is not None]
         count = len(same)
         rows.append(
             [
                 kind,
                 DASH if size is None else str(size),
-                digits(sum(each.calls for each in same) / count),
+                digits(sum(total.calls for total in same) / count),
                 si(sum(known) / count, "B") if len(known) == count else DASH,
-                si_time(sum(each.time_s for each in same) / count),
+                si_time(sum(total.time_s for total in same) / count),
             ]
         )
     columns = [Column("kind", right=False), *(Column(name, right=True) for name in ("ranks", "calls", "bytes", "time"))]
