@@ -212,3 +212,9 @@ def nearest(got: str, valid: Sequence[str], n: int = 3, cutoff: float = 0.6) -> 
 def counted(number: int, name: str) -> str:
     """A number of things: 1, "event" → "1 event"; 2, "event" → "2 events"."""
     return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

@@ -24,6 +24,7 @@ from cleaning.counts import whole_sum
 from results.records.cell import Run, identity
 from results.records.counts import Agreement, BatchLaw, FlopCount
 from results.records.rows import PHASES, WHOLE, to_text
+from results.text_files import listed
 
 Traced = Callable[[str], int | None]
 """Phase → model FLOP of a table's operations in it; None without a table."""
@@ -174,13 +175,8 @@ def culprits(total: BatchLaw, laws: Mapping[str, BatchLaw]) -> str:
     """Which operators keep a total from the law, or give it its constant, in words. laws: by operator."""
     if total.holds is False:
         broken = [name for name, law in laws.items() if name and law.holds is False]
-        return f"broken by {listed(broken)}" if broken else f"broken by {LEFT_OUT}"
+        return f"broken by {listed(broken, NAMED)}" if broken else f"broken by {LEFT_OUT}"
     if total.constant_flop:
         constant = [f"{name} ({law.constant_flop})" for name, law in laws.items() if name and law.constant_flop]
-        return f"note: the constant is of {listed(constant) if constant else LEFT_OUT}"
+        return f"note: the constant is of {listed(constant, NAMED) if constant else LEFT_OUT}"
     return ""
-
-
-def listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -158,7 +158,7 @@ class _Raw:
             return ()
 
 
-@collector_off(keeps=True)  # rows are in no cycles; of ten thousand cells it takes a sixth of the time
+@collector_off()  # rows are in no cycles; of ten thousand cells it takes a sixth of the time
 def build(
     data: RunData,
     read_operations: ReadOperations,

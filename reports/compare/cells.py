@@ -30,7 +30,7 @@ from analysis.utilization.step_times import PairedCeiling, block_means_s, paired
 from analysis.utilization.windows import Window
 from analysis.utilization.work_times import variant
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page
-from reports.shared.numbers import DASH, digits, listed, percent, si_time
+from reports.shared.numbers import DASH, digits, percent, si_time
 from results.errors import Unavailable
 from results.records.answers import ALONE, FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
 from results.records.cell import Run, Sample, Sitting
@@ -38,6 +38,7 @@ from results.records.rows import MEASURED, to_text
 from results.store.layout import key_of
 from results.store.manifest import driver_branch
 from results.store.reading import RunData
+from results.text_files import listed
 
 OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
 """What must be equal of where two runs were measured; what neither says is equal."""

@@ -25,11 +25,12 @@ from analysis.stats.comparison import ALARM_RATIO, resolution
 from reports.compare.cells import Group, cell_name, groups
 from reports.compare.page import Side
 from reports.shared.layout import WIDTH, Column, Part, TextTable, documents, page, strong
-from reports.shared.numbers import DASH, listed, percent, si, si_time
+from reports.shared.numbers import DASH, percent, si, si_time
 from results.errors import Inconsistent
 from results.records.answers import ALONE, MET, NOT_COMPARED, NOT_MET, UNDECIDED, Comparison, GateCheck
 from results.records.rows import LOOP, MEASURED
 from results.store.reading import RunData, read_operations
+from results.text_files import listed
 
 TIMED = "slower"
 EXACT = ("flop", "bytes", "launches", "memory")

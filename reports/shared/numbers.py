@@ -136,12 +136,6 @@ def skeleton(text: str) -> str:
     return _NUMBER.sub("#", text)
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
-
-
 def fitting(name: str, letters: int) -> str:
     """A name as it is, or its beginning and its end around an ellipsis: names differ in either."""
     if len(name) <= letters:

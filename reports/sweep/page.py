@@ -34,7 +34,6 @@ from reports.shared.numbers import (
     SHORT,
     STATUS_WORDS,
     digits,
-    listed,
     merged,
     session_words,
     skeleton,
@@ -44,6 +43,7 @@ from reports.sweep.repeats import one_a_cell, repeat_lines, variant_table
 from reports.sweep.table import cells_table, heading, methods_table, methods_text, peak_lines, rate_unit
 from results.process import collector_off
 from results.records.counts import Agreement
+from results.text_files import listed
 
 if TYPE_CHECKING:
     from results.store.manifest import Manifest

@@ -21,7 +21,6 @@ from reports.shared.numbers import (
     STATUS_WORDS,
     cell_name,
     digits,
-    listed,
     merged,
     model_name,
     own_lines,
@@ -39,6 +38,7 @@ from reports.sweep.repeats import one_a_cell, parallel_parts, repeat_lines, vari
 from results.process import collector_off
 from results.records.answers import FAIL, OPEN, PASS, Utilization, Verdict, WorkTime
 from results.store.layout import key_of
+from results.text_files import listed
 
 _SHOWN = 4
 _NAME_LETTERS = 14

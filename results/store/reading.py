@@ -102,7 +102,7 @@ class RunData:
 class Scan:
     """The lines of a run, sorted by attempt and checked against runs.csv.
 
-    seen: every attempt of which any file holds a trace, committed or not. blocks: file → attempt → its whole lines.
+    blocks: file → attempt → its whole lines.
     tops: file → its header line. counted: file of `layout.COUNTED` → the checksum of its first N rows, for every N.
     intact: the attempts whose rows are all there. damaged: files of profiles that are not what was committed, each with
     its attempt, whose other rows may be intact.
@@ -117,7 +117,6 @@ class Scan:
     blocks: dict[str, dict[Key, bytes]] = field(default_factory=dict)
     intact: set[Key] = field(default_factory=set)
     damaged: dict[str, Key] = field(default_factory=dict)
-    seen: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     tops: dict[str, bytes] = field(default_factory=dict)
     unsealed: list[str] = field(default_factory=list)
@@ -138,7 +137,7 @@ class Scan:
         return any(f",{status},".encode() in block for status in statuses)
 
 
-@collector_off(keeps=True)  # rows are in no cycles; over a million of them it takes as long as reading
+@collector_off()  # rows are in no cycles; over a million of them it takes as long as reading
 def read_run(path: Path | str) -> RunData:
     """The committed and intact part of the run directory `path`.
 
@@ -247,8 +246,6 @@ def scan(path: Path) -> Scan:
         _sort_by_attempt(state, file)
     state.sittings = _read_rows(state, SITTINGS, Sitting)
     state.ceilings = _read_rows(state, CEILINGS, Ceiling)
-    for run in state.all_runs:
-        _see(state, layout.key_of(run))
     _check_attempts(state)
     committed = {(file, layout.key_of(run)) for run in state.all_runs for file in run.committed}
     left_out = Counter(
@@ -326,9 +323,7 @@ def _sort_by_attempt(scan: Scan, file: str) -> None:
     """Sorts the lines of a file by attempt. A line without a readable attempt goes under ("", 0): never committed."""
     groups: dict[Key, list[bytes]] = {}
     for stretch in _STRETCH.finditer(_body(scan, file)):
-        key = _key(stretch.group())
-        _see(scan, key)
-        groups.setdefault(key, []).append(stretch.group())
+        groups.setdefault(_key(stretch.group()), []).append(stretch.group())
     scan.blocks[file] = {key: b"".join(stretches) for key, stretches in groups.items()}
 
 
@@ -339,11 +334,6 @@ def _key(stretch: bytes) -> Key:
         return cell_id.decode(), int(attempt)
     except ValueError:  # a damaged line
         return "", 0
-
-
-def _see(scan: Scan, key: Key) -> None:
-    cell_id, attempt = key
-    scan.seen[cell_id] = max(attempt, scan.seen.get(cell_id, 0))
 
 
 def _check_attempts(scan: Scan) -> None:

@@ -127,7 +127,8 @@ class Store:
             raise
         store._go_on()
         store.sittings = state.sittings
-        store._attempts = state.seen
+        used = (*map(layout.key_of, state.all_runs), *(key for groups in state.blocks.values() for key in groups))
+        store._attempts = dict(sorted(used))  # the last one of each cell, committed or not
         for run in state.last_runs():
             if layout.key_of(run) not in state.damaged.values():  # of those whose profiles are damaged nothing is done
                 store._count(run, state.has_counts_of(run, FAILED))
