@@ -120,7 +120,7 @@ def _replaced(source: str) -> Iterator[tuple[tokenize.TokenInfo, str]]:
 def _names_a_module(string: str) -> bool:
     """Whether a literal is the name of a module that can be imported, or of something in it.
 
-    The name of a package alone is a label, as in `library="workloads.gpt"`.
+    The name of a package alone is a label, as in `library="workloads"`.
     """
     if string[0] not in "\"'" or not (found := MODULE.fullmatch(str(ast.literal_eval(string)))):
         return False

@@ -30,7 +30,7 @@ from analysis.formula.expressions import Expr, rational, symbol
 from analysis.formula.footprint_terms import peak_of
 from analysis.formula.interpolate import Point, point_text, value_of
 from analysis.formula.sampling import Sampler, SizeSample, Unfitted, restructured
-from analysis.formula.solve import Solution, solve
+from analysis.formula.solve import solve
 from analysis.formula.symbolic_table import OWN, Convention, check
 from analysis.formula.totals import FLOP, QUANTITIES, SIZED, Rates, rates, time_bound
 from reports.formula import FormulaAnswer, measure
@@ -119,7 +119,10 @@ def answer(options: Namespace) -> FormulaAnswer:
         parts=totals.parts(derived, options.by) if options.by else {},
         by=options.by or "",
         at_least=at_least,
-        solved=tuple(_solved(request, point) for request in _requests(options.solve, known, symbols, device)),
+        solved=tuple(
+            solve(constraint, {name: value for name, value in point.items() if name != constraint.unknown})
+            for constraint in _requests(options.solve, known, symbols, device)
+        ),
         swept=tuple(rows(swept, points(sweep, fixed))) if sweep else (),
     )
 
@@ -206,10 +209,6 @@ def _requests(
             raise Mistake(f"--solve {text!r}: expected numbers up to 1e300")
         requests.append(constraint)
     return requests
-
-
-def _solved(request: Constraint, point: Point) -> Solution:
-    return solve(request, {name: value for name, value in point.items() if name != request.unknown})
 
 
 def _convention(options: Namespace, subject: Subject, symbols: Collection[str]) -> tuple[Convention, list[Term]]:

@@ -98,7 +98,7 @@ class Pools:
         self._begins: dict[tuple[int, int], int] = {}  # segment and start of what is free → size
         self._ends: dict[tuple[int, int], int] = {}  # segment and end of it → size
         self._small: list[bool] = []  # of each segment
-        self._blocks: dict[int, tuple[int, int, int]] = {}  # number → segment, start, size
+        self.blocks: dict[int, tuple[int, int, int]] = {}  # number → segment, in order of making; start; size
 
     def take(self, number: int, nbytes: int) -> None:
         """Give a block to a request of nbytes."""
@@ -119,18 +119,14 @@ class Pools:
         taken = size if (left >= BLOCK if small else left > SMALL) else block
         if block > taken:
             self._add(block - taken, where, start + taken)
-        self._blocks[number] = where, start, taken
+        self.blocks[number] = where, start, taken
         self.allocated += taken
-
-    def place(self, number: int) -> tuple[int, int, int]:
-        """Where a block is: (segment, in the order of their making; its start there; its size). Raises KeyError."""
-        return self._blocks[number]
 
     def give(self, number: int) -> None:
         """Take a block back; it joins the free stretches beside it."""
-        if number not in self._blocks:  # of a request of nothing
+        if number not in self.blocks:  # of a request of nothing
             return
-        where, start, size = self._blocks.pop(number)
+        where, start, size = self.blocks.pop(number)
         self.allocated -= size
         if after := self._begins.get((where, start + size)):
             self._leave(after, where, start + size)

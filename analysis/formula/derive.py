@@ -96,7 +96,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
         len(seen),
         registry.not_understood(sampled(base).operations, convention.rules),
         frozenset(without),
-        tuple((each.fixed, each.sizes) for each in levels.values()),
+        tuple((fixed, sizes) for fixed, sizes, *_ in levels.values()),
         frozenset() if convention.made else _unsized(seen.values(), merged=bool(structural)),
     )
 

@@ -60,7 +60,7 @@ class FootprintTable:
     def eager_peaks(self) -> list[Peak]:
         """The peaks of the eager order. Raises Unalike where storages live otherwise at some sample."""
         lives = [_lives(sample) for sample in self.samples]
-        if other := next((s for s, found in zip(self.samples, lives, strict=True) if found != lives[0]), None):
+        if other := next((s for s, own in zip(self.samples, lives, strict=True) if own != lives[0]), None):
             raise Unalike(f"storages live otherwise at {point_text(other.point)}")
         moments = len(self.operations) + 1
         spans = [(born + 1, moments if died is None else died + 2) for born, died in lives[0]]

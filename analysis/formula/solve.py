@@ -280,8 +280,8 @@ def _none(runs: Runs, request: Constraint, question: str, left: Expr, right: Exp
 
     last = request.candidates.last or runs.searched_to
     ends = [f"{unknown}={number} has {amount_at(left, number)}" for number in dict.fromkeys((first, last or first))]
-    asked = f"{re.split('[<>=≤≥]', request.text)[0].strip()} {request.relation} {amount_at(right, first)}"
+    condition = f"{re.split('[<>=≤≥]', request.text)[0].strip()} {request.relation} {amount_at(right, first)}"
     if last is None and is_quotient(left) and (tends := sympy.limit(left, symbol(unknown), sympy.oo)).is_Rational:
         ends.append(f"it tends to {amount(value(tends, {}), request.measure)} as {unknown} grows")
     even = "even " if len(ends) == 1 else ""
-    return f"no {unknown} satisfies {asked}: {even}{' and '.join(ends)}"
+    return f"no {unknown} satisfies {condition}: {even}{' and '.join(ends)}"

@@ -83,10 +83,10 @@ def check(
 
 
 def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: SizeSample, without: Collection[Key]) -> None:
-    for key, (found, exact) in wrong.items():
+    for key, (value, exact) in wrong.items():
         if key not in without:
             raise Unfitted(
-                f"{key[1]} of {key[0]} at {point_text(sample.point)}: the formula gives {found}, the count {exact}"
+                f"{key[1]} of {key[0]} at {point_text(sample.point)}: the formula gives {value}, the count {exact}"
             )
 
 

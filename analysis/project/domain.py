@@ -165,11 +165,11 @@ def shipped(name: str) -> Domain:
     return from_tables(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")), name)
 
 
-def _numbers(table: str, found: Any) -> Iterator[tuple[str, Interval]]:
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{table}: expected a table as in {{ {next(iter(TABLES[table]))} = 1.0 }}, got {found!r}")
+def _numbers(table: str, content: Any) -> Iterator[tuple[str, Interval]]:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{table}: expected a table as in {{ {next(iter(TABLES[table]))} = 1.0 }}, got {content!r}")
     valid = (*TABLES[table], *(("unit",) if table in WORDS else ()))
-    for key, value in found.items():
+    for key, value in content.items():
         if key not in valid:
             raise ValueError(unknown_name(f"key of {table}", key, valid))
         if key != "unit":
@@ -187,10 +187,10 @@ def _interval(key: str, value: Any) -> Interval:
     return middle, low, high
 
 
-def _sizes(found: Any, grows: str) -> dict[str, int | str]:
-    if not isinstance(found, Mapping):
-        raise ValueError(f"sizes: expected a table as in {{ vocab = 10004 }}, got {found!r}")
-    for name, size in found.items():
+def _sizes(content: Any, grows: str) -> dict[str, int | str]:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"sizes: expected a table as in {{ vocab = 10004 }}, got {content!r}")
+    for name, size in content.items():
         if isinstance(size, str):
             if set(names(parse(size))) - {grows}:
                 raise ValueError(f"sizes.{name}: expected a formula in {grows}, got {size!r}")
@@ -198,7 +198,7 @@ def _sizes(found: Any, grows: str) -> dict[str, int | str]:
             _whole(f"sizes.{name}", size)
         if name == grows:
             raise ValueError(f"sizes.{name}: expected sizes that do not grow, this one does")
-    return dict(found)
+    return dict(content)
 
 
 def _whole(key: str, value: Any) -> int:

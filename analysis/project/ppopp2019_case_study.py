@@ -105,23 +105,23 @@ def memory(model: ProjectedLM, sums: int) -> float:
     return ELEMENT_BYTES * held / GIGA_BINARY
 
 
-def _single(found: Found, model: ProjectedLM, target: Accelerator, steps: float, tile: int) -> None:
+def _single(results: Found, model: ProjectedLM, target: Accelerator, steps: float, tile: int) -> None:
     """One accelerator, at the roofline of the whole step and with tiled products."""
     whole = target.step(model.flop(), model.moved_bytes())
-    found["Table 5", "best case", "epoch"] = Ours(steps * whole.time_s / DAY_S, (SIZES, "sentences"))
-    found["Table 5", "best case", "utilization"] = Ours(whole.utilization_ratio)
+    results["Table 5", "best case", "epoch"] = Ours(steps * whole.time_s / DAY_S, (SIZES, "sentences"))
+    results["Table 5", "best case", "utilization"] = Ours(whole.utilization_ratio)
     tiled = model.step_s(target, tile)
     days = Ours(steps * tiled / DAY_S, (SIZES, TILED, "sentences"))
     share = Ours(model.flop() / tiled / target.peak_flop_per_s, (SIZES, TILED))
-    found["Table 5", "cache-aware", "epoch"] = found["Section 6", "case study", "cache-aware epoch"] = days
-    found["Table 5", "cache-aware", "utilization"] = found["Figure 12", "word LM", "utilization at 1"] = share
+    results["Table 5", "cache-aware", "epoch"] = results["Section 6", "case study", "cache-aware epoch"] = days
+    results["Table 5", "cache-aware", "utilization"] = results["Figure 12", "word LM", "utilization at 1"] = share
     for stage in ("best case", "cache-aware"):
-        found["Table 5", stage, "memory"] = Ours(memory(model, 2), (SIZES, "memory"))
-    found["Section 6", "case study", "step time"] = Ours(whole.time_s, (SIZES,))
+        results["Table 5", stage, "memory"] = Ours(memory(model, 2), (SIZES, "memory"))
+    results["Section 6", "case study", "step time"] = Ours(whole.time_s, (SIZES,))
 
 
 def _row(
-    found: Found,
+    results: Found,
     stage: str,
     model: ProjectedLM,
     target: Accelerator,
@@ -133,16 +133,16 @@ def _row(
 ) -> None:
     """A stage of table 5 on workers of `each` accelerators."""
     its = (SIZES, TILED, LINKED, *more)
-    found["Table 5", stage, "accelerators"] = Ours(workers * each)
-    found["Table 5", stage, "batch"] = Ours(workers * model.batch)
-    found["Table 5", stage, "epoch"] = Ours(
+    results["Table 5", stage, "accelerators"] = Ours(workers * each)
+    results["Table 5", stage, "batch"] = Ours(workers * model.batch)
+    results["Table 5", stage, "epoch"] = Ours(
         accelerator.epoch_s(steps * model.batch, model.batch, workers, step_s) / DAY_S, (*its, "sentences")
     )
-    found["Table 5", stage, "utilization"] = Ours(model.flop() / step_s / target.peak_flop_per_s / each, its)
+    results["Table 5", stage, "utilization"] = Ours(model.flop() / step_s / target.peak_flop_per_s / each, its)
 
 
 def _layers(
-    found: Found,
+    results: Found,
     given: Inputs,
     assumed: Mapping[str, float],
     model: ProjectedLM,
@@ -156,19 +156,19 @@ def _layers(
     step_s = accelerator.pipelined_s([times["recurrent"]] * LAYERS, model.seq, times["output"])
     step_s += communication_s(model, target, workers, assumed)
     for stage in ("layer parallel", "embedding split"):
-        _row(found, stage, model, target, steps, workers, each, step_s, ("sequence",))
+        _row(results, stage, model, target, steps, workers, each, step_s, ("sequence",))
     embedding = ELEMENT_BYTES * model.parameters()["embedding"] / GIGA_BINARY
     recurrent, output = (ELEMENT_BYTES * model.parameters()[layer] / GIGA_BINARY for layer in ("recurrent", "output"))
     pieces = (embedding, 2 * recurrent, 2 * recurrent, output + recurrent)
-    found["Table 5", "layer parallel", "memory of all"] = Ours(sum(pieces), (SIZES, "memory_ring"))
+    results["Table 5", "layer parallel", "memory of all"] = Ours(sum(pieces), (SIZES, "memory_ring"))
     for name, before, after in zip(LAYER_NAMES, pieces, accelerator.evened(pieces, 0), strict=True):
-        found["Table 5", "layer parallel", f"memory of {name}"] = Ours(before, (SIZES, "binary"))
-        found["Table 5", "embedding split", f"memory of {name}"] = Ours(after, (SIZES, "memory_ring"))
-    found["Section 6", "case study", "embedding"] = Ours(embedding, (SIZES, "binary"))
+        results["Table 5", "layer parallel", f"memory of {name}"] = Ours(before, (SIZES, "binary"))
+        results["Table 5", "embedding split", f"memory of {name}"] = Ours(after, (SIZES, "memory_ring"))
+    results["Section 6", "case study", "embedding"] = Ours(embedding, (SIZES, "binary"))
 
 
 def _words(
-    found: Found,
+    results: Found,
     given: Inputs,
     assumed: Mapping[str, float],
     formulas: Mapping[str, Formulas],
@@ -181,21 +181,21 @@ def _words(
     before = plain_model(formulas, grown, domain.sub_batch)
     whole = target.step(model.flop(), model.moved_bytes()).time_s
     ratio = target.step(before.flop(), before.moved_bytes()).time_s / whole
-    found["Section 6", "case study", "faster than word LM"] = Ours(ratio, (SIZES,))
+    results["Section 6", "case study", "faster than word LM"] = Ours(ratio, (SIZES,))
     tiled_days = steps * model.step_s(target, int(assumed["tile"])) / DAY_S
     wanted = given("Section 6", "case study", "days wanted")
-    found["Section 6", "case study", "accelerators for time"] = Ours(tiled_days / wanted, (SIZES, TILED, "sentences"))
+    results["Section 6", "case study", "accelerators for time"] = Ours(tiled_days / wanted, (SIZES, TILED, "sentences"))
     assert target.memory_bytes is not None
     needed = -(-memory(model, 2) // target.memory_bytes)
-    found["Section 6", "case study", "accelerators for memory"] = Ours(needed, (SIZES, "memory"))
+    results["Section 6", "case study", "accelerators for memory"] = Ours(needed, (SIZES, "memory"))
     for column in ("epoch", "utilization"):
-        found["Figure 12", "word LM", f"{column} at 1024"] = found["Table 5", "data parallel 1", column]
+        results["Figure 12", "word LM", f"{column} at 1024"] = results["Table 5", "data parallel 1", column]
     plain = {batch: plain_model(formulas, grown, batch) for batch in range(1, 1_000)}
     ridge = next(batch for batch, each in plain.items() if each.flop() / each.moved_bytes() >= target.ridge)
     at_ridge, chosen = (each.flop() / each.step_s(target, None) / target.flop_per_s for each in (plain[ridge], before))
-    found["Figure 11", "word LM", "lost at the ridge"] = Ours(1 - at_ridge)
-    found["Figure 11", "word LM", "at the chosen"] = Ours(chosen)
-    found["Figure 11", "word LM", "chosen over ridge's"] = Ours(domain.sub_batch / ridge)
+    results["Figure 11", "word LM", "lost at the ridge"] = Ours(1 - at_ridge)
+    results["Figure 11", "word LM", "at the chosen"] = Ours(chosen)
+    results["Figure 11", "word LM", "chosen over ridge's"] = Ours(domain.sub_batch / ridge)
 
 
 def plain_model(formulas: Mapping[str, Formulas], hidden: int, batch: int) -> ProjectedLM:
@@ -288,30 +288,28 @@ class ProjectedLM:
 
 @dataclass(frozen=True)
 class Product:
-    """(m × k) by (k × n), done `times` times."""
+    """(m × k) by (k × n)."""
 
     m: int
     k: int
     n: int
-    times: int = 1
 
     @property
     def flop(self) -> int:
-        """FLOP of all of them; a multiply-add is 2."""
-        return 2 * self.m * self.k * self.n * self.times
+        """A multiply-add is 2."""
+        return 2 * self.m * self.k * self.n
 
     def moved_bytes(self, tile: int | None = None, element_bytes: int = 4) -> int:
-        """Bytes of all of them. tile: its side; None: every matrix moves once, as if the cache had no end."""
+        """tile: its side; None: every matrix moves once, as if the cache had no end."""
         m, k, n = self.m, self.k, self.n
         if tile is None:
-            return element_bytes * (m * k + k * n + m * n) * self.times
-        each = m * k * -(-n // tile) + k * n * -(-m // tile) + 2 * m * n
-        return element_bytes * each * self.times
+            return element_bytes * (m * k + k * n + m * n)
+        return element_bytes * (m * k * -(-n // tile) + k * n * -(-m // tile) + 2 * m * n)
 
     def gradients(self) -> tuple[Product, Product]:
         """The two products of its backward pass: (m × n) by (n × k) for the first matrix, (k × m) by (m × n) for the
         second."""
-        return Product(self.m, self.n, self.k, self.times), Product(self.k, self.m, self.n, self.times)
+        return Product(self.m, self.n, self.k), Product(self.k, self.m, self.n)
 
 
 def time_s(products: Iterable[Product], target: Accelerator, tile: int | None = None) -> float:

@@ -261,7 +261,7 @@ def test_help_shows_the_command_as_it_is_installed(flopledger):
         ("if a:\n    from measure.meter import b\n", "if a:\n    from flopledger._internal.measure.meter import b\n"),
         ("A = 'runners.workers.devices:probe'\n", "A = 'flopledger._internal.runners.workers.devices:probe'\n"),
         ('A = ("measure.device.server_end",)\n', 'A = ("flopledger._internal.measure.device.server_end",)\n'),
-        ('library="workloads.gpt"\n', 'library="workloads.gpt"\n'),  # a label: no module's file
+        ('library="workloads"\n', 'library="workloads"\n'),  # a label: no module's file
         ("results = analysis.of(results)\n", "results = analysis.of(results)\n"),
         ("from .results import a\n", "from .results import a\n"),
         ('"""`python -m runners.sweep --quick`"""\n', '"""`flopledger sweep --quick`"""\n'),

@@ -124,7 +124,7 @@ def _synthetic_entry(description: str, **hyper: int) -> Entry:
 
 
 def _catamount(task: str, paper: str, *limits: Limit, **hyper: int) -> Entry:
-    return _entry(task, hyper, f"{paper}; {_HESTNESS}", {"limits": limits}, library="workloads.catamount")
+    return _entry(task, hyper, f"{paper}; {_HESTNESS}", {"limits": limits}, library="workloads")
 
 
 def _entry(
@@ -320,7 +320,7 @@ _SEQUENCES = {
         {"d_model": 768, "layers": 12, "heads": 12, "seq": 1024, "vocab": 50_257},
         "Radford et al. 2019, Language models are unsupervised multitask learners",
         {"limits": (("d_model", "a multiple of", "heads"),)},
-        library="workloads.gpt",
+        library="workloads",
     ),
 }  # fmt: skip
 """Models of text and speech: Catamount's at the sizes that its published counts are for, and GPT-2 small."""

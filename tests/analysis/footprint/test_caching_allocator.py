@@ -152,10 +152,10 @@ def test_blocks_lie_where_a_recorded_trace_has_them() -> None:
     pools = Pools()
     for number, nbytes in enumerate((37_632, 256, 256, 256, 256, 8)):
         pools.take(number, nbytes)
-    places = [pools.place(number) for number in range(6)]
+    places = [pools.blocks[number] for number in range(6)]
     assert [start for _segment, start, _size in places] == [0, 37_888, 38_400, 38_912, 39_424, 39_936]
     assert {segment for segment, _start, _size in places} == {0}
-    assert (pools.reserved, pools.place(0)[2]) == (2**21, 37_888)
+    assert (pools.reserved, pools.blocks[0][2]) == (2**21, 37_888)
 
 
 PRODUCT = replace(operation("aten.mm", {"self": (2, 3), "mat2": (3, 4)}, [(2, 4)]), kind="matmul")

@@ -97,7 +97,7 @@ def test_tiles_stream_their_inputs_again_one_by_one(sizes: tuple[int, int, int, 
         rows, columns = min(tile, m - top), min(tile, n - left)
         elements += rows * k + k * columns + 2 * rows * columns  # a panel of each, and the output read and written
     assert Product(m, k, n).moved_bytes(tile) == 4 * elements
-    assert Product(m, k, n, times=3).moved_bytes(None, 2) == 3 * 2 * (m * k + k * n + m * n)
+    assert Product(m, k, n).moved_bytes(None, 2) == 2 * (m * k + k * n + m * n)
 
 
 TARGET = Accelerator("a", 1000.0, 100.0, 1e9, compute_ratio=0.8, memory_ratio=0.5)
@@ -245,8 +245,8 @@ def test_products_follow_one_another_each_at_its_own_roofline() -> None:
 
 
 def test_a_backward_pass_has_two_products_of_as_many_flop() -> None:
-    product = Product(4, 6, 10, times=2)
-    assert product.flop == 2 * 4 * 6 * 10 * 2
+    product = Product(4, 6, 10)
+    assert product.flop == 2 * 4 * 6 * 10
     inputs, weights = product.gradients()
     assert (inputs.m, inputs.n) == (4, 6), "as the first matrix"
     assert (weights.m, weights.n) == (6, 10), "as the second"
