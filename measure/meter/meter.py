@@ -140,7 +140,13 @@ class UtilizationMeter:
             model, device.type, self._step, self._state, self._meet, self.fail, self._late, chosen.children
         )
         self._observations = Observations(
-            model, self._calls.watched_modules, self._step, self._costs, self._could_not_observe
+            model,
+            self._calls.watched_modules,
+            self._step,
+            self._costs,
+            lambda fault: self._fault(
+                f"steps are not observed any more: {type(fault).__name__}: {one_line(str(fault), 200)}"
+            ),
         )
         self._warm, self._run = Stretch(), Stretch()
         self._open = [self._run]  # and the window, after the first one, which is the run
@@ -302,10 +308,9 @@ class UtilizationMeter:
         ):
             self._own_peak = False
             self._measure_peak([name for name, each in PRECISIONS.items() if each.matmul_unit in units])
-        figures = summary(
-            stretch, self._costs, self._place, watts, self._reasons(reason, keys) + self._micro_batches(stretch)
-        )
         observations = self._observations
+        notes = (*self._faults, *filter(None, [reason]), *observations.notes(keys), *self._micro_batches(stretch))
+        figures = summary(stretch, self._costs, self._place, watts, notes)
         unverified = min(figures.steps, self._step.number - observations.last)
         return dataclasses.replace(
             figures,
@@ -328,10 +333,6 @@ class UtilizationMeter:
         return MeterSummary(
             steps=0, device=self._place.device, device_name=self._place.device_name, warnings=tuple(self._faults)
         )
-
-    def _reasons(self, of_energy: str, keys: Iterable[CallKey]) -> tuple[str, ...]:
-        """What is to be said beside numbers of these calls. of_energy: why there is none, or ""."""
-        return (*self._faults, *([of_energy] if of_energy else []), *self._observations.notes(keys))
 
     def _micro_batches(self, stretch: Stretch) -> tuple[str, ...]:
         """What is to be said where steps are not one backward pass and one update of the weights each."""
@@ -370,9 +371,6 @@ class UtilizationMeter:
         for remove in (self._calls.detach, self._observations.drop):
             with contextlib.suppress(Exception):
                 remove()
-
-    def _could_not_observe(self, fault: BaseException) -> None:
-        self._fault(f"steps are not observed any more: {type(fault).__name__}: {one_line(str(fault), 200)}")
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

@@ -197,7 +197,16 @@ def summary(
         add_passes(passes, some)
     counts, reasons = _counts(stretch, whole, costs.flop(passes), costs)
     if blocks:
-        row |= _times(whole, blocks, power_w)
+        time_s, outside_s, items = whole.time_s, whole.outside_s, whole.known_items
+        times = summarise([block.time_s / block.steps for block in blocks], [block.steps for block in blocks])
+        row |= {
+            "step_time_s": time_s / whole.steps,
+            "step_time_low_s": times.low,
+            "step_time_high_s": times.high,
+            "goodput_ratio": time_s / (time_s + outside_s),
+            "items_per_s": items / time_s if items else None,
+            "energy_per_item_j": power_w * (time_s + outside_s) / items if power_w is not None and items else None,
+        }
         reasons += _items_reasons(whole)
     else:
         reasons.append("each step was observed, which takes longer: there is no time of a step")
@@ -207,20 +216,6 @@ def summary(
         reasons += no_rates
     notes = tuple(dict.fromkeys((*warnings, *reasons)))
     return MeterSummary(device=place.device, device_name=place.device_name, warnings=notes, **(row | counts))
-
-
-def _times(whole: StepBlock, blocks: Sequence[StepBlock], power_w: float | None) -> dict[str, Any]:
-    """What depends on the time of steps."""
-    time_s, outside_s, items = whole.time_s, whole.outside_s, whole.known_items
-    times = summarise([block.time_s / block.steps for block in blocks], [block.steps for block in blocks])
-    return {
-        "step_time_s": time_s / whole.steps,
-        "step_time_low_s": times.low,
-        "step_time_high_s": times.high,
-        "goodput_ratio": time_s / (time_s + outside_s),
-        "items_per_s": items / time_s if items else None,
-        "energy_per_item_j": power_w * (time_s + outside_s) / items if power_w is not None and items else None,
-    }
 
 
 def _items_reasons(whole: StepBlock) -> list[str]:
@@ -275,7 +270,13 @@ def _rates(
         row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
         row["utilization_ratio"] = total / time_s / peak
         row["hfu_ratio"] = (total + flop.recompute_flop) / time_s / peak
-        row |= _interval(blocks, costs, place.peak)
+        ratios = [
+            sum(flop / place.peak.peak_by_unit[unit] for unit, flop in units.items() if flop) / block.time_s
+            for block in blocks
+            for units in [costs.flop(block.passes).by_unit]
+        ]
+        interval = summarise(ratios, [block.time_s for block in blocks])
+        row |= {"utilization_low_ratio": interval.low, "utilization_high_ratio": interval.high}
         for name in BY_RULE:
             if (units := flop.by_convention(name)) is not None:
                 row[f"{name}_utilization_ratio"] = sum(units.values()) / time_s / place.peak.peak(units)
@@ -294,14 +295,3 @@ def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -
     single = peak.peak_by_unit[most]
     ratio = sum(work.values()) / time_s / single
     return {"single_peak_flop_per_s": single, "single_peak_unit": most, "single_peak_utilization_ratio": ratio}
-
-
-def _interval(blocks: Sequence[StepBlock], costs: CallCosts, peak: Denominator) -> dict[str, float | None]:
-    """Gives the interval of the mean of the blocks' utilizations, weighted by their time."""
-    ratios = [
-        sum(flop / peak.peak_by_unit[unit] for unit, flop in costs.flop(block.passes).by_unit.items() if flop)
-        / block.time_s
-        for block in blocks
-    ]
-    interval = summarise(ratios, [block.time_s for block in blocks])
-    return {"utilization_low_ratio": interval.low, "utilization_high_ratio": interval.high}

@@ -113,9 +113,6 @@ DTYPE_BYTES = {
     "c10::half": 2, "c10::bfloat16": 2, "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1,
 }  # fmt: skip
 
-ARGUMENTS = ("Collective name", "In msg nelems", "dtype", "Group size", "Process Group Name", "Process Group Ranks")
-"""Kineto's names of what it says of a collective."""
-
 
 class Collective(NamedTuple):
     """One call; -1 and "" for what is not recorded. ranks: the members; nbytes: that this rank gives."""

@@ -364,6 +364,8 @@ def _recording(path: str, rows: _Rows, header: Mapping[str, Any]) -> Recording:
     }
     flows = sides["forward"].join(sides["backward"], how="inner").astype(np.int64).sort_values([*sides["forward"]])
     flows[["forward_ns", "backward_ns"]] += base_ns
+    listed = header.get("deviceProperties")
+    devices = [entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict)]
     facts = header.get("distributedInfo")
     rank, world = (facts.get(name) if isinstance(facts, Mapping) else None for name in ("rank", "world_size"))
     ids = numbers["external_id"]
@@ -372,7 +374,7 @@ def _recording(path: str, rows: _Rows, header: Mapping[str, Any]) -> Recording:
         path=path,
         calls=calls,
         kernels=kernels,
-        device_name=_device_name(header, kernels),
+        device_name=device_names(kernels, {entry.get("id"): str(entry.get("name", "")) for entry in devices}),
         problems=(*_problems(calls, kernels, doubles, len(lost)), *_unread(rows, header)),
         ranges=ranges_in_order(ranges_table(**ranges)),
         flows=flows_table(**flows),
@@ -424,12 +426,6 @@ def _gaps_between_threads(events: pd.DataFrame, most: int) -> pd.DataFrame:
         return gaps_table()
     wide, start_ns = changes & (lost > 0), ints(known, "start_ns")
     return gaps_table(count=lost[wide], before_ns=start_ns[:-1][wide], after_ns=start_ns[1:][wide])
-
-
-def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
-    properties = header.get("deviceProperties")
-    entries = [entry for entry in (properties if isinstance(properties, list) else ()) if isinstance(entry, dict)]
-    return device_names(kernels, {entry.get("id"): str(entry.get("name", "")) for entry in entries})
 
 
 def _unread(rows: _Rows, header: Mapping[str, Any]) -> Iterator[str]:
