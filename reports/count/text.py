@@ -7,7 +7,7 @@ differ, the conversion first; and what no cause explains. `detail` lists every c
 from collections.abc import Mapping
 from fractions import Fraction
 
-from analysis.operators.attention_conventions import CONVENTIONS
+from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
 from analysis.operators.registry import registration
 from cleaning.accounts.explain import PHASES
 from cleaning.accounts.items import CAUSES, CONVENTION
@@ -18,6 +18,9 @@ from results.records.answers import Account, AccountCause
 
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""
+
+KERNELS = "hardware (torch's kernels for CPUs)"
+"""What the convention of a count is of: it runs on fake tensors of a CPU."""
 
 SHOWN_IN_ROW = 2
 """Causes beside the conversion that a row of the table names."""
@@ -50,8 +53,8 @@ def heading(answer: ModelCounts) -> list[str]:
 
 
 def attention_words(answer: ModelCounts) -> str:
-    """The step by the other conventions of attention; "" without attention. Where no mask leaves a pair out, all count
-    the same."""
+    """The step by the other conventions of attention; "" where there is none, or all count the same. What a kernel
+    computes by its tiles (`hardware`) is said where it is known."""
     if answer.attention is None or not answer.attention.calls:
         return ""
     steps: dict[str, int | None] = {}
@@ -59,13 +62,15 @@ def attention_words(answer: ModelCounts) -> str:
         passes = [answer.attention_pass(convention, phase) for phase in PHASES]
         steps[convention] = None if None in passes else sum(flop or 0 for flop in passes)
     dense = steps.pop("dense")
-    if dense and all(flop == dense for flop in steps.values()):
+    if dense and all(steps[convention] == dense for convention in BY_RULE):
         return "no mask leaves anything out"
     parts = []
     for convention, flop in steps.items():
-        reason = answer.attention.reasons.get(convention, "a pass has no count")
-        known = flop is not None and dense and f"{si(flop, 'FLOP')} a step ({100 * flop / dense:.1f} % of dense)"
-        parts.append(f"{convention.replace('_', '-')} {known or f'not known ({reason})'}")
+        name = KERNELS if convention == "hardware" else convention.replace("_", "-")
+        if flop is not None and dense:
+            parts.append(f"{name} {si(flop, 'FLOP')} a step ({100 * flop / dense:.1f} % of dense)")
+        elif convention in BY_RULE:
+            parts.append(f"{name} not known ({answer.attention.reasons.get(convention, 'a pass has no count')})")
     return f"counted dense; {', '.join(parts)}"
 
 
