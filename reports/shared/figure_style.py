@@ -51,19 +51,28 @@ _RC: dict[str, Any] = {
     "ytick.labelsize": 8,
 }
 
-_PRECISIONS = {"fp32": (0, "o"), "tf32": (1, "s"), "amp-bf16": (2, "D"), "amp-fp16": (4, "^")}
-_SPARE_PRECISIONS = ((3, "v"), (5, "P"), (7, "X"), (8, "<"), (9, ">"), (6, "h"))
-_METHODS: dict[str, tuple[int | str, str]] = {
-    "theory, fvcore": (0, "v"),
-    "theory, ptflops": (4, "^"),
-    "one": (1, "s"),
-    "batch": (2, "D"),
-    "epoch": (3, "P"),
-    "exact": ("0.1", "o"),
+Look = tuple[int | str, str]
+
+_LOOKS: Mapping[str, tuple[Mapping[str, Look], Sequence[Look]]] = {
+    "precision": (
+        {"fp32": (0, "o"), "tf32": (1, "s"), "amp-bf16": (2, "D"), "amp-fp16": (4, "^")},
+        ((3, "v"), (5, "P"), (7, "X"), (8, "<"), (9, ">"), (6, "h")),
+    ),
+    "method": (
+        {
+            "theory, fvcore": (0, "v"),
+            "theory, ptflops": (4, "^"),
+            "one": (1, "s"),
+            "batch": (2, "D"),
+            "epoch": (3, "P"),
+            "exact": ("0.1", "o"),
+        },
+        ((7, "<"), (5, ">"), (9, "h"), (8, "X")),
+    ),
+    "phase": ({"forward": (0, "o"), "backward": (3, "s")}, ()),
+    "verdict": ({"right": (0, ""), "under": (1, "////"), "over": (3, "xxxx"), "unknown": (7, "....")}, ()),
 }
-_SPARE_METHODS: tuple[tuple[int | str, str], ...] = ((7, "<"), (5, ">"), (9, "h"), (8, "X"))
-_PHASES = {"forward": (0, "o"), "backward": (3, "s")}
-_VERDICTS = {"right": (0, ""), "under": (1, "////"), "over": (3, "xxxx"), "unknown": (7, "....")}
+"""Kind of series → its members' colours and markers (hatches of verdicts), and those of others."""
 
 
 @contextlib.contextmanager
@@ -77,24 +86,14 @@ def theme() -> Iterator[None]:
         yield
 
 
-def looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Series name → (colour, marker). Precisions have their own; others take the spare ones one after another."""
-    return _looks(series, _PRECISIONS, _SPARE_PRECISIONS)
-
-
-def method_looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Method of counting → (colour, marker); one without a look of its own gets a spare one."""
-    return _looks(series, _METHODS, _SPARE_METHODS)
-
-
-def phase_looks() -> dict[str, tuple[Any, str]]:
-    """forward, backward → (colour, marker)."""
-    return _looks(_PHASES, _PHASES)
-
-
-def verdict_looks() -> dict[str, tuple[Any, str]]:
-    """right, under, over, unknown → (colour, hatch)."""
-    return _looks(_VERDICTS, _VERDICTS)
+def looks(series: Iterable[str], kind: str = "precision") -> dict[str, tuple[Any, str]]:
+    """Series → (colour, marker or hatch); those of the kind that have none of their own get its spare ones in turn."""
+    known, spare = _LOOKS[kind]
+    own, others = {}, itertools.cycle(spare)
+    for name in series:
+        of, marker = known[name] if name in known else next(others)
+        own[name] = (colour(of), marker)
+    return own
 
 
 def label(name: str, letters: int = LABEL_LETTERS) -> str:
@@ -120,19 +119,6 @@ def colour(of: int | str) -> Any:
     import seaborn as sns
 
     return sns.color_palette("colorblind")[of] if isinstance(of, int) else of
-
-
-def _looks(
-    series: Iterable[str],
-    known: Mapping[str, tuple[int | str, str]],
-    spare: Sequence[tuple[int | str, str]] = (),
-) -> dict[str, tuple[Any, str]]:
-    """Series → (colour, marker or hatch); those that have none of their own get the spare ones in turn."""
-    own, others = {}, itertools.cycle(spare)
-    for name in series:
-        of, marker = known[name] if name in known else next(others)
-        own[name] = (colour(of), marker)
-    return own
 
 
 def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:

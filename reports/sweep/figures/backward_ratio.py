@@ -76,7 +76,7 @@ def _figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figure:
 
 def _lane(axes: Axes, rows: pd.DataFrame, y: float, end: float, work: str) -> None:
     """The ratios of one profile; why it has none as it was found."""
-    colour, marker = figure_style.method_looks([work])[work]
+    colour, marker = figure_style.looks([work], "method")[work]
     for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 2.8})):
         known = figure_panels.distinct(rows.loc[rows["state"] == state, "ratio"])
         _marked(axes, known, y, end, color=colour, marker=marker, **look)
@@ -108,7 +108,7 @@ def _why_no_ratio(rows: pd.DataFrame) -> str:
 
 def _marks(works: Sequence[str], *, exact: bool) -> list[Any]:
     """The works, what hollow and filled mean, and the lines."""
-    marks = figure_panels.marks_of(figure_style.method_looks(works), {"exact": "our own count"})
+    marks = figure_panels.marks_of(figure_style.looks(works, "method"), {"exact": "our own count"})
     marks.append(figure_panels.mark("hollow: as found", color=figure_panels.GREY, marker="o", **_HOLLOW))
     marks.append(figure_panels.mark("filled: cleaned", color=figure_panels.GREY, marker="o"))
     if exact:

@@ -75,7 +75,7 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     for axes, model in zip(drawn, models, strict=True):
         _batch_panel(axes, rows[rows["label"] == model], scale)
     marks = []
-    for phase, (colour, marker) in figure_style.phase_looks().items():
+    for phase, (colour, marker) in figure_style.looks(PHASES, "phase").items():
         hollow = {"markerfacecolor": "none", "markersize": 6.5}
         marks.append(figure_panels.mark(f"{phase}, as found", color=colour, marker=marker, **hollow))
         marks.append(figure_panels.mark(f"{phase}, cleaned", color=colour, marker=marker, markersize=3.2))
@@ -89,7 +89,7 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
     """One model: a ring where the profiler found, a dot where cleaning ended, words where there is neither."""
     gaps: list[tuple[float, str, Any]] = []
     highest = 0.0
-    for phase, (colour, marker) in figure_style.phase_looks().items():
+    for phase, (colour, marker) in figure_style.looks(PHASES, "phase").items():
         own = rows[rows["phase"] == phase]
         looks = {"found": {"markerfacecolor": "none", "markersize": 6}, "found_at_least": _AT_LEAST}
         for state, look in {**looks, "cleaned": {"markersize": 2.8}}.items():
@@ -211,8 +211,8 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
     below = f"{prefix}FLOP of {what}, found by {rows['source'].iloc[0]}; in order of execution"
     shown = {name for name in VERDICTS if bars.loc[names, name].any()}
     shown |= {"unknown"} if bars["uncounted"].any() else set()
-    looks = {name: figure_style.bar_look(*look) for name, look in figure_style.verdict_looks().items() if name in shown}
-    marks = [figure_panels.patch(VERDICTS[name], **look) for name, look in looks.items()]
+    looks = figure_style.looks([name for name in VERDICTS if name in shown], "verdict")
+    marks = [figure_panels.patch(VERDICTS[name], **figure_style.bar_look(*look)) for name, look in looks.items()]
     return figure_panels.finish(figure, drawn, marks, below, spare=spare)
 
 
@@ -228,7 +228,7 @@ VERDICTS = {
 def _bars(axes: Axes, bars: pd.DataFrame, scale: float) -> None:
     """The parts of the bars from left to right; words where there is nothing to compare the profiler's number with."""
     y, left = np.arange(len(bars)), np.zeros(len(bars))
-    for verdict, look in figure_style.verdict_looks().items():
+    for verdict, look in figure_style.looks(VERDICTS, "verdict").items():
         width = bars[verdict].fillna(0.0).to_numpy() / scale
         axes.barh(y[width > 0], width[width > 0], left=left[width > 0], height=0.72, **figure_style.bar_look(*look))
         left += width

@@ -154,7 +154,7 @@ def _pages(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _method_figure(points: pd.DataFrame, apart: str, post2021: bool) -> Figure:
-    looks = figure_style.method_looks(figure_panels.in_order(points["series"], LANES))
+    looks = figure_style.looks(figure_panels.in_order(points["series"], LANES), "method")
     row_in = max(0.24, (len(looks) + 1) * figure_panels.LANE_IN)
     precision, variant = (str(points[name].iloc[0]) for name in ("precision", "variant"))
     trained = ", ".join([precision, *(variant_lines(variant) if apart else ())])

@@ -94,7 +94,7 @@ def test_each_method_has_a_lane_with_its_ratio_in_percent_and_its_interval(frame
     ratios = {"theory": 0.42, "one": 0.1, "batch": 0.41, "epoch": 0.39, "exact": 0.4}
     (figure,) = utilization.by_method(frame(*[fraction(r, m) for m, r in ratios.items()])).values()
     (axes,) = figure.axes
-    looks = hexes(figure_style.method_looks(["theory, fvcore", "one", "batch", "epoch", "exact"]))
+    looks = hexes(figure_style.looks(["theory, fvcore", "one", "batch", "epoch", "exact"], "method"))
     at = {colour: (x, y) for x, y, colour in marks(axes)}
     lanes = [at[looks[name]] for name in ("theory, fvcore", "one", "batch", "epoch", "exact")]
     assert [x for x, _ in lanes] == pytest.approx([42, 10, 41, 39, 40])
