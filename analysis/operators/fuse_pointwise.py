@@ -39,15 +39,15 @@ def fuse_pointwise(table: StepTable, rules: Rules = TABLE) -> StepTable:
     `with_fused(rules)`."""
     into: dict[int, Chain] = {}
     for run in _runs(table.operations, rules):
-        for chain in _chains(table.operations, run, rules):
-            into.update(dict.fromkeys(chain, chain))
+        for members in _chains(table.operations, run, rules):
+            into.update(dict.fromkeys(members, members))
     entries = []
     for position, operation in enumerate(table.operations):
-        mine = into.get(position)
-        if mine is None:
+        chain = into.get(position)
+        if chain is None:
             entries.append(Entry(operation, (position,)))
-        elif mine[-1] == position:
-            entries.append(Entry(_fused(table, mine, rules), mine))
+        elif chain[-1] == position:
+            entries.append(Entry(_fused(table, chain, rules), chain))
     return rebuilt(table, entries)
 
 

@@ -96,7 +96,7 @@ def _names(shape_env: Any, symbols: Iterable[Any]) -> dict[Any, Any]:
 def _functions() -> dict[type, Callable[..., Any]]:
     """torch's function → the same in sympy's own terms. sympy is imported only where sizes are symbolic."""
     import sympy
-    from torch.utils._sympy import functions as theirs
+    from torch.utils._sympy import functions
 
     table = {
         "FloorDiv": lambda a, b: sympy.floor(a / b),
@@ -118,7 +118,9 @@ def _functions() -> dict[type, Callable[..., Any]]:
         "Min": sympy.Min,
         "Where": lambda c, a, b: sympy.Piecewise((a, c), (b, True)),
     }
-    return {getattr(theirs, name): ours for name, ours in table.items() if hasattr(theirs, name)}
+    return {
+        getattr(functions, name): plain_function for name, plain_function in table.items() if hasattr(functions, name)
+    }
 
 
 BEFORE = -1

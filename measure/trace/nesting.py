@@ -167,16 +167,16 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
     (lane,) = lanes(calls)
     rows = calls[names].assign(lane=lane, row=np.arange(len(calls)))[calls["sequence_nr"] >= 0]
     is_frame = is_node[rows["row"]]
-    made = rows[~is_frame].drop_duplicates(["lane", "sequence_nr"], keep="last").sort_values("sequence_nr")
+    numbered = rows[~is_frame].drop_duplicates(["lane", "sequence_nr"], keep="last").sort_values("sequence_nr")
     nodes, of_thread = rows[is_frame].drop(columns="lane"), ["process", "forward_thread"]
     # the lane in which most of the numbers of a forward thread were made
     numbers = nodes.drop_duplicates([*of_thread, "sequence_nr"])[[*of_thread, "sequence_nr"]]
-    shared = numbers.merge(made[["process", "sequence_nr", "lane"]], on=["process", "sequence_nr"])
+    shared = numbers.merge(numbered[["process", "sequence_nr", "lane"]], on=["process", "sequence_nr"])
     hits = shared.groupby([*of_thread, "lane"], as_index=False).size()
     home = hits.sort_values("size", ascending=False, kind="stable").drop_duplicates(of_thread)
     nodes = nodes.merge(home[[*of_thread, "lane"]], on=of_thread)
-    chosen = latest(nodes, made, ["lane"], "sequence_nr")
-    maker, step = (np.append(ints(made, name), -1)[chosen] for name in ("row", "step"))
+    chosen = latest(nodes, numbered, ["lane"], "sequence_nr")
+    maker, step = (np.append(ints(numbered, name), -1)[chosen] for name in ("row", "step"))
     own_step = ints(nodes, "step")
     made_by = np.full(len(calls), -1, np.int64)
     made_by[nodes["row"]] = np.where((step >= 0) & (own_step >= 0) & (step != own_step), -1, maker)

@@ -15,7 +15,6 @@ the network, unless a kernel's name says dgrad.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from analysis.trace.calls import Missing
 from analysis.trace.operations import is_product
@@ -64,10 +63,22 @@ def read(path: str | Path) -> Recording:
         raise ValueError(f"{path}: the arguments of a call are not as PyProf writes them ({error})") from error
     places = {row: at for at, call in enumerate(calls) for row in call.rows}
     call_of = [places[row] for row in range(len(rows))]
+    arguments = [call.arguments or Arguments(None, None, None) for call in calls]
     return Recording(
         source="pyprof",
         path=str(path),
-        calls=_calls_table(calls),
+        calls=calls_table(
+            name=[call.name for call in calls],
+            phase=[call.phase for call in calls],
+            module=[call.first.layer for call in calls],
+            step=[call.step for call in calls],
+            sequence_nr=[call.numbers[-1] if call.numbers else -1 for call in calls],
+            thread=[call.first.thread for call in calls],
+            input_shapes=[given.shapes for given in arguments],
+            input_dtypes=[given.dtypes for given in arguments],
+            concrete_inputs=[given.values for given in arguments],
+            forward_index=[call.forward for call in calls],
+        ),
         kernels=kernels_table(
             name=[row.kernel for row in rows],
             time_ns=[row.time_ns for row in rows],
@@ -244,25 +255,6 @@ def _resolve_gradient(calls: Sequence[_Call], call: _Call, of_first: bool) -> No
         known = linear_of_gradient(call.first.params) if op in LINEAR else of_params(op, call.first.params)
     of_input = not of_first or any("dgrad" in kernel for kernel in call.kernels)
     call.arguments = of_gradient(op, known, of_input) if known is not None else None
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def _calls_table(calls: Sequence[_Call]) -> Any:
-    arguments = [call.arguments or Arguments(None, None, None) for call in calls]
-    return calls_table(
-        name=[call.name for call in calls],
-        phase=[call.phase for call in calls],
-        module=[call.first.layer for call in calls],
-        step=[call.step for call in calls],
-        sequence_nr=[call.numbers[-1] if call.numbers else -1 for call in calls],
-        thread=[call.first.thread for call in calls],
-        input_shapes=[given.shapes for given in arguments],
-        input_dtypes=[given.dtypes for given in arguments],
-        concrete_inputs=[given.values for given in arguments],
-        forward_index=[call.forward for call in calls],
-    )
 
 
 def _problems(rows: Sequence[PyprofRow], calls: Sequence[_Call], steps: int | None) -> list[str]:
