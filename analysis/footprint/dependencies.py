@@ -104,20 +104,6 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
     )
 
 
-def live_bytes(graph: Graph, order: Sequence[int]) -> list[int]:
-    """Bytes while each node of an order runs."""
-    left = [len(block.users) for block in graph.blocks]
-    live, seen = graph.at_first_bytes, []
-    for node in order:
-        live += graph.made_bytes[node]
-        seen.append(live)
-        for number in graph.goes[node]:
-            left[number] -= 1
-            if not left[number]:
-                live -= graph.blocks[number].nbytes
-    return seen
-
-
 def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
     """Every operation of the step in an order of nodes: a view comes right after what last wrote its storage."""
     node_of = {index: node for node, index in enumerate(graph.operations)}

@@ -26,7 +26,7 @@ from operator import itemgetter
 
 import numpy
 
-from analysis.footprint.dependencies import BEFORE, Graph, graph, live_bytes, with_views
+from analysis.footprint.dependencies import BEFORE, Graph, graph, with_views
 from analysis.footprint.live_bytes import footprint
 from results.records.counts import Operation, Storage
 
@@ -61,8 +61,7 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Min
     eager = footprint(operations, known)
     step_graph = graph(operations, known)
     bound = max(forced_bytes(step_graph), default=step_graph.at_first_bytes)
-    order: Sequence[int] = range(len(step_graph.operations))
-    peak = max(live_bytes(step_graph, order), default=step_graph.at_first_bytes)
+    peak, order = listed(step_graph, None, True)
     span = peak - bound
     for is_eager, step in product((True, False), range(STEPS)):
         if peak > bound:
@@ -71,8 +70,8 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Min
     return Minimal(eager.at_least_bytes, peak, bound, with_views(operations, step_graph, order))
 
 
-def listed(graph: Graph, limit: int, is_eager: bool) -> tuple[int, Sequence[int]]:
-    """(peak, order) of a run over the graph that keeps below a limit in bytes where it can.
+def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequence[int]]:
+    """(peak, order) of a run over the graph that keeps below a limit in bytes where it can; in eager order without one.
 
     Of the operations that can run, the first is one that fits below the limit and leaves no more than it found: later
     it would free no more, and everything between has that much less to bear. Else it is one that fits, the first of the
@@ -90,6 +89,8 @@ def listed(graph: Graph, limit: int, is_eager: bool) -> tuple[int, Sequence[int]
     order = []
 
     def rank(node: int) -> tuple[int, int, int]:
+        if limit is None:
+            return 0, 0, node
         if live + made[node] > limit:
             return 2, made[node], node
         net = made[node] - gain[node]
