@@ -45,6 +45,7 @@ from measure.timing.stopping import (
     Interleaved,
     Timing,
     is_narrow,
+    narrowing,
     rules_beside_others,
     step_time_s,
     timing_of,
@@ -123,13 +124,15 @@ def measure_blocks(
     step_s: float,
     beside: Interleaved | None = None,
     announce: Announce | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows.
     beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
     with them (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step
-    whose machine is slower and faster by turns has no narrow time of its own.
+    whose machine is slower and faster by turns has no narrow time of its own. report: is called after each block
+    with how wide the interval still is.
     """
     steps = steps_for(protocol.block_s, step_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
@@ -155,7 +158,10 @@ def measure_blocks(
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
             rules = rules_beside_others(blocks, protocol)
             left_s = min(rules.cap_with_s(len(blocks)), again_s) - (now_s - origin_s)
-            if now_s - begun_s > left_s or is_narrow(best, blocks, rules, beside):
+            is_last = now_s - begun_s > left_s
+            if report is not None:
+                report(narrowing(best, blocks, rules, beside, left_s))
+            if is_last or is_narrow(best, blocks, rules, beside):
                 return timing_of(blocks, rules, tuple(timed.suspended), beside)
 
 

@@ -82,22 +82,43 @@ def step_time_s(block: Sample) -> float:
     return (block.wall_s if block.device_s is None else block.device_s) / block.steps
 
 
+def _half_width_ratio(
+    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
+) -> float | None:
+    """Half of the 95 % interval ÷ mean, if these of the measured blocks are used: of the ratio to what was interleaved
+    with them, else of the time of a step."""
+    if beside is not None:
+        return beside.half_width_ratio((*used, *_aside(measured, used)))
+    return _summary(used, protocol).half_width_ratio
+
+
 def _lacking(used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None) -> str:
-    """What the rules still lack if these of the measured blocks are used; empty if nothing. Their interval is that of
-    the ratio to what was interleaved with them, else of the time of a step."""
+    """What the rules still lack if these of the measured blocks are used; empty if nothing."""
     if len(used) < protocol.min_blocks:
         return f"{len(used)} of at least {protocol.min_blocks} blocks"
     if total_s(used) < protocol.min_time_s:
         return f"{total_s(used):.2f} s of at least {protocol.min_time_s:g} s"
-    target, of, count = protocol.target_ci_ratio, "", f", from {len(used)} blocks"
-    if beside is None:
-        ratio = _summary(used, protocol).half_width_ratio
-    else:
-        ratio = beside.half_width_ratio((*used, *_aside(measured, used)))
-        of, count = " of the paired utilization", ""
+    ratio, target = _half_width_ratio(used, measured, protocol, beside), protocol.target_ci_ratio
+    if ratio is not None and ratio <= target:
+        return ""
     width = "unknown" if ratio is None else f"±{ratio:.2%}"
-    narrow = ratio is not None and ratio <= target
-    return "" if narrow else f"a 95 % interval of {width}{of}, wider than ±{target:.2%}{count}"
+    if beside is not None:
+        return f"a 95 % interval of {width} of the paired utilization, wider than ±{target:.2%}"
+    return f"a 95 % interval of {width}, wider than ±{target:.2%}, from {len(used)} blocks"
+
+
+def narrowing(
+    used: Sequence[Sample],
+    measured: Sequence[Sample],
+    protocol: Protocol,
+    beside: Interleaved | None,
+    left_s: float,
+) -> str:
+    """How wide the interval is after these blocks, where measuring stops, and when at the latest."""
+    ratio = _half_width_ratio(used, measured, protocol, beside) if used else None
+    width = "" if ratio is None else f"±{100 * ratio:.2g} %, "
+    most = f"at most {max(0.0, left_s):.0f} s more"
+    return f"block {len(measured)}, {width}stops at ±{100 * protocol.target_ci_ratio:.2g} %, {most}"
 
 
 def is_narrow(

@@ -1,4 +1,4 @@
-"""Progress on stderr: of a sweep a line with the stage and the time left on a terminal, a line a cell elsewhere; of
+"""Progress on stderr: of a sweep a line with what narrows and the time left on a terminal, a line a cell elsewhere; of
 other commands one line on a terminal, which the next one replaces. A terminal that says TERM=dumb, as notebooks do,
 gets a log's lines."""
 

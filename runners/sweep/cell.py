@@ -45,7 +45,7 @@ from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.models import factory_of
 from runners.sweep.plan import tasks
 from runners.workers.any_model import LARGEST_REAL, Batches, hyper_of_cell, in_layout
-from runners.workers.pool import classify
+from runners.workers.pool import classify, send_message
 from workloads.catalogue.base import Batch, Workload
 from workloads.step import ScheduledStep, TrainingStep, optimizer_of
 
@@ -318,7 +318,7 @@ def time_cell(
         warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
         retries = _allocation_retries(cell.device)
         others, before = cpu_identity.Neighbours(), getrusage(RUSAGE_SELF)
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, send_message)
         others_ratio, after = others.used_ratio() if announce is None else None, getrusage(RUSAGE_SELF)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     (start_s, end_s), retried = timing.window, _allocation_retries(cell.device)

@@ -6,6 +6,7 @@ started pass through. Which cells there are, and where results are kept, others 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from analysis.utilization.work_times import works_of
@@ -100,7 +101,8 @@ class Session:
         result.learn(warnings=tuple(f"trace: {note}" for note in notes))
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(order)
-        self.progress.stage(cell, "measuring")
+        self.progress.stage(cell, "warming up")
+        self.measurer.on_message = partial(self.progress.stage, cell)
         stopwatch = Stopwatch()
         works, time_left_s = works_of(cell), share_s(self.protocol_s(cell))
         protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, time_left_s, works)

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -50,6 +50,23 @@ ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses of a fault that are the caller's mistake."""
 
 
+@dataclass(frozen=True)
+class Message:
+    """A line about the progress of a task, sent before its result."""
+
+    text: str
+
+
+_PARENTS: list[Connection] = []
+"""Who waits for the result; nobody where the task runs in its caller's process."""
+
+
+def send_message(text: str) -> None:
+    """Sends the parent a line about the progress of the task."""
+    for parent in _PARENTS:
+        _send(parent, Message(text))
+
+
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"
 """What torch says where every algorithm of cuDNN's failed: none can do it, none had room, or the device failed."""
@@ -72,6 +89,7 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the largest process goes, most likely this one
         Path("/proc/self/oom_score_adj").write_text(_SACRIFICE)
     redirect(noise_path)
+    _PARENTS.append(connection)
     while True:
         try:
             task, arguments = connection.recv()
@@ -188,6 +206,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.name = name
         self.started = 0
+        self.on_message: Callable[[str], object] = lambda text: None  # called with the messages of a task
         self._process: Any = None
         self._connection: Any = None
         self._lifeline: Any = None
@@ -264,18 +283,23 @@ class Worker:
 
     def _answer(self, timeout_s: float) -> Any:
         """What the process answers within the limit, or the fault that it does not."""
-        try:
-            if not wait([self._connection, self._process.sentinel], timeout_s):
-                return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._last_printed()}")
-            if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
+        watch_s = Stopwatch()
+        while True:
+            try:
+                if not wait([self._connection, self._process.sentinel], max(0.0, timeout_s - watch_s.elapsed_s)):
+                    return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._last_printed()}")
+                if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
+                    return self._ended()
+                answer = self._connection.recv_bytes()
+            except (EOFError, OSError):
                 return self._ended()
-            answer = self._connection.recv_bytes()
-        except (EOFError, OSError):
-            return self._ended()
-        try:
-            return pickle.loads(answer)
-        except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
-            return WorkerFault("crashed", f"its result cannot be read: {_line(fault)}")
+            try:
+                result = pickle.loads(answer)
+            except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
+                return WorkerFault("crashed", f"its result cannot be read: {_line(fault)}")
+            if not isinstance(result, Message):
+                return result
+            self.on_message(result.text)
 
     def _ended(self) -> WorkerFault:
         """The process died by itself."""

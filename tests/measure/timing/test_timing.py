@@ -93,8 +93,10 @@ def test_a_noisy_step_goes_on_until_its_interval_is_narrow_enough():
     # sigma 10 % in each block of one step: 2.0 * 10 % / sqrt(n) <= 3 % at about n = 45, some earlier by luck; with r
     # raised by 0.5 / sqrt(n) = 0.07, n * 0.93 / 1.07 = 45 at about n = 52, and more where r came out above 0
     steps = Steps(clock, *[(0.0, float(s)) for s in 0.5 * (1 + 0.1 * rng.standard_normal(300))])
-    timing = measure_blocks(steps, clock, CPU, step_s=0.5)
+    told: list[str] = []
+    timing = measure_blocks(steps, clock, CPU, step_s=0.5, report=told.append)
     assert timing.status == "ok"
+    assert told[6].startswith(f"block 7, ±{100 * _width(timing.blocks[:7]):.2g} %, stops at ±3 %, at most 116 s more")
     assert 15 <= len(timing.blocks) <= 75
     assert timing.summary.half_width_ratio <= 0.03
     before = timing.blocks[:-1]
