@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -60,11 +60,22 @@ def prepare() -> None:
         os.environ.pop(SERVER_OF, None)
 
 
+def stop_server() -> None:
+    """Ends the server, if one runs: the next one has the environment of that moment. Its children must have ended."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
 @contextlib.contextmanager
-def starting() -> Iterator[ForkServerContext | SpawnContext]:
-    """The server, from which a process is started within the block."""
-    with _without_interrupts():
-        yield context()
+def starting(environ: Mapping[str, str]) -> Iterator[ForkServerContext | SpawnContext]:
+    """The context that starts a process within the block: the server's, or with variables that are not set here that of
+    a process which imports torch itself."""
+    os.environ.update(environ)
+    try:
+        with _without_interrupts():
+            yield multiprocessing.get_context("spawn") if environ else context()
+    finally:
+        for name in environ:
+            os.environ.pop(name)
 
 
 @contextlib.contextmanager

@@ -65,6 +65,9 @@ Schedule = Callable[[Sequence[Any], Any], "torch.Tensor | None"]
 HEAP_ROOM = 0.25
 """Where freed memory is retained, the heap grows by this share of the process's memory before anything is timed."""
 
+_PROBED: list[tuple[Cell, Prepared]] = []
+"""What `probe_step` times in this process: one at most."""
+
 _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
@@ -178,6 +181,17 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     model, few, schedule = (model, few, None) if split is None else split(workload, model, few)
     step, optimizer = _step(cell, workload, model, few, device.type, schedule)
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
+
+
+def probe_step(cell: Cell, threads: int) -> float:
+    """How long a step of a cell takes with so many threads, s. The first step of a cell in a process is not timed."""
+    if [probed for probed, _ in _PROBED] != [cell]:
+        _PROBED[:] = [(cell, prepare(cell))]
+        _PROBED[0][1].step()
+    torch.set_num_threads(threads)
+    begun_s = _PROBED[0][1].clock.wall_s()
+    _PROBED[0][1].step()
+    return float(_PROBED[0][1].clock.wall_s() - begun_s)
 
 
 def set_malloc(setting: str) -> None:

@@ -55,6 +55,7 @@ from runners.sweep.plan import (
     remaining,
     with_batches,
 )
+from runners.workers import thread_probe
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
@@ -122,8 +123,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     check_executor(options)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
-    threads = {"OMP_NUM_THREADS": stored.get("threads"), "OMP_WAIT_POLICY": stored.get("wait_policy")}
-    os.environ.update({name: str(value) for name, value in threads.items() if value})
+    thread_probe.adopt(stored.get("threads"), stored.get("wait_policy", ""))
     prepare()  # starts importing torch while the rest is checked
     executor = _executor(options, stored)
     try:
@@ -157,9 +157,6 @@ def _sweep_on(
     """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
     grids = [_checked(grid, probed) for grid in grids_of(options, stored, probed)]
-    is_here = options.executor == LOCAL and place_of(os.environ) is None
-    if resumed is None and is_here and probed.device == "cpu" and "OMP_NUM_THREADS" in os.environ:
-        grids = [dataclasses.replace(grid, threads=probed.properties.get("threads")) for grid in grids]
     earlier = _earlier(grids, stored)
     check_unchanged(grids[0], earlier)
 
@@ -170,6 +167,14 @@ def _sweep_on(
     from runners.sweep import nsight
 
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
+    model, precision = grids[0].models[0], grids[0].precisions[0]
+    first = cell_of(grids[0], model, grids[0].batches_of(model, precision)[0], precision)
+    is_here = options.executor == LOCAL and place_of(os.environ) is None
+    if resumed is None and is_here and (threads := thread_probe.settings(first, probed)):
+        probed = executor.probe(probed.device)  # whose environment is that of the session
+        grids = [dataclasses.replace(grid, **threads) for grid in grids]
+        earlier = _earlier(grids, stored)
+        planned = union(grids[0], earlier)
     opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
     with opened as store:
         options.begun = opened.path

@@ -21,11 +21,12 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from measure.device import processes
@@ -201,10 +202,11 @@ class Worker:
 
     It is started by the first call, by the first call after a fault, and if it died between two calls. What it prints
     is kept for its last words and shown to nobody; with FLOPLEDGER_DEBUG=1 it goes to stderr, never to stdout.
+    environ: variables that it has beside those of this process.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.name, self._environ = name, environ
         self.started = 0
         self.on_message: Callable[[str], object] = lambda text: None  # called with the messages of a task
         self._process: Any = None
@@ -231,6 +233,11 @@ class Worker:
                 print(answer.detail, file=sys.stderr)
         self._busy = False
         return answer
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process that has been asked something."""
+        return self._process is not None
 
     def stop(self) -> None:
         """Ends the process and what it started, now, whatever they do; a second time does nothing.
@@ -273,7 +280,7 @@ class Worker:
         self._connection, child_end = multiprocessing.Pipe()
         child_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
         path = "" if debugging() else self._noise.name
-        with child_end, child_lifeline, processes.starting() as ctx:
+        with child_end, child_lifeline, processes.starting(self._environ) as ctx:
             process: Any = ctx.Process(
                 target=serve, args=(child_end, child_lifeline, path), name=self.name, daemon=True
             )

@@ -199,3 +199,11 @@ worker.stop()
             [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True
         )
         assert said.stdout.splitlines() == ["crashed", "('again',)"]
+
+
+def test_a_worker_can_have_variables_that_this_process_has_not(worker):
+    other = Worker("test", environ={"OMP_WAIT_POLICY": "passive"})
+    assert other.call("os:getenv", "OMP_WAIT_POLICY", timeout_s=60) == "passive"
+    other.stop()
+    assert worker.call("os:getenv", "OMP_WAIT_POLICY", timeout_s=60) is None
+    assert "OMP_WAIT_POLICY" not in os.environ
