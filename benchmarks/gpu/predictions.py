@@ -21,7 +21,7 @@ from reports.shared.layout import csv_text
 from results.errors import Inconsistent, Unavailable
 from results.process import collector_off
 from results.records.cell import Cell
-from results.store.manifest import commit_of
+from results.store.manifest import ROOT, commit_of
 from runners.footprint import Steps, Untraced
 from runners.reach import NO_BOUND, operations_of, prediction_of
 from runners.sweep import options as sweep_options
@@ -33,7 +33,6 @@ from workloads.catalogue.catalogue import SUITES
 SUITE, DEVICE = "gpu", "NVIDIA H200"
 
 FILE = Path(__file__).with_suffix(".csv")
-ROOT = Path(__file__).parents[2]
 
 LEVEL = round(100 * NOMINAL)
 """Of the one interval that is known of a device that was not measured, %."""
