@@ -165,7 +165,7 @@ QUESTION = """
     _has_same_storage_numel is_complex is_pinned _linalg_check_errors _assert_async _assert_scalar
     _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size _fused_sdp_choice
     _has_compatible_shallow_copy_type _functional_assert_async _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight
-    result_type record_stream _debug_has_internal_overlap _nested_get_offsets _nested_get_lengths
+    result_type record_stream _debug_has_internal_overlap _nested_get_offsets _nested_get_lengths cudnn_is_acceptable
     _nested_get_jagged_dummy _nested_get_ragged_idx _nested_get_min_seqlen _nested_get_max_seqlen equal allclose
     _is_all_true _is_any_true _dimI _dimV _nnz dense_dim sparse_dim is_coalesced is_set_to q_per_channel_axis
     q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme
