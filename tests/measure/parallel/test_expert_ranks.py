@@ -75,7 +75,7 @@ def test_products_of_two_real_processes_add_up_however_tokens_are_routed(tmp_pat
     ledger = found("dp=2,ep=2", 2)
     rows = [json.loads((tmp_path / f"experts-{rank}.json").read_text()) for rank in range(2)]
     products = Counter()
-    for work in map(ledger.work, ledger.grid.places()):
+    for work in ledger.works.values():
         for (_, _, kind), flop in work.flop.items():
             products[kind] += flop
     assert sum(map(executed_flop, rows)) == products["matmul"]
