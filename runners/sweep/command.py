@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser()
     options = options_parser.parse_args(words)
     options.begun = False  # whether there is a directory that --resume goes on with
-    command = shlex.join(["python", "-m", "runners.sweep", *words])
+    command = shlex.join([*shlex.split("python -m runners.sweep"), *words])  # whole: the wheel has another name for it
     signal.signal(signal.SIGTERM, _terminated)
     try:
         return _sweep(options, command)
