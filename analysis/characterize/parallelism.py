@@ -26,9 +26,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.characterize.operation_mix import Mix, mix, steps_of, type_table
@@ -98,6 +96,9 @@ def over_batch(data: Characterization) -> list[tuple[WorkloadRecording, Mix]]:
     return [(recording, shares) for recording, shares in mixes if shares is not None]
 
 
+_Covariance = tuple[float, float, float]
+"""Variance of the serial time, their covariance, variance of the parallel time."""
+
 _LEAST_SPREAD_RATIO = 1e-9
 """Least spread ÷ a count's median: times that a clock cannot distinguish have a spread, too, for the weights."""
 
@@ -139,19 +140,18 @@ def amdahl(times_s: Mapping[int, Sequence[float]]) -> Amdahl | None:
     if min(middles.values()) <= 0:
         return None
     errors = {count: _error(times_s[count], middles[count]) for count in middles}
-    inverse, weights = [1 / count for count in middles], [1 / error for error in errors.values()]
-    (slope, serial), covariance = np.polyfit(inverse, list(middles.values()), 1, w=weights, cov="unscaled")
+    serial, slope, covariance = _line(middles, errors)
     if serial + slope <= 0:
         return None
     low, high = _fieller(serial, slope, covariance, sum(map(len, times_s.values())) - 2)
     return Amdahl(
-        serial_s=float(serial),
-        parallel_s=float(slope),
-        serial_ratio=float(serial / (serial + slope)),
+        serial_s=serial,
+        parallel_s=slope,
+        serial_ratio=serial / (serial + slope),
         serial_low=low,
         serial_high=high,
         speed_up=middles[min(middles)] / middles[max(middles)],
-        lack_of_fit=float(max(abs(middles[count] - serial - slope / count) / errors[count] for count in middles)),
+        lack_of_fit=max(abs(middles[count] - serial - slope / count) / errors[count] for count in middles),
         karp_flatt={n: karp_flatt(middles[1] / middles[n], n) for n in middles if 1 in middles and n > 1},
     )
 
@@ -169,17 +169,29 @@ def _error(times_s: Sequence[float], middle_s: float) -> float:
     return _OF_A_MEDIAN * max(sigma, _LEAST_SPREAD_RATIO * middle_s) / math.sqrt(count)
 
 
-def _fieller(serial: float, slope: float, covariance: Any, degrees: int) -> tuple[float | None, float | None]:
-    """The 95 % interval of serial ÷ (serial + slope): all shares that t cannot tell from it; None, None: it is open.
+def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[float, float, _Covariance]:
+    """Weighted least squares of times over 1 ÷ threads: (at 0, slope, their covariances).
 
-    covariance: of (slope, serial).
+    In sums about the mean: `np.polyfit` inverts a matrix that is singular where one error is a millionth of another.
     """
+    weight = {count: errors[count] ** -2 for count in middles}
+    total = sum(weight.values())
+    x = sum(weight[count] / count for count in middles) / total
+    y = sum(weight[count] * middles[count] for count in middles) / total
+    across = sum(weight[count] * (1 / count - x) ** 2 for count in middles)
+    slope = sum(weight[count] * (1 / count - x) * (middles[count] - y) for count in middles) / across
+    return y - slope * x, slope, (1 / total + x * x / across, -x / across, 1 / across)
+
+
+def _fieller(serial: float, slope: float, covariance: _Covariance, degrees: int) -> tuple[float | None, float | None]:
+    """The 95 % interval of serial ÷ (serial + slope): all shares that t cannot tell from it; None, None: it is open."""
+    of_serial, both, of_slope = covariance
     whole = serial + slope
-    of_serial, shared, of_whole = covariance[1, 1], covariance[1].sum(), covariance.sum()
+    of_whole, shared = of_serial + 2 * both + of_slope, of_serial + both
     t2 = t_quantile(max(1, degrees)) ** 2
     a = whole * whole - t2 * of_whole
     b = serial * whole - t2 * shared
     root = b * b - a * (serial * serial - t2 * of_serial)
     if a <= 0 or root < 0:
         return None, None
-    return float((b - math.sqrt(root)) / a), float((b + math.sqrt(root)) / a)
+    return (b - math.sqrt(root)) / a, (b + math.sqrt(root)) / a

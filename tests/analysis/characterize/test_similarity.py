@@ -96,6 +96,14 @@ def test_two_counts_from_one_thread_are_karp_and_flatts_share():
     assert karp_flatt(1.0, 4) == 1
 
 
+def test_times_that_a_clock_cannot_distinguish_beside_scattered_ones_have_a_law() -> None:
+    """0.6 + 0.4 ÷ threads goes through both medians, whatever they weigh: here 10⁹ to 1."""
+    law = amdahl({1: [1.0, 1.0, 1.0], 2: [0.7, 0.8, 0.9]})
+    assert law is not None
+    assert law.serial_ratio == pytest.approx(0.6)
+    assert law.parallel_s == pytest.approx(0.4)
+
+
 def test_too_little_is_refused():
     for times in ({1: [1.0, 1.0]}, {1: [1.0], 2: [0.5, 0.5]}, {0: [1.0, 1.0], 2: [0.5, 0.5]}):
         with pytest.raises(ValueError, match="expected two thread counts"):
