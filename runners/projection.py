@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 LEAST, MOST = 1e-9, 1e60
-"""Of any amount that is given."""
+"""Limits of any amount that is given."""
 
 
 def positive(text: str) -> float:
