@@ -64,7 +64,7 @@ class FixedSymbol(NotBuilt):
 class Subject:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
     takes; kept: sizes that stay as they are, as an option has their name; fused: chains of pointwise operations are one
-    each (`analysis/optables/fuse_pointwise.py`)."""
+    each (`analysis/operators/fuse_pointwise.py`)."""
 
     model: str
     sizes: Mapping[str, int]

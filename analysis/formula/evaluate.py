@@ -8,8 +8,7 @@ refused.
 Points and sweeps as text: `hidden=2004,batch=64`, `hidden=512:8192:512,batch=1,2,4`, and the rows they give.
 
 A range `first:last:step` holds its last value if a step meets it; `first:last:*factor` multiplies instead of adding.
-Values are whole numbers of at least 1. Nothing here evaluates a formula (`analysis.formula.evaluate`) or writes
-a file.
+Values are whole numbers of at least 1.
 """
 
 import functools

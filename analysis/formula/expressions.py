@@ -12,7 +12,7 @@ floating point (0.5 is one half), and no simplification.
 A formula as a person reads it: in the form whose text is shortest, as `24·batch·hidden²·layers + 8·hidden + 2`.
 
 Terms of the highest degree come first; thousands are parted by commas, roundings are ⌊ ⌋ and ⌈ ⌉. The text is for
-people: `analysis.formula.expressions.plain` writes what a program reads.
+people: `plain` writes what a program reads.
 """
 
 import ast

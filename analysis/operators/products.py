@@ -18,7 +18,7 @@ What a kernel really executes (recomputation, Winograd, padding to tiles) is not
 Shape functions of recurrent networks: LSTM, GRU and plain RNN, of any depth, in one or two directions.
 
 Every weight matrix of a recurrent network meets every token once, so its products are tokens × (sum of the matrices'
-elements), whatever the order of the work. The convention is that of `analysis/operators/products.py`. Not claimed: what
+elements), whatever the order of the work. Not claimed: what
 a library pads, or that it multiplies a zero initial state (it does, and that counts).
 """
 

@@ -1,7 +1,7 @@
 """What every child process needs: a server to be forked from, a file for what it prints, words for how it ended.
 
-For counters (`counters/isolate.py`) and for the workers that measure (`runners/workers/pool.py`). Who asks, waits and
-kills is said there. No torch is imported here: the server does that.
+For counters (`measure/counters/isolation.py`) and for the workers that measure (`runners/workers/pool.py`).
+Who asks, waits and kills is said there. No torch is imported here: the server does that.
 """
 
 import contextlib

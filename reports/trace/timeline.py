@@ -8,7 +8,7 @@ twice, or tried out before a choice, are left out.
 Not claimed: why nothing ran; of the host it is told what was recorded meanwhile. A gap of a recording without a device
 is time outside of recorded operators, and not idle time of the processor.
 
-`Trace` is one recording, cleaned, as the text, the document and the figures of `python -m runners.trace` take it.
+`Trace` is one recording, cleaned, as the text, the document and the page of `python -m runners.trace` take it.
 """
 
 from __future__ import annotations
