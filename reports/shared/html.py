@@ -89,14 +89,16 @@ class Table:
 
 def page_table(table: TextTable, caption: str, anchor: str = "") -> Table | None:
     """A table of the terminal as one of the page, None without rows. A column in which nothing is known is left out;
-    one in which something is no number is of words."""
+    one in which something is no number is of words, unless it is aligned right."""
     texts = ([str(row[at]) for row in table.rows] for at in range(len(table.columns)))
     named = ((column.name or NAMELESS, own) for column, own in zip(table.columns, texts, strict=True))
     known = [(name, own) for name, own in named if any(text != DASH for text in own)]
+    right = {column.name for column in table.columns if column.right}
     words = {
         name
         for name, own in known
-        if not any(map(sort_value, own)) or not all(sort_value(text) or text == DASH for text in own)
+        if name not in right
+        and (not any(map(sort_value, own)) or not all(sort_value(text) or text == DASH for text in own))
     }
     rows = tuple(zip(*(own for _, own in known), strict=True))
     return Table(caption, tuple(name for name, _ in known), rows, frozenset(words), anchor=anchor) if rows else None
