@@ -11,15 +11,16 @@ from results.records.rows import SCHEMA_VERSION
 from results.store.layout import decode
 from results.store.manifest import read_manifest
 from results.store.store import Store, read_run
-from tests.support.made_up.made_up_runs import (
-    a_run,
-    corrupt,
-    new_store,
-    rows_of,
-    run_of,
-    samples,
-)
+from tests.support.made_up.made_up_runs import a_run, new_store, rows_of, run_of, samples
 from tests.support.made_up.seals import reseal
+
+
+def corrupt(path: Path, old: bytes, new: bytes) -> None:
+    """Replace bytes that are in a file once."""
+    data = path.read_bytes()
+    assert data.count(old) == 1
+    path.write_bytes(data.replace(old, new))
+
 
 # Damage, and the reader
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import random
 import signal
 import subprocess
@@ -13,16 +14,77 @@ import pandas as pd
 import pytest
 
 from results.store.store import Store, read_operations, read_run
-from tests.support.made_up.made_up_runs import (
-    MANIFEST,
-    SITTING,
-    Died,
-    Mortal,
-    a_run,
-    operations,
-    rows_of,
-    storages,
-)
+from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Died, Unsynced, a_run, operations, rows_of, storages
+
+
+class Mortal(Unsynced):
+    """A disk on which the process dies before its call number `after` (from 0), or in the middle of that call.
+
+    After its death nothing changes the disk any more, whatever handlers still run; what it held open is closed by the
+    system. part: None dies before the call; else a fraction of the bytes that a dying write still gets through.
+    """
+
+    def __init__(self, after: int | None = None, part: float | None = None) -> None:
+        self.after = after
+        self.part = part
+        self.calls: list[str] = []
+        self.held: set[int] = set()
+        self.dead = False
+
+    def _live(self, name: str) -> bool:
+        """Whether the call may be made; False for the call in which the process dies."""
+        if self.dead:
+            raise Died
+        self.calls.append(name)
+        return self.after is None or len(self.calls) <= self.after
+
+    def _die(self) -> None:
+        self.dead = True
+        for fd in self.held:
+            os.close(fd)
+        raise Died
+
+    def _call(self, name: str) -> None:
+        if not self._live(name):
+            self._die()
+
+    def open(self, path: Path, flags: int) -> int:
+        self._call(f"open {path.name}")
+        fd = super().open(path, flags)
+        self.held.add(fd)
+        return fd
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        if not self._live("write"):
+            if self.part is not None:
+                super().write(fd, data[: int(len(data) * self.part)])
+            self._die()
+        return super().write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        self._call("fsync")
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._call("truncate")
+        super().truncate(fd, size)
+
+    def close(self, fd: int) -> None:
+        self._call("close")
+        super().close(fd)
+        self.held.discard(fd)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._call(f"replace {target.name}")
+        super().replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._call("unlink")
+        super().unlink(path)
+
+    def mkdir(self, path: Path) -> None:
+        self._call("mkdir")
+        super().mkdir(path)
+
 
 PARTS = (None, 0.3, 0.999)
 """How much of a dying write still reaches the disk: the call is not made, cut within the rows, cut within the last."""

@@ -5,6 +5,7 @@ import io
 import math
 
 import pytest
+import torch
 
 from analysis.reach.prediction import step_cost
 from runners.cli.arguments import MARGIN_RATIO
@@ -12,6 +13,25 @@ from runners.footprint import Steps
 from runners.reach import _largest, main, operations_of, trace_forward
 from runners.workers.traced_step import StepOptions, moments
 from tests.support.fakes.commands import refused, running, telling
+
+
+class Biased(torch.nn.Module):
+    """Attention over 8 tokens of 16 numbers, with 2 heads. PyTorch runs it in parts on a CPU, CUDA may have one
+    kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs, self.bias = torch.nn.Linear(16, 48), torch.nn.Parameter(torch.zeros(8, 8))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = self.inputs(tokens).view(-1, 8, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        return torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=self.bias)
+
+
+def build() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    """The first model and a batch of 2."""
+    return Biased(), (torch.randn(2, 8, 16),)
+
 
 DEVICE = "NVIDIA GeForce RTX 3090"
 WIDTH, BATCH = 64, 8
@@ -65,7 +85,7 @@ def test_a_batch_of_one_is_traced_only_where_two_do_not_fit(largest):
 
 def test_a_least_time_that_is_none_is_not_printed(reach, document):
     """A fused attention kernel moves fewer bytes than the parts of a trace: their sum bounds nothing."""
-    words = ("tests.support.nets.masked_nets:build", "--device", DEVICE, "--precision", "amp-fp16")
+    words = ("tests.runners.reach.test_reach_command:build", "--device", DEVICE, "--precision", "amp-fp16")
     found = document(*words)
     assert (found["bound_time_s"], found["attainable_ratio"], found["bound_by"]) == (None, None, {})
     assert found["unfused_time_s"] > 0

@@ -1,6 +1,7 @@
 """Cells handed to slots, without a cluster: each is kept once, whatever becomes of the slots."""
 
 import io
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,48 @@ from results.store.manifest import Manifest
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep.executors import MOST_LOSSES, Event, Remote
-from tests.support.cluster.fake_slots import InMemorySlots, place
+from runners.sweep.findings import Order
+from tests.support.cluster.fake_slots import place, result
 from tests.support.made_up.made_up_runs import Unsynced
+
+
+class InMemorySlots:
+    """The slots of a test, in its own process. answers: how many orders a slot answers before it is lost."""
+
+    def __init__(self, *events: Event, answers: dict[str, int] | None = None) -> None:
+        self.events = deque(events)
+        self.answers = dict(answers or {})
+        self.orders: list[tuple[str, Cell]] = []
+        self.attempts: list[int] = []
+        self.dismissed: list[str] = []
+        self.closed = False
+        self.there = {event.slot for event in events if event.facts}
+
+    @property
+    def expected(self) -> int:
+        return len(self.there)
+
+    def next(self, timeout_s: float) -> Event | None:
+        event = self.events.popleft() if self.events else None
+        if event is not None and event.reason:
+            self.there.discard(event.slot)
+        return event
+
+    def measure(self, slot: str, order: Order) -> None:
+        self.orders.append((slot, order.cell))
+        self.attempts.append(order.attempt)
+        left = self.answers.get(slot, len(self.orders))
+        if slot in self.answers:
+            self.answers[slot] = left - 1
+        self.events.append(Event(slot, result=result(order)) if left > 0 else Event(slot, reason="its node died"))
+
+    def dismiss(self, slot: str) -> None:
+        self.dismissed.append(slot)
+        self.there.discard(slot)
+
+    def close(self) -> None:
+        self.closed = True
+
 
 SIX = [Cell(model="resnet18", batch_size=size, device="cpu") for size in (1, 2, 4, 8, 16, 32)]
 

@@ -5,11 +5,9 @@ import resource
 import socket
 import tempfile
 import time
-from collections import deque
 from typing import Any
 
-from results.records.cell import Cell, Run
-from runners.sweep.executors import Event
+from results.records.cell import Run
 from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
 from runners.workers.devices import ProbeResult
 from tests.support.made_up.made_up_runs import flop_count, samples
@@ -72,41 +70,3 @@ class MadeUpSlot:
 
     def close(self) -> None:
         pass
-
-
-class InMemorySlots:
-    """The slots of a test, in its own process. answers: how many orders a slot answers before it is lost."""
-
-    def __init__(self, *events: Event, answers: dict[str, int] | None = None) -> None:
-        self.events = deque(events)
-        self.answers = dict(answers or {})
-        self.orders: list[tuple[str, Cell]] = []
-        self.attempts: list[int] = []
-        self.dismissed: list[str] = []
-        self.closed = False
-        self.there = {event.slot for event in events if event.facts}
-
-    @property
-    def expected(self) -> int:
-        return len(self.there)
-
-    def next(self, timeout_s: float) -> Event | None:
-        event = self.events.popleft() if self.events else None
-        if event is not None and event.reason:
-            self.there.discard(event.slot)
-        return event
-
-    def measure(self, slot: str, order: Order) -> None:
-        self.orders.append((slot, order.cell))
-        self.attempts.append(order.attempt)
-        left = self.answers.get(slot, len(self.orders))
-        if slot in self.answers:
-            self.answers[slot] = left - 1
-        self.events.append(Event(slot, result=result(order)) if left > 0 else Event(slot, reason="its node died"))
-
-    def dismiss(self, slot: str) -> None:
-        self.dismissed.append(slot)
-        self.there.discard(slot)
-
-    def close(self) -> None:
-        self.closed = True

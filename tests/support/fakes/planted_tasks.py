@@ -1,7 +1,6 @@
 """Tasks that misbehave, for tests of workers: each is imported in the worker process by name."""
 
 import ctypes
-import dataclasses
 import os
 import signal
 import subprocess
@@ -102,57 +101,3 @@ def die_while_answering(count):
 
 def sacrifice():
     return int(Path("/proc/self/oom_score_adj").read_text())
-
-
-class Treacherous:
-    """A loss that betrays its training step once it was asked `calls` times, in the midst of the timed blocks.
-
-    The traced step and at least two of warming up come before them; three blocks of a step each are the least that is
-    timed, however slow the machine.
-    """
-
-    def __init__(self, loss, kind, calls=5):
-        self.loss, self.kind, self.left = loss, kind, calls
-
-    def __call__(self, output, target):
-        self.left -= 1
-        if self.left == 0:
-            betray(self.kind)
-        loss = self.loss(output, target)
-        return loss * float("nan") if self.kind == "nan" and self.left <= 0 else loss
-
-
-def betray(kind):
-    import torch
-
-    if kind == "segfault":
-        ctypes.string_at(0)
-    elif kind == "hang":
-        time.sleep(600)
-    elif kind == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif kind == "exit":
-        sys.exit(5)
-    elif kind == "memory":
-        torch.empty(10**15)
-    elif kind == "device":
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-    elif kind == "tf32":
-        torch.set_float32_matmul_precision("high")
-
-
-def train_and(kind, cell, protocol):
-    """Measures a cell for real, with a step that turns on the worker while it is timed."""
-    from runners.sweep import cell as sweep_cell
-
-    honest = sweep_cell._workload
-
-    def workload(of):
-        made = honest(of)
-        return dataclasses.replace(made, loss=Treacherous(made.loss, kind))
-
-    sweep_cell._workload = workload
-    try:
-        return sweep_cell.measure(cell, protocol)
-    finally:
-        sweep_cell._workload = honest

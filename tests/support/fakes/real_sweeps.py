@@ -6,7 +6,6 @@ import builtins
 import contextlib
 import importlib
 import io
-import json
 import os
 import signal
 import socket
@@ -14,13 +13,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from results.store.reading import RunData, read_run
 from tests.support.fakes.commands import module_of
 
 ROOT = Path(__file__).parents[3]
@@ -54,51 +51,6 @@ def under_torchrun(monkeypatch: Any, ranks: int) -> type[Sweep]:
     run = ("torch.distributed.run", "--nproc-per-node", ranks, "--master-port", free_port(), "-m", "runners.sweep")
     monkeypatch.setattr(f"{__name__}.command", lambda *words: [sys.executable, "-m", *map(str, (*run, *words))])
     return Sweep
-
-
-DAMAGED_MEMORY = "malloc(): unaligned tcache chunk"
-"""What the C library prints as it ends a process whose list of free memory was written over."""
-
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "intermediate_size": 256,
-    "vocab_size": 512,
-}
-
-
-def swept_config(
-    sweep: Callable[..., Sweep], folder: Path, config: Mapping[str, Any], plans: Sequence[str], within_s: float = 200.0
-) -> RunData:
-    """The run of a model of transformers, four samples, under these plans, all ranks having done the counted work.
-    sweep: of `under_torchrun`."""
-    (folder / "config.json").write_text(json.dumps(config))
-    model = ("--models", f"hf:{folder}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 150)
-    data = swept_ranks(sweep, folder, *model, "--parallel", *plans, code=0, within_s=within_s)
-    assert "executed_differs" not in (folder / "run" / "utilization.csv").read_text()
-    return data
-
-
-def swept_ranks(
-    sweep: Callable[..., Sweep], folder: Path, *arguments: object, code: int, within_s: float = 180.0
-) -> RunData:
-    """The run at folder/run of a quick sweep that ends with this code. sweep: of `under_torchrun`.
-
-    Cells of which a rank died of damaged memory are measured once more, as a user would: torch 2.15 over gloo ends so
-    in rare cases, without our profiler, too (docs/limits.md, "Machines").
-    """
-    for more in ((), ("--resume", "--retry", "failed")):
-        with sweep(*QUICK, *arguments, "--out", folder / "run", *more, cwd=folder) as running:
-            ended = running.end(within_s)
-        data = read_run(folder / "run")
-        if not any(run.status == "crashed" and DAMAGED_MEMORY in run.reason for run in data.runs):
-            break
-    assert ended == code, running.said
-    return data
 
 
 def rows(data: Any, record: type, run: Any) -> list[Any]:

@@ -118,75 +118,6 @@ class Died(BaseException):
     """The process is gone: no handler of an Exception may see this."""
 
 
-class Mortal(Unsynced):
-    """A disk on which the process dies before its call number `after` (from 0), or in the middle of that call.
-
-    After its death nothing changes the disk any more, whatever handlers still run; what it held open is closed by the
-    system. part: None dies before the call; else a fraction of the bytes that a dying write still gets through.
-    """
-
-    def __init__(self, after: int | None = None, part: float | None = None) -> None:
-        self.after = after
-        self.part = part
-        self.calls: list[str] = []
-        self.held: set[int] = set()
-        self.dead = False
-
-    def _live(self, name: str) -> bool:
-        """Whether the call may be made; False for the call in which the process dies."""
-        if self.dead:
-            raise Died
-        self.calls.append(name)
-        return self.after is None or len(self.calls) <= self.after
-
-    def _die(self) -> None:
-        self.dead = True
-        for fd in self.held:
-            os.close(fd)
-        raise Died
-
-    def _call(self, name: str) -> None:
-        if not self._live(name):
-            self._die()
-
-    def open(self, path: Path, flags: int) -> int:
-        self._call(f"open {path.name}")
-        fd = super().open(path, flags)
-        self.held.add(fd)
-        return fd
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        if not self._live("write"):
-            if self.part is not None:
-                super().write(fd, data[: int(len(data) * self.part)])
-            self._die()
-        return super().write(fd, data)
-
-    def fsync(self, fd: int) -> None:
-        self._call("fsync")
-
-    def truncate(self, fd: int, size: int) -> None:
-        self._call("truncate")
-        super().truncate(fd, size)
-
-    def close(self, fd: int) -> None:
-        self._call("close")
-        super().close(fd)
-        self.held.discard(fd)
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._call(f"replace {target.name}")
-        super().replace(source, target)
-
-    def unlink(self, path: Path) -> None:
-        self._call("unlink")
-        super().unlink(path)
-
-    def mkdir(self, path: Path) -> None:
-        self._call("mkdir")
-        super().mkdir(path)
-
-
 class Failing(Unsynced):
     """A disk on which chosen calls fail with `code` once it is `broken`; a failing write still takes `part` bytes."""
 
@@ -237,10 +168,3 @@ def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
         for cell in cells:
             store.commit(a_run(cell), rows_of(cell))
     return path
-
-
-def corrupt(path: Path, old: bytes, new: bytes) -> None:
-    """Replace bytes that are in a file once."""
-    data = path.read_bytes()
-    assert data.count(old) == 1
-    path.write_bytes(data.replace(old, new))

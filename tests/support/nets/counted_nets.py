@@ -2,7 +2,6 @@
 
 from collections import deque
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -109,13 +108,6 @@ def by_operator(rows, phase="forward"):
     }
 
 
-def left_alone(model):
-    """Whether no hook, attribute or buffer of a counter is on the model."""
-    names = ("__flops__", "__macs__", "__params__", "total_ops", "total_params")
-    hooks = [held for module in model.modules() for held in (module._forward_hooks, module._forward_pre_hooks)]
-    return not any(hooks) and not any(hasattr(module, name) for module in model.modules() for name in names)
-
-
 def counting(adapter):
     """An adapter's count, with what no test varies."""
 
@@ -123,32 +115,3 @@ def counting(adapter):
         return adapter.count(model, inputs, workload="w", batch_size=batch_size)
 
     return count
-
-
-def leaves_nothing(count, mode, patched=tuple):
-    """Counts `Small` twice: in this (training, gradients on), alike, and with the model and torch as they were.
-
-    patched: gives the functions that the counter replaces while it counts. The model, counted.
-    """
-    model, before, own = Small().train(), patched(), set(vars(torch.Tensor))
-    saved = set(model.state_dict())
-    with torch.set_grad_enabled(not mode[1]):  # so that it is the counter who sets it
-        first = count(model, torch.randn(IMAGES), batch_size=2)
-    assert set(model.seen) == {mode}
-    assert left_alone(model)
-    assert set(model.state_dict()) == saved
-    assert patched() == before
-    assert set(vars(torch.Tensor)) == own
-    assert count(model, torch.randn(IMAGES), batch_size=2) == first
-    return model
-
-
-def raises_and_leaves_nothing(count, patched=tuple):
-    """A model that raises does so through the counter, and it and torch are as they were."""
-    model, before = Broken(), patched()
-    saved = set(model.state_dict())
-    with pytest.raises(RuntimeError, match="no such thing"):
-        count(model, torch.randn(2, 4))
-    assert left_alone(model)
-    assert set(model.state_dict()) == saved
-    assert patched() == before

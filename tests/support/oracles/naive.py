@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,35 +68,6 @@ class Convolution:
                     None if target is None else (n, first_out, *target),
                     (*weight, *tap),
                 )
-
-
-def random_convolution(seed: int, dimensions: int, transposed: bool) -> Convolution:
-    """A shape with at least one output position, small enough for loops."""
-    rng = random.Random(f"{seed} {dimensions} {transposed}")
-    most = {1: 6, 2: 4, 3: 3}[dimensions]
-
-    def sizes(low: int, high: int) -> tuple[int, ...]:
-        return tuple(rng.randint(low, high) for _ in range(dimensions))
-
-    while True:
-        depthwise = rng.random() < 0.25
-        stride, dilation = sizes(1, 3), sizes(1, 2)
-        extra = tuple(rng.randint(0, max(s, d) - 1) for s, d in zip(stride, dilation, strict=True))
-        case = Convolution(
-            batch=rng.randint(1, 2),
-            groups=rng.randint(2, 4) if depthwise else rng.randint(1, 3),
-            channels_in=1 if depthwise else rng.randint(1, 3),
-            channels_out=rng.randint(1, 2),
-            size=sizes(1, most),
-            kernel=sizes(1, 3 if dimensions < 3 else 2),
-            stride=stride,
-            padding=sizes(0, 2),
-            dilation=dilation,
-            output_padding=extra if transposed else (0,) * dimensions,
-            transposed=transposed,
-        )
-        if min(case.out_size) >= 1 and np.prod(case.out_size) * np.prod(case.kernel) <= 200:
-            return case
 
 
 def _grid(sizes: Index) -> Iterator[Index]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import io
+import os
+import signal
+import sys
+import time
 
 import pytest
 
@@ -15,6 +21,61 @@ from runners.sweep.executors import Local
 from runners.workers.devices import TelemetryWatch
 from runners.workers.pool import Worker, prepare
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING
+
+
+class Treacherous:
+    """A loss that betrays its training step once it was asked `calls` times, in the midst of the timed blocks.
+
+    The traced step and at least two of warming up come before them; three blocks of a step each are the least that is
+    timed, however slow the machine.
+    """
+
+    def __init__(self, loss, kind, calls=5):
+        self.loss, self.kind, self.left = loss, kind, calls
+
+    def __call__(self, output, target):
+        self.left -= 1
+        if self.left == 0:
+            betray(self.kind)
+        loss = self.loss(output, target)
+        return loss * float("nan") if self.kind == "nan" and self.left <= 0 else loss
+
+
+def betray(kind):
+    import torch
+
+    if kind == "segfault":
+        ctypes.string_at(0)
+    elif kind == "hang":
+        time.sleep(600)
+    elif kind == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "exit":
+        sys.exit(5)
+    elif kind == "memory":
+        torch.empty(10**15)
+    elif kind == "device":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    elif kind == "tf32":
+        torch.set_float32_matmul_precision("high")
+
+
+def train_and(kind, cell, protocol):
+    """Measures a cell for real, with a step that turns on the worker while it is timed."""
+    from runners.sweep import cell as sweep_cell
+
+    honest = sweep_cell._workload
+
+    def workload(of):
+        made = honest(of)
+        return dataclasses.replace(made, loss=Treacherous(made.loss, kind))
+
+    sweep_cell._workload = workload
+    try:
+        return sweep_cell.measure(cell, protocol)
+    finally:
+        sweep_cell._workload = honest
+
 
 MEASURE = "runners.sweep.cell:measure"
 
@@ -35,7 +96,12 @@ class Betrayed(Worker):
         if task == MEASURE and isinstance(cell, Cell) and cell.batch_size in self.plan:
             kind, limit_s = self.plan[cell.batch_size]
             limit_s = timeout_s if limit_s is None else limit_s
-            return super().call("tests.support.fakes.planted_tasks:train_and", kind, *arguments, timeout_s=limit_s)
+            return super().call(
+                "tests.runners.sweep.end_to_end.test_sweep_faulty_workers:train_and",
+                kind,
+                *arguments,
+                timeout_s=limit_s,
+            )
         return super().call(task, *arguments, timeout_s=timeout_s)
 
 
